@@ -251,7 +251,7 @@ def _past(shop: Shop, *, running: UUID) -> None:
     for (job_id,) in ended:
         back = chance.uniform(0, 10_000) ** 0.5 * 100
         shop.execute(
-            "UPDATE job SET created_at = created_at - make_interval(secs => :back),"
+            "UPDATE job SET created_at = created_at - make_interval(secs => :back + 10),"
             " ended_at = ended_at - make_interval(secs => :back) WHERE id = :id",
             back=back,
             id=job_id,

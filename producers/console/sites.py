@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Form, Query, Request
 from markupsafe import Markup
 from sqlalchemy import select
 from sqlmodel import col
@@ -51,12 +51,18 @@ def show_site(request: Request, resources: ConsoleResources, viewer: ViewerDep, 
 
 @router.get("/{name}/diff/{release_id}")
 def show_diff(
-    request: Request, resources: ConsoleResources, viewer: ViewerDep, name: SiteName, release_id: UUID
+    request: Request,
+    resources: ConsoleResources,
+    viewer: ViewerDep,
+    name: SiteName,
+    release_id: UUID,
+    since: Annotated[UUID | None, Query()] = None,
 ) -> Response:
-    """Show what a release changed."""
+    """Show what a release changed; with `since`, what lies between that release and this one."""
     with refusals_on(f"/sites/{name}"):
-        changes = resources.sites.diff(viewer.caller.tenant, name, None, release_id)
-    return render(request, "diff.html", viewer=viewer, name=name, release_id=release_id, changes=changes)
+        changes = resources.sites.diff(viewer.caller.tenant, name, since, release_id)
+    shown: dict[str, Any] = {"name": name, "release_id": release_id, "since": since, "changes": changes}
+    return render(request, "diff.html", viewer=viewer, **shown)
 
 
 @router.post("/{name}/rollback")

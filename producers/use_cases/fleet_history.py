@@ -109,7 +109,7 @@ _QUEUES = """
     WITH recent AS MATERIALIZED ({recent}), timed AS (
         SELECT recent.queue, extract(epoch FROM recent.ended_at - recent.started_at)::float AS took,
                CASE WHEN recent.number = 1
-                    THEN extract(epoch FROM recent.started_at - job.created_at)::float END AS waited,
+                    THEN greatest(0, extract(epoch FROM recent.started_at - job.created_at))::float END AS waited,
                floor(extract(epoch FROM recent.started_at) / :bin)::bigint AS bin
           FROM recent {its_job}
     )

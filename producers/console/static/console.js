@@ -77,6 +77,24 @@ document.addEventListener("keydown", (event) => {
   else meant.click();
 });
 
+// What costs, deletes or publishes asks once more; without scripts the page that follows says how to undo it.
+let asked = null;
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-sure]");
+  if (!button || button === asked || !button.form.checkValidity()) return;
+  event.preventDefault();
+  const sure = document.querySelector("#sure");
+  sure.querySelector("p").textContent = button.dataset.sure;
+  sure.onclose = () => {
+    if (sure.returnValue !== "yes") return;
+    asked = button;
+    button.click();
+    asked = null;
+  };
+  sure.returnValue = "";
+  sure.showModal();
+});
+
 // A refreshed part keeps what a person typed, chose or opened in it, and the pages that stand in its frames.
 const OWN = ["open", "data-frames", "aria-pressed", "style", "value", "checked", "selected"];
 const isTheirs = (name, node) => OWN.includes(name) && !node.matches("input[type=hidden], button");
