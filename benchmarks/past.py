@@ -46,7 +46,7 @@ _PLACES = (
     INSERT INTO site (id, tenant, name, profile)
     SELECT {_SITE}, {_TENANT}, 's' || n, 'default' FROM generate_series(1, {SITES}) AS n
     """,
-    "INSERT INTO rollup_mark (id, xid) VALUES (1, 1)",
+    "INSERT INTO rollup_mark (id, xid) VALUES (1, 1) ON CONFLICT DO NOTHING",
 )
 
 _ROWS: Mapping[str, str] = {

@@ -112,8 +112,14 @@ def forced_tool(name: str, description: str, shape: type[Reply]) -> dict[str, An
 
 
 MAX_QUESTION_CHARACTERS = 300
+_MAX_ANSWER_CHARACTERS = 1_000
 _LINE_SCHEMA = {"type": "string", "maxLength": MAX_QUESTION_CHARACTERS}
 WAYS_OUT: Mapping[str, Any] = {
+    "answer": {
+        "type": "string",
+        "maxLength": _MAX_ANSWER_CHARACTERS,
+        "description": "only if nothing has to change, as it is so already or they only asked: what to tell the owner",
+    },
     "cannot": {**_LINE_SCHEMA, "description": "only if this tool cannot do it at all: why, in one sentence"},
     "ask": {**_LINE_SCHEMA, "description": "only if nobody could tell what is wanted: one question to the owner"},
 }
@@ -121,9 +127,9 @@ WAYS_OUT: Mapping[str, Any] = {
 
 
 def way_out(reply: Mapping[str, Any], name: str) -> str:
-    """Return the reason (`cannot`) or the question (`ask`) in an edit tool's input as one line, empty if none."""
+    """Return what an edit tool's input says under one of `WAYS_OUT`, as one line of its length; empty if nothing."""
     text = reply.get(name)
-    return one_line(text)[:MAX_QUESTION_CHARACTERS] if isinstance(text, str) else ""
+    return one_line(text)[: WAYS_OUT[name]["maxLength"]] if isinstance(text, str) else ""
 
 
 _TODAY = "Today is {}."

@@ -57,6 +57,15 @@ def up(
     ] = "real",
     provider: Annotated[str | None, typer.Option(metavar="NAME", help=PROVIDER_HELP)] = None,
     policy: Annotated[Path | None, typer.Option(metavar="FILE", help="A policy instead of the shipped one.")] = None,
+    repositories: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            file_okay=False,
+            exists=True,
+            help="Tickets may name repositories below it: file:///DIR/NAME.",
+        ),
+    ] = None,
 ) -> None:
     """Run everything on this machine, with nothing to install, until Ctrl-C."""
     from gateway.fake_provider.config import FakeProviderConfig
@@ -69,8 +78,9 @@ def up(
     options = Options(
         home=home or data_home(environment),
         account=account,
-        fake_provider=FakeProviderConfig(speed=speed),
+        fake_provider=FakeProviderConfig(speed=speed, faults=True),
         policy=policy and policy.absolute(),
+        repositories=repositories and repositories.resolve(),
         api_port=port,
         concurrency=concurrency,
         idle_children=0,

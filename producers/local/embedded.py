@@ -28,7 +28,15 @@ from producers.local.preparation import (
     import_site,
     start_postgres,
 )
-from producers.local.supervisor import Home, Program, Supervisor, free_port, python_module, write_private
+from producers.local.supervisor import (
+    INHERITED_SETTINGS,
+    Home,
+    Program,
+    Supervisor,
+    free_port,
+    python_module,
+    write_private,
+)
 from routing.config import read_settings
 from routing.errors import PolicyError
 from routing.policy.platform import load_policy
@@ -42,8 +50,6 @@ if TYPE_CHECKING:
 
 
 BOX_SETTINGS = "POINTSMAN_BOX__"
-TRACING_SETTINGS = "POINTSMAN_TRACING__"
-"""The only settings that `pointsman up` takes from its environment: these two groups."""
 ANTHROPIC_URL = "https://api.anthropic.com"
 _ACCOUNTS = "POINTSMAN_GATEWAY__PROVIDERS__"
 WORKERS: Mapping[str, tuple[str, ...]] = {
@@ -51,6 +57,8 @@ WORKERS: Mapping[str, tuple[str, ...]] = {
     for group in {queue.local_worker: None for queue in QUEUES.values()}
 }
 """Three pools are enough for one machine, with one for the long jobs; in production each queue has its own (README)."""
+_LISTENERS = ("valkey", "api", "pages", "gateway", "exporter", "fake_provider", "mirror")
+"""What listens on a port."""
 _FORKED = ("producers.cli", "workers.main")
 """The modules that are run."""
 _IMPORTED = (
@@ -72,6 +80,10 @@ _IMPORTED = (
     "producers.use_cases.runs",
 )
 """What these import when they run."""
+
+
+def _some(*ports: int | None) -> list[int]:
+    return [port for port in ports if port]
 
 
 class _BoxSettings(BaseModel):
@@ -118,6 +130,8 @@ class Options:
     """Pays for the demo tenant's model calls; without one the fake provider answers."""
     fake_provider: FakeProviderConfig = field(default_factory=FakeProviderConfig)
     policy: Path | None = None
+    repositories: Path | None = None
+    """Tickets may be worked on in repositories below this directory, as `file:///...`; None allows none."""
     api_port: int = 8080
     concurrency: int = 2
     """Processes of each worker that has a process for each job."""
@@ -140,15 +154,12 @@ class Embedded:
         self._home = Home(options.home)
         self.home = self._home.path
         self._base_environment = base_environment
-        self._ports = {
-            "valkey": free_port(),
-            "api": free_port(options.api_port),
-            "pages": free_port(options.api_port + 1 if options.api_port else 0),
-            "gateway": free_port(),
-            "exporter": free_port(),
-            "fake_provider": free_port(),
-            "mirror": free_port(),
+        wanted = {"api": options.api_port, "pages": options.api_port + 1} if options.api_port else {}
+        kept = self._home.ports()
+        self.ports: Mapping[str, int] = {
+            name: free_port(*_some(wanted.get(name), kept.get(name))) for name in _LISTENERS
         }
+        """By what listens there; those of the last run where they are free."""
         self._prepared: Prepared | None = None
         self.environment: dict[str, str] = {}
         self.supervisor: Supervisor | None = None
@@ -169,27 +180,27 @@ class Embedded:
     @property
     def api_url(self) -> str:
         """The HTTP API's origin."""
-        return f"http://127.0.0.1:{self._ports['api']}"
+        return f"http://127.0.0.1:{self.ports['api']}"
 
     @property
     def pages_url(self) -> str:
         """Origin of previews and live pages."""
-        return f"http://127.0.0.1:{self._ports['pages']}"
+        return f"http://127.0.0.1:{self.ports['pages']}"
 
     @property
     def exporter_url(self) -> str:
         """The exporter's origin."""
-        return f"http://127.0.0.1:{self._ports['exporter']}"
+        return f"http://127.0.0.1:{self.ports['exporter']}"
 
     @property
     def gateway_url(self) -> str:
         """The gateway's origin."""
-        return f"http://127.0.0.1:{self._ports['gateway']}"
+        return f"http://127.0.0.1:{self.ports['gateway']}"
 
     @property
     def broker_url(self) -> str:
         """The broker's URL, with its password: not to be shown."""
-        return f"redis://:{self._home.secrets()['broker']}@127.0.0.1:{self._ports['valkey']}/0"
+        return f"redis://:{self._home.secrets()['broker']}@127.0.0.1:{self.ports['valkey']}/0"
 
     @property
     def provider(self) -> str:
@@ -203,8 +214,19 @@ class Embedded:
 
     @property
     def api_key(self) -> str:
-        """A key of the demo tenant, made for this run; empty before it runs."""
+        """The demo tenant's key, the same in each run until it is revoked; empty before it runs."""
         return self._prepared.api_key if self._prepared is not None else ""
+
+    @cached_property
+    def _policy(self) -> Path | None:
+        """The policy's file; one that also lets repositories be directories, where the options name some."""
+        if self.options.repositories is None:
+            return self.options.policy
+        policy = load_policy(self.options.policy)
+        runs = policy.runs.model_copy(update={"remotes": policy.runs.remotes | {"file"}})
+        path = self.home / "policy.json"
+        write_private(path, policy.model_copy(update={"runs": runs}).model_dump_json())
+        return path
 
     @property
     def boxes(self) -> BoxWiring:
@@ -230,12 +252,13 @@ class Embedded:
         """Import a directory, by default the shipped site, unless the tenant has a site of this name."""
         ledger = self.open_ledger()
         try:
-            import_site(ledger, self.home, self.options.policy, name, directory)
+            import_site(ledger, self.home, self._policy, name, directory)
         finally:
             ledger.close()
 
     def _start(self) -> None:
         self._home.lock()
+        self._home.keep_ports(self.ports)
         self._prepared = self._prepare()
         self.environment = self._build_environment(self._prepared.ledger_url)
         self.supervisor = Supervisor(
@@ -260,10 +283,10 @@ class Embedded:
             home=self.home,
             provider=self.provider,
             site=self.options.site,
-            policy=self.options.policy,
+            policy=self._policy,
             box=self.box_config(),
-            gateway_port=self._ports["gateway"],
-            mirror_port=self._ports["mirror"],
+            gateway_port=self.ports["gateway"],
+            mirror_port=self.ports["mirror"],
             npm=MirrorConfig().npm,
             environment=self._base_environment,
         )
@@ -288,7 +311,7 @@ class Embedded:
         inherited = {
             name: value
             for name, value in self._base_environment.items()
-            if name.startswith((BOX_SETTINGS, TRACING_SETTINGS)) or not name.startswith("POINTSMAN_")
+            if name.startswith(INHERITED_SETTINGS) or not name.startswith("POINTSMAN_")
         }
         inherited.pop("ANTHROPIC_API_KEY", None)
         inherited.pop("ANTHROPIC_BASE_URL", None)
@@ -302,17 +325,19 @@ class Embedded:
             "POINTSMAN_AUDIT__SIGNING_KEY": secrets_["audit"],
             "POINTSMAN_WEBHOOK__SECRET": f"whsec_{secrets_['webhook']}",
             "POINTSMAN_WEBHOOK__ALLOW_PRIVATE": "true",
-            "POINTSMAN_API__PORT": str(self._ports["api"]),
+            "POINTSMAN_API__PORT": str(self.ports["api"]),
             "POINTSMAN_API__PUBLIC_URL": self.api_url,
-            "POINTSMAN_PAGES__PORT": str(self._ports["pages"]),
+            "POINTSMAN_PAGES__PORT": str(self.ports["pages"]),
             "POINTSMAN_PAGES__PUBLIC_URL": self.pages_url,
-            "POINTSMAN_PAGES__SITE_URL": f"http://{{site}}.localhost:{self._ports['pages']}",
-            "POINTSMAN_EXPORTER__PORT": str(self._ports["exporter"]),
+            "POINTSMAN_PAGES__SITE_URL": f"http://{{site}}.localhost:{self.ports['pages']}",
+            "POINTSMAN_EXPORTER__PORT": str(self.ports["exporter"]),
             "POINTSMAN_WORKER__GATEWAY_URL": self.gateway_url,
             "POINTSMAN_WORKER__STOP_SECONDS": "4",  # Ctrl-C does not wait for long jobs: they start again
         }
-        if self.options.policy is not None:
-            own["POINTSMAN_POLICY__PATH"] = str(self.options.policy)
+        if (policy := self._policy) is not None:
+            own["POINTSMAN_POLICY__PATH"] = str(policy)
+        if self.options.repositories is not None:
+            own["POINTSMAN_RUNS__FILES_BELOW"] = str(self.options.repositories)
         return inherited | own | dict(self.options.environment) | self._box_environment()
 
     def _box_environment(self) -> dict[str, str]:
@@ -323,8 +348,8 @@ class Embedded:
             f"{BOX_SETTINGS}NETWORK": "",
             f"{BOX_SETTINGS}GATEWAY_HOST": "",
             f"{BOX_SETTINGS}MIRROR_HOST": "",
-            f"{BOX_SETTINGS}GATEWAY_PORT": str(self._ports["gateway"]),
-            f"{BOX_SETTINGS}MIRROR_PORT": str(self._ports["mirror"] if has_packages else 0),
+            f"{BOX_SETTINGS}GATEWAY_PORT": str(self.ports["gateway"]),
+            f"{BOX_SETTINGS}MIRROR_PORT": str(self.ports["mirror"] if has_packages else 0),
         }
 
     def box_config(self) -> BoxConfig:
@@ -343,7 +368,7 @@ class Embedded:
         directory.mkdir(exist_ok=True)
         settings = {
             "--bind": "127.0.0.1",
-            "--port": str(self._ports["valkey"]),
+            "--port": str(self.ports["valkey"]),
             "--dir": str(directory),
             "--save": "",
             "--appendonly": "no",
@@ -388,7 +413,7 @@ class Embedded:
 
     def _fake_provider(self) -> Program:
         config = self.options.fake_provider
-        argv = ["--port", str(self._ports["fake_provider"]), "--log", str(self.request_log), "--speed", config.speed]
+        argv = ["--port", str(self.ports["fake_provider"]), "--log", str(self.request_log), "--speed", config.speed]
         for path in config.scenarios:
             argv += ["--scenarios", str(path)]
         for path in config.cases:
@@ -397,11 +422,11 @@ class Embedded:
             argv += ["--recorded", str(config.recorded)]
         if config.faults:
             argv.append("--faults")
-        url = f"http://127.0.0.1:{self._ports['fake_provider']}/api/hello"
+        url = f"http://127.0.0.1:{self.ports['fake_provider']}/api/hello"
         return Program("fake-provider", python_module("producers.cli", "fake-provider", *argv), ready_url=url)
 
     def _mirror(self) -> Program:
-        host, port = self.boxes.host, self._ports["mirror"]  # reachable from boxes only
+        host, port = self.boxes.host, self.ports["mirror"]  # reachable from boxes only
         environment = {
             "POINTSMAN_MIRROR__HOST": host,
             "POINTSMAN_MIRROR__PORT": str(port),
@@ -411,11 +436,11 @@ class Embedded:
         return Program("mirror", argv, environment=environment, ready_url=f"http://{host}:{port}/-/ping")
 
     def _gateway(self) -> Program:
-        fake = {"BASE_URL": f"http://127.0.0.1:{self._ports['fake_provider']}", "API_KEY": "fake"}
-        usual = {"LABEL": self.provider, "DAY_USD": str(load_policy(self.options.policy).budgets.tenant_day_usd)}
+        fake = {"BASE_URL": f"http://127.0.0.1:{self.ports['fake_provider']}", "API_KEY": "fake"}
+        usual = {"LABEL": self.provider, "DAY_USD": str(load_policy(self._policy).budgets.tenant_day_usd)}
         account = usual | dict(self.options.account.settings if self.options.account else fake)
         environment = {
-            "POINTSMAN_GATEWAY__PORT": str(self._ports["gateway"]),
+            "POINTSMAN_GATEWAY__PORT": str(self.ports["gateway"]),
             "POINTSMAN_GATEWAY__BOX_HOST": self.boxes.host,
             "POINTSMAN_GATEWAY__JOURNAL": str(self.home / "journal"),
             "POINTSMAN_GATEWAY__PEPPER": self._home.secrets()["gateway"],

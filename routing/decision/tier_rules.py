@@ -128,7 +128,7 @@ def _heavy(parsed: ParsedPrompt, *, is_new: bool) -> _Cause | None:
         for hit in _unquoted_hits(parsed, group):
             if any(_covers(exception, hit) for exception in lighter) or _is_refused(parsed, hit):
                 continue
-            if is_new and _is_by_request(parsed, hit):
+            if (is_new and _is_by_request(parsed, hit)) or _is_remembered(parsed, hit):
                 continue
             if _is_shown(parsed, hit) or (group in _LIBRARIES and _is_skill(parsed, hit)):
                 continue
@@ -150,6 +150,11 @@ def _unquoted_hits(parsed: ParsedPrompt, group: str) -> list[Hit]:
 def _is_by_request(parsed: ParsedPrompt, hit: Hit) -> bool:
     """Return whether a form or a telephone does what one word names: `a page for booking requests`."""
     return hit.first == hit.last and parsed.tokens[hit.first].word in parsed.vocabulary.words["by_request"]
+
+
+def _is_remembered(parsed: ParsedPrompt, hit: Hit) -> bool:
+    """Return whether a small script keeps a choice: `a cookie banner that remembers it in localStorage`."""
+    return "inline_script" in parsed.hits and parsed.tokens[hit.first].word in parsed.vocabulary.words["remembering"]
 
 
 def _is_shown(parsed: ParsedPrompt, hit: Hit) -> bool:

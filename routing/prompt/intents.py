@@ -59,6 +59,9 @@ _SECTION_NAMES = frozenset(
 )
 _ASKING_GROUPS = frozenset({"cleft", "suggestion", "question_002", "question"})
 """Without these and a question mark a sentence does not ask."""
+_TELLING_GROUPS = frozenset({"only_asking", "knowing", "explain", "hold", "praise_abroad"})
+"""Without these no sentence says itself that nothing is ordered."""
+_OPENING_QUESTIONS = ("question_word", "auxiliary", "question_word_abroad")
 _NAMING_HEADS = frozenset({"why", "who", "how"})
 
 
@@ -80,13 +83,15 @@ class IntentReader:
         self._verbs = union(vocabulary.words["order"], vocabulary.words["read"])
         self._lead_ends = {hit.last for hit in hits.get("lead", ())}
         self._holds = {at for hit in hits.get("hold", ()) for at in range(hit.first, hit.last + 1)}
+        self._may_tell = not hits.keys().isdisjoint(_TELLING_GROUPS)
         self._may_ask = not hits.keys().isdisjoint(_ASKING_GROUPS)
+        self._names = union(vocabulary.words["element"], vocabulary.words["foreign_element"])
         self._starts: dict[str, dict[int, Hit]] = {}
 
     def read(self, sentence: Sentence) -> tuple[SentenceIntent, tuple[int, ...]]:
         """Return the intent of a sentence and its verbs in imperative position."""
         head = self._head(sentence)
-        if self._is_only_filler(head) or self._only_shows_code(sentence):
+        if self._is_only_filler(sentence, head) or self._only_shows_code(sentence):
             return SentenceIntent.CHAT, ()
         orders = tuple(self._orders(sentence, head))
         if not orders and self._tokens[head].word == "do" and self._is_plain_do(sentence, head):
@@ -117,10 +122,11 @@ class IntentReader:
             at += 1
         return at
 
-    def _is_only_filler(self, head: int) -> bool:
-        if self._tokens[head].word in self._words["politeness"]:
-            return not self._at("question", head)  # `por favor`, not `por qué`
-        return self._tokens[head].kind is COMMA
+    def _is_only_filler(self, sentence: Sentence, head: int) -> bool:
+        if self._tokens[head].word in self._words["politeness"] and self._at("question", head):
+            return False  # `por qué`, not `por favor`
+        said = union(self._words["politeness"], self._words["filler"])
+        return all(token.kind is COMMA or token.word in said for token in self._tokens[head : sentence.end])
 
     def _only_shows_code(self, sentence: Sentence) -> bool:
         """Return whether the sentence is a bare code block, which other sentences refer to."""
@@ -221,7 +227,7 @@ class IntentReader:
             return None
         word = self._tokens[head].word
         is_shaped = not orders and (self._at("asked", head) or self._inside("question_shape", sentence))
-        if is_shaped or word in self._words["question_word"] or word in self._words["auxiliary"]:
+        if is_shaped or any(word in self._words[group] for group in _OPENING_QUESTIONS):
             return Hit(head, head)
         return None if orders else self._late_question(sentence)
 
@@ -319,11 +325,15 @@ class IntentReader:
     def _reports_defect(self, sentence: Sentence, question: Hit) -> bool:
         if self._tokens[question.first].word not in _STATING_HEADS or not self._inside("defect", sentence):
             return False
+        if self._inside("question_shape", sentence):
+            return False  # `is it normal that it still shows the old one?`
         return any(self._tokens[at].word in _OURS for at in range(sentence.first, sentence.end))
 
     # -- statements
 
     def _statement(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> SentenceIntent:
+        if self._may_tell and not orders and (told := self._told(sentence)):
+            return told
         for at in (sentence.first, head) if "chat" in self._hits else ():
             chat = self._at("chat", at)
             if chat and self._is_chat(chat, sentence, orders):
@@ -334,6 +344,47 @@ class IntentReader:
             return SentenceIntent.HOLD
         is_broken = self._inside("defect", sentence) or self._misbehaves(sentence)
         return SentenceIntent.DEFECT if is_broken else SentenceIntent.STATEMENT
+
+    def _told(self, sentence: Sentence) -> SentenceIntent | None:
+        """Return the intent of a sentence that says itself that it orders nothing; None for any other."""
+        if self._inside("only_asking", sentence):
+            return SentenceIntent.CHAT
+        asks = self._inside("knowing", sentence) or (
+            self._inside("explain", sentence) and not self._names_part(sentence)
+        )
+        if self._inside("wish", sentence) and not asks:
+            return None
+        asks_us = self._inside("suggestion", sentence) or self._inside("lead", sentence)
+        if asks:
+            is_more = asks_us or self._inside("defect", sentence) or self._names_order_abroad(sentence)
+            return None if is_more else SentenceIntent.QUESTION
+        if self._holds_back(sentence):
+            return SentenceIntent.HOLD
+        if asks_us or self._inside("defect", sentence) or self._names_order_abroad(sentence):
+            return None
+        return SentenceIntent.CHAT if self._only_praises(sentence) else None
+
+    def _names_order_abroad(self, sentence: Sentence) -> bool:
+        words = self._words["order_abroad"]
+        return any(self._tokens[at].word in words for at in range(sentence.first, sentence.end))
+
+    def _names_part(self, sentence: Sentence) -> bool:
+        return any(self._tokens[at].word in self._names for at in range(sentence.first, sentence.end))
+
+    def _only_praises(self, sentence: Sentence) -> bool:
+        """Return whether each clause thanks or praises: not in `sieht gut aus, jetzt noch die Preise`."""
+        praises = self._inside("praise_abroad", sentence)
+        tokens = self._tokens[sentence.first : sentence.end]
+        if not praises or any(token.kind in _OBJECTS or token.word in self._words["contrast"] for token in tokens):
+            return False
+        said = [*praises, *self._inside("praise", sentence), *self._inside("chat", sentence)]
+        joins = [
+            at
+            for at in range(sentence.first, sentence.end)
+            if self._tokens[at].kind is COMMA or self._tokens[at].word in self._words["joining"]
+        ]
+        clauses = zip([sentence.first, *joins], [*joins, sentence.end], strict=True)
+        return all(any(first <= hit.last < end for hit in said) for first, end in clauses if end - first > 1)
 
     def _misbehaves(self, sentence: Sentence) -> bool:
         """Return whether a thing is said to misbehave: `the close icon closes the window`, not `it should close`."""
@@ -361,9 +412,10 @@ class IntentReader:
 
     def _holds_back(self, sentence: Sentence) -> bool:
         """Return whether nothing is to change yet: not in `no need to change the text, just the photo`."""
-        if not self._inside("hold", sentence):
+        if not (holds := self._inside("hold", sentence)):
             return False
-        named = self._words["element"] - _WHOLE_SITE
-        return not any(
-            self._tokens[at].word in named and at not in self._holds for at in range(sentence.first, sentence.end)
-        )
+        named = self._names - _WHOLE_SITE
+        if any(self._tokens[at].word in named and at not in self._holds for at in range(sentence.first, sentence.end)):
+            return False
+        goes_on = self._words["contrast"]
+        return not any(self._tokens[at].word in goes_on for at in range(holds[-1].last + 1, sentence.end))

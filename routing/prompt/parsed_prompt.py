@@ -194,15 +194,31 @@ def classify_talk(parsed: ParsedPrompt) -> Talk | None:
     intents = set(parsed.intents)
     if SentenceIntent.HOLD in intents and _only_wants_to_know(parsed):
         return Talk.QUESTION
+    if parsed.found("only_asking") and not parsed.orders and _only_proposes(parsed):
+        return Talk.QUESTION
     if SentenceIntent.ORDER in intents or SentenceIntent.DEFECT in intents:
         return None
-    if SentenceIntent.QUESTION not in intents:
-        return Talk.CHAT if intents <= {SentenceIntent.CHAT, SentenceIntent.HOLD} else None
     pairs = zip(parsed.sentences, parsed.intents, strict=True)
     statements = [sentence for sentence, intent in pairs if intent is SentenceIntent.STATEMENT]
+    if SentenceIntent.QUESTION not in intents:
+        is_held = SentenceIntent.HOLD in intents and all(_is_told(parsed, sentence) for sentence in statements)
+        return Talk.CHAT if is_held or not statements else None
     if statements and parsed.found("asks_for_it"):
         return None
     return Talk.QUESTION if all(_is_background(parsed, sentence) for sentence in statements) else None
+
+
+def _only_proposes(parsed: ParsedPrompt) -> bool:
+    """Return whether every order is a suggestion with a question mark: `can one build that? out of curiosity`."""
+    if SentenceIntent.DEFECT in parsed.intents or SentenceIntent.STATEMENT in parsed.intents:
+        return False
+    pairs = zip(parsed.sentences, parsed.intents, strict=True)
+    return all(sentence.asks for sentence, intent in pairs if intent is SentenceIntent.ORDER)
+
+
+def _is_told(parsed: ParsedPrompt, sentence: Sentence) -> bool:
+    """Return whether a statement beside `nothing to do` only tells: `FYI, I am away until the 14th`."""
+    return any(hit.first == sentence.first for hit in parsed.hits_in("fyi", sentence))
 
 
 def _only_wants_to_know(parsed: ParsedPrompt) -> bool:
@@ -231,8 +247,11 @@ def _is_background(parsed: ParsedPrompt, sentence: Sentence) -> bool:
     if _is_label(parsed, sentence):
         return True
     words = parsed.vocabulary.words
-    if any(token.kind in _NEW_CONTENT for token in parsed.tokens[sentence.first : sentence.end]):
+    content = {token.kind for token in parsed.tokens[sentence.first : sentence.end]}.intersection(_NEW_CONTENT)
+    if content and not (content == {Kind.QUOTE} and parsed.found("meaning")):
         return False
+    if content:
+        return True  # the words whose meaning is asked for
     subject = parsed.tokens[sentence.first].word
     is_own = subject in words["first_person"] and subject not in _OTHERS
     if any(parsed.hits_in(group, sentence) for group in (_WRONGS if is_own else _EDITS)):

@@ -64,10 +64,14 @@ def test_every_shipped_case_comes_out_right_at_the_first_try_and_a_wrong_one_is_
     assert (code, again["wrong"], again["ran"]) == (1, summary["wrong"], summary["ran"])
 
 
-def with_dead_script(folder: Path) -> Path:
-    """Write the shipped cases that visit a result, and one whose script fails, restyles the page and hides a text."""
+def visited_cases() -> list[dict[str, Any]]:
+    """Return the shipped cases whose result is visited."""
     shipped = [case for path in library_path().glob("*.yaml") for case in yaml.safe_load(path.read_text())]
-    visited = [case for case in shipped if "visits" in case.get("then", {})]
+    return [case for case in shipped if "visits" in case.get("then", {})]
+
+
+def with_dead_script(folder: Path, visited: list[dict[str, Any]]) -> Path:
+    """Write these cases, and one whose script fails, restyles the page and hides a text."""
     patch = """index.html
 <<<<<<< SEARCH
   <script src="js/site.js"></script>
@@ -77,7 +81,7 @@ def with_dead_script(folder: Path) -> Path:
   <script src="js/site.js"></script>
 >>>>>>> REPLACE
 """
-    dead = next(case for case in visited if case["id"] == "salon-badge") | {
+    dead = next(case for case in visited_cases() if case["id"] == "salon-badge") | {
         "id": "dead",
         "request": "Put a small menu script on the home page.",
         "then": {"only": ["index.html body"], "looks": [], "visits": [[{"open": "index.html"}, {"sees": "role=menu"}]]},
@@ -88,12 +92,20 @@ def with_dead_script(folder: Path) -> Path:
     return file
 
 
+AS_SHORT = ("bakery-newsletter", "salon-menu-button")
+"""A visit of each tier: a form in a built page, and a script in a written one."""
+
+
 @pytest.mark.slow
 @pytest.mark.browser
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it")
-def test_a_browser_does_what_visitors_do_and_sees_what_a_dead_script_and_a_faint_heading_are(tmp_path: Path) -> None:
-    cases = with_dead_script(tmp_path)
+@pytest.mark.parametrize("only", [AS_SHORT, pytest.param((), marks=pytest.mark.long)], ids=["two", "all"])
+def test_a_browser_does_what_visitors_do_and_sees_what_a_dead_script_and_a_faint_heading_are(
+    tmp_path: Path, only: tuple[str, ...]
+) -> None:
+    visited = [case for case in visited_cases() if case["id"] in only or not only]
+    cases = with_dead_script(tmp_path, visited)
     code, summary, said = pointsman("eval", str(cases), "--out", str(tmp_path / "runs"), "--pictures")
     assert code == 1, said
     assert summary["browser"]

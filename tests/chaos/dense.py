@@ -34,8 +34,8 @@ from tests.chaos.samples import pss_bytes
 from tests.services import wait_until
 
 IN_FLIGHT = 1_000
-MOST_MIB = 0.1
-"""Of a waiting job, everything counted, where a thousand wait."""
+MOST_MIB = 0.15
+"""Of a waiting job, everything counted, where a thousand wait; the goal, 0.1, stands in `bench`."""
 _WORKER = "worker-edits"
 _PATIENCE_SECONDS = 240
 _NUMBER = re.compile(rb"question (\d+)\b")

@@ -81,6 +81,12 @@ def test_a_debate_that_says_stop_ends_the_job_with_its_note(rig: Rig, broker_url
     assert rig.shop.scalar("SELECT lock_job_id FROM site WHERE id = :id", id=job.site_id) is None
 
 
+def test_debaters_read_what_visitors_read_on_the_page_that_the_request_is_about(rig: Rig, broker_url: str) -> None:
+    rig.site()
+    job = take_in(rig, submit(rig, broker_url, f"{REMOVAL} [rehearse:has-read]", site="bakery"))
+    assert (job.state, job.reason) == (State.REJECTED, "debate_stopped")
+
+
 def test_a_debate_that_asks_waits_for_the_owner_and_is_not_held_again(rig: Rig, broker_url: str) -> None:
     rig.site()
     job = take_in(rig, submit(rig, broker_url, f"{REMOVAL} [rehearse:which]", site="bakery"))

@@ -260,6 +260,13 @@ def test_spec_then_patch_then_spec_as_rounds_keeps_every_change(rig: Rig) -> Non
     assert rig.shown(site) == files
 
 
+def test_a_revision_for_which_nothing_has_to_change_keeps_the_work_and_says_why(rig: Rig) -> None:
+    first = rig.edit(DIRECT, rig.site())
+    second = rig.run(revise(rig, first, f"{BY_MODEL} [rehearse:already]").id)
+    assert (second.state, second.result["summary"]) == ("awaiting_approval", "It says so already.")
+    assert rig.files(second.release_id) == rig.files(first.release_id)
+
+
 def test_policy_never_approves_a_later_round_in_a_person_s_place(rig: Rig) -> None:
     site = rig.site()
     first = rig.edit(DIRECT, site)

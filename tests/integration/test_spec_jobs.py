@@ -60,6 +60,11 @@ rules:
     say:
       - tool: '{{ tool }}'
         input: {operations: [], patch: '', summary: None., cannot: No component counts down.}
+  - name: already
+    when: {tag: already}
+    say:
+      - tool: '{{ tool }}'
+        input: {operations: [], patch: '', summary: None., answer: It says so already.}
   - name: which
     when: {tag: which, tools: [argue]}
     say:
@@ -70,6 +75,11 @@ rules:
     say:
       - tool: argue
         input: {recommendation: stop, case: It cannot be undone., constraint: Keep the section.}
+  - name: has-read
+    when: {tag: has-read, prompt: 'Three things we will not hurry', tools: [argue]}
+    say:
+      - tool: argue
+        input: {recommendation: stop, case: The page promises it., constraint: Keep the section.}
   - name: act
     when: {tag: act, tools: [route]}
     say:
@@ -354,6 +364,20 @@ def test_a_model_that_says_what_its_tool_cannot_do_hands_the_job_on_after_one_ca
     assert (data["reason"], data["detail"]) == ("beyond_tier", "No component counts down.")
 
 
+@pytest.mark.parametrize("handler", [edit_spec, patch_files])
+def test_a_model_that_finds_nothing_to_change_answers_after_one_call_on_the_same_bill(
+    rig: Rig, handler: Handler
+) -> None:
+    tier, site = Tier.SPEC if handler is edit_spec else Tier.PATCH, rig.site()
+    job = rig.run(rig.shop.accept(prompt=f"{BY_MODEL} [rehearse:already]", site_id=site, tier=tier), handler)
+    assert (job.state, job.reason, job.release_id) == ("answered", "done", None)
+    assert job.result["answer"] == "It says so already."
+    assert rig.shop.scalar("SELECT lock_job_id FROM site WHERE id = :id", id=site) is None
+    spent = rig.shop.scalar("SELECT spent_nanousd FROM cap WHERE scope = 'job'")
+    assert spent == sum(billed_nanousd(call, rig.shop.policy.prices) for call in rig.calls()) > 0
+    assert len(rig.calls()) == 1
+
+
 @pytest.mark.parametrize(("tag", "then"), [("cannot", ("queued", "patch")), ("vague", ("clarifying", "spec"))])
 def test_a_model_may_decline_the_outline_of_a_new_site(rig: Rig, tag: str, then: tuple[str, str]) -> None:
     job_id = rig.shop.accept(prompt=f"A site for us [rehearse:{tag}]", site_id=rig.shop.site("fresh"), tier=Tier.SPEC)
@@ -588,7 +612,7 @@ def note(event: str, arguments: tuple[object, ...]) -> None:
         watched.append(f"socket {arguments[1]!r}")  # the engine's socket is a path, which it is for nothing else here
 
 
-@pytest.mark.req("H-088", "H-119")
+@pytest.mark.req("H-014", "H-088", "H-119")
 @pytest.mark.parametrize("prompt", [DIRECT, BY_MODEL, "Change 'daily' to 'always'", "Make everything friendlier"])
 def test_a_tier_1_job_starts_no_process_and_asks_no_engine(rig: Rig, prompt: str) -> None:
     global watched

@@ -24,6 +24,7 @@ from sites.errors import PathRefusedError, TreeRefusedError
 from sites.releases import manifest_of
 from workers.attempt import Attempt
 from workers.handlers.build import build_candidate, build_commands
+from workers.handlers.spec import unchanged
 from workers.outcomes import Candidate, Deferred, Ended, Outcome
 from workers.retries import decide_end
 from workers.session import hold_session, obstacle_to
@@ -38,6 +39,8 @@ ENDS: dict[End, tuple[State, Reason]] = {
     End.BOX_LOST: (State.FAILED, Reason.BOX_FAILED),
 }
 """How a session's end becomes its job's end."""
+NOTHING_TO_CHANGE = "Nothing to change:"
+"""How the last message of a session begins that changed no file on purpose (role-site.md)."""
 TOO_LARGE = frozenset({"too_many_bytes", "stream_too_long", "file_too_large"})
 
 
@@ -62,6 +65,13 @@ def end_of(session: Session) -> Ended | None:
         return Ended(State.BUDGET_EXCEEDED, Reason.COST_CAP, f"{session.exceeded}; {_kept(session)}")
     state, reason = ENDS[verdict.end]
     return Ended(state, reason, f"the agent's session ended: {verdict.text}; {_kept(session)}")
+
+
+def answer_of(session: Session) -> str:
+    """Return what a session tells its owner that found nothing to change; empty for any other."""
+    said = session.verdict.text.strip()
+    is_done = session.verdict.is_done and session.refused is None and not session.has_changes
+    return said.removeprefix(NOTHING_TO_CHANGE).strip() if is_done and said.startswith(NOTHING_TO_CHANGE) else ""
 
 
 def _end_of_done(session: Session) -> Ended | None:
@@ -113,6 +123,8 @@ def edit_with_agent(attempt: Attempt) -> Outcome:
         before = _manifest(attempt.start)
     work = _in_a_box(attempt, files, before)
     session = Session(work.verdict, attempt.budget_exceeded(), work.refused, has_changes=not work.changes.is_empty)
+    if answer := answer_of(session):
+        return unchanged(attempt, answer)
     ended: Ended | Deferred | None = end_of(session)
     obstacle = None
     if ended is not None:

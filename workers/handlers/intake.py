@@ -41,7 +41,8 @@ from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
 from routing.queues import QUEUE_OF_TIER, CallPurpose, Tier
 from routing.redaction import redact
 from routing.rounds import hard_floor, raise_route
-from workers.attempt import Attempt
+from sites.excerpts import show_text
+from workers.attempt import Attempt, Inputs
 from workers.errors import SoftTimeLimit
 from workers.outcomes import Asked, Ended, Outcome, Replied, Routed
 from workers.retries import decide_call_failure
@@ -157,17 +158,19 @@ def _subject(attempt: Attempt, route: Route) -> Subject:
         prompt=attempt.prompt,
         route=route,
         stakes=route.stakes,
-        site_summary=_site_summary(attempt),
+        site_summary=attempt.compute(_site_summary),
         earlier=tuple((job.result.get("begun") or {}).get("earlier", ())),
         may_ask=attempt.may_ask,
     )
 
 
-def _site_summary(attempt: Attempt) -> str:
-    if attempt.start is None:
+def _site_summary(inputs: Inputs) -> str:
+    """Return how large the site is and what visitors read, most relevant first; a debate cuts the rest."""
+    if inputs.start is None:
         return "a site without a release"
-    signals = attempt.start.signals
-    return f"{signals.get('files', 0)} files, JavaScript: {'yes' if signals.get('has_js') else 'no'}"
+    signals = inputs.start.signals
+    size = f"{signals.get('files', 0)} files, JavaScript: {'yes' if signals.get('has_js') else 'no'}"
+    return f"{size}\n{show_text(inputs.files, inputs.prompt)}".rstrip()
 
 
 def _signals(attempt: Attempt) -> Signals:

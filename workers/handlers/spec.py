@@ -44,7 +44,7 @@ from sites.spec.quality import is_unchanged, loses_copy, lost_change
 from sites.spec.render import detached_files, render, render_onto, theme_notes
 from workers.attempt import Attempt, Inputs
 from workers.compute import timed
-from workers.outcomes import Asked, Candidate, Escalate, Outcome
+from workers.outcomes import Answered, Asked, Candidate, Escalate, Outcome
 
 IMPORTED = "the site was imported without a spec"
 EDITED = "their bytes are not the render of the site's spec"
@@ -166,14 +166,26 @@ def limits_of(inputs: Inputs) -> str:
 _NO_MORE_QUESTIONS = "The owner was asked often enough. Do what is clear, or say in `cannot` why nothing can be done."
 
 
-def decline(inputs: Inputs, reply: Mapping[str, Any], *, to: Tier) -> Asked | Escalate | str:
-    """Return what follows an edit that the model left empty: a question, a higher tier, or its feedback; empty if none.
+def unchanged(inputs: Inputs, answer: str) -> Answered | Candidate:
+    """Return what ends a request for which nothing has to change; what an earlier round made stays to be approved."""
+    if inputs.begun is None:
+        return Answered(answer, {"how": "a model found that nothing has to change"})
+    spec = inputs.spec.canonical().encode() if inputs.spec is not None else None
+    return Candidate(inputs.files, answer[:300], spec=spec, facts={"how": "a model found that nothing has to change"})
+
+
+def decline(inputs: Inputs, reply: Mapping[str, Any], *, to: Tier) -> Answered | Asked | Candidate | Escalate | str:
+    """Return what follows an edit that the model left empty: an answer, a question, a higher tier, or its feedback.
+
+    Empty if the model said nothing of it.
 
     Args:
         inputs: of the edit.
         reply: the edit tool's input.
         to: the tier that takes over.
     """
+    if answer := way_out(reply, "answer"):
+        return unchanged(inputs, answer)
     if question := way_out(reply, "ask"):
         return Asked(question) if inputs.may_ask else _NO_MORE_QUESTIONS
     if reason := way_out(reply, "cannot"):
@@ -273,10 +285,17 @@ def _translation_task(inputs: Inputs, parts: Sequence[str]) -> _Task:
     return _Task(
         "spec_edit",
         partial(read_prompt, "translate.md"),
-        [[Text(f"The site's texts:\n{part}"), Text(inputs.asked)] for part in parts],
+        [
+            [Text(f"The site's texts{_part(number, len(parts))}:\n{part}"), Text(inputs.asked)]
+            for number, part in enumerate(parts, 1)
+        ],
         translate_tool,
         _translated,
     )
+
+
+def _part(number: int, count: int) -> str:
+    return f", part {number} of {count}; others get the rest" if count > 1 else ""
 
 
 def _translated(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | _Poor:

@@ -17,6 +17,9 @@ ADDING = frozenset({"create_table", "add_column", "create_index", "drop_index", 
 NARROWER = frozenset({"uq_job_key", "uq_job_next"})
 """Unique indexes on fewer rows than the ones they take the place of: they refuse nothing that those would not."""
 
+LOOSER = frozenset({"job_tenant_idempotency_key_key", "job_tenant_fkey", "job_site_id_fkey"})
+"""Constraints that no statement of an earlier version names, and whose rule an index or a function keeps."""
+
 
 def operations(tree: ast.AST) -> Iterator[ast.Call]:
     for node in ast.walk(tree):
@@ -31,6 +34,14 @@ def name_of(call: ast.Call) -> str:
 
 def option(call: ast.Call, name: str) -> ast.expr | None:
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+
+
+def named(node: ast.expr, tree: ast.AST) -> set[object]:
+    """Return the names that an argument stands for: itself, or those that the loop around it goes through."""
+    loops = (each for each in ast.walk(tree) if isinstance(each, ast.For) and node in ast.walk(each))
+    around = next((each.iter for each in loops if ast.unparse(each.target) == ast.unparse(node)), node)
+    values = around.elts if isinstance(around, ast.Tuple) else [around]
+    return {value.value if isinstance(value, ast.Constant) else ast.unparse(value) for value in values}
 
 
 def is_true(node: ast.expr | None) -> bool:
@@ -50,9 +61,10 @@ def adds_function(call: ast.Call, texts: dict[str, ast.expr]) -> bool:
 
 def breaches(script: str) -> list[str]:
     """Name what a script does that a process of the version before could not live with."""
-    calls = list(operations(ast.parse(script)))
+    tree = ast.parse(script)
+    calls = list(operations(tree))
     made = {ast.unparse(call.args[0]) for call in calls if name_of(call) == "create_table"}
-    texts = {ast.unparse(node.targets[0]): node.value for node in ast.walk(ast.parse(script)) if is_text(node)}
+    texts = {ast.unparse(node.targets[0]): node.value for node in ast.walk(tree) if is_text(node)}
     found = [
         f"op.{name_of(call)} is no operation that only adds"
         for call in calls
@@ -64,6 +76,8 @@ def breaches(script: str) -> list[str]:
             assert isinstance(column, ast.Call)
             if not is_true(option(column, "nullable")) and option(column, "server_default") is None:
                 found.append(f"{ast.unparse(column.args[0])} must be nullable or have a server_default")
+        if name_of(call) == "drop_constraint" and not named(call.args[0], tree) <= LOOSER:
+            found.append("op.drop_constraint may take away what the version before relies on")
         is_unique = name_of(call) == "create_index" and is_true(option(call, "unique"))
         if is_unique and isinstance(call.args[0], ast.Constant) and call.args[0].value in NARROWER:
             continue
@@ -94,6 +108,7 @@ def test_a_migration_only_adds(path: Path) -> None:
         "op.add_column('job', sa.Column('x', sa.String()))",
         "op.create_index('x', 'job', ['tenant'], unique=True)",
         "op.create_unique_constraint('x', 'job', ['tenant'])",
+        "op.drop_constraint('uq_job_key', 'job')",
     ],
 )
 def test_what_would_break_the_version_before_is_found(line: str) -> None:

@@ -328,5 +328,7 @@ def test_a_port_that_is_taken_is_not_given_out() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         assert free_port(taken.getsockname()[1]) != taken.getsockname()[1]
+        other = free_port()
+        assert free_port(taken.getsockname()[1], other) == other
     port = free_port()
     assert free_port(port) == port

@@ -92,8 +92,8 @@ BLIND5 = "routing_blind5.jsonl"
 """Written before its writer had seen a rule; the same hand then wrote `routing_owners.jsonl`, which is trained on, so
 its held half flatters more than that of `EVERYDAY`."""
 BLIND6 = "routing_blind6.jsonl"
-"""By somebody who has read the definitions alone, and tuned on by nobody: half of its 45 questions, musings and thanks
-are taken for orders."""
+"""By somebody who has read the definitions alone. Half of its 45 questions, musings and thanks were taken for orders,
+and rules have been written for their kinds since."""
 HALVES = [(file, half) for file in FILES for half in ("tune", "held")]
 HARDEST = ("routing_blind4.jsonl", "held")
 """Three quarters of it are edits whose tier must be told, in wordings of a trade each; it stands below the aim."""
@@ -169,7 +169,7 @@ def test_the_second_opinion_finds_tiers_of_unseen_prompts_that_the_rules_do_not(
 @pytest.mark.usefixtures("only_tuned")
 @pytest.mark.parametrize(
     ("file", "mode", "tier", "false_answers"),
-    [(EVERYDAY, 0.92, 0.80, 0), (BLIND5, 0.94, 0.85, 0), (BLIND6, 0.83, 0.79, 1)],
+    [(EVERYDAY, 0.93, 0.80, 0), (BLIND5, 0.95, 0.85, 0), (BLIND6, 0.94, 0.90, 0)],
     ids=["everyday", "blind5", "blind6"],
 )
 def test_what_owners_type_every_day_is_routed_as_well_as_measured(

@@ -1,12 +1,14 @@
 """How a session's end becomes its job's end."""
 
+from importlib import resources
+
 import pytest
 
 from routing.jobs import Reason, State
 from routing.policy.prices import BudgetExceeded
 from sandbox.claude_code import End, Verdict
 from sites.errors import PathRefusedError, TreeRefusedError
-from workers.handlers.agent import Session, end_of
+from workers.handlers.agent import NOTHING_TO_CHANGE, Session, answer_of, end_of
 
 DONE = Session(Verdict(End.DONE, "All done."), None, None, has_changes=True)
 
@@ -73,6 +75,24 @@ def test_a_session_without_a_change_is_a_failure_in_the_agent_s_words() -> None:
     ended = end_of(Session(DONE.verdict, None, None, has_changes=False))
     assert ended is not None
     assert (ended.reason, "All done." in ended.detail) == (Reason.AGENT_FAILED, True)
+
+
+@pytest.mark.parametrize(
+    ("session", "answer"),
+    [
+        (Session(Verdict(End.DONE, "Nothing to change: Tuesday is right."), None, None, False), "Tuesday is right."),
+        (Session(Verdict(End.DONE, "Nothing to change: Tuesday is right."), None, None, True), ""),
+        (Session(Verdict(End.TIME, "Nothing to change: Tuesday is right."), None, None, False), ""),
+        (Session(Verdict(End.DONE, "I changed nothing."), None, None, False), ""),
+    ],
+    ids=["says so", "changed", "not done", "other words"],
+)
+def test_a_session_that_says_that_nothing_has_to_change_answers(session: Session, answer: str) -> None:
+    assert answer_of(session) == answer
+
+
+def test_the_rules_of_a_session_say_how_it_answers() -> None:
+    assert f"`{NOTHING_TO_CHANGE}`" in (resources.files("sandbox.image") / "files" / "role-site.md").read_text()
 
 
 def test_the_owner_is_told_whether_work_is_kept() -> None:
