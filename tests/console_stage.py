@@ -249,10 +249,18 @@ def _past(shop: Shop, *, running: UUID) -> None:
     chance = random.Random(7)
     ended = shop.rows("SELECT id FROM job WHERE ended_at IS NOT NULL AND queue <> 'steps'")
     for (job_id,) in ended:
+        back = chance.uniform(0, 10_000) ** 0.5 * 100
         shop.execute(
-            "UPDATE job SET created_at = created_at - make_interval(secs => :back),"
+            "UPDATE job SET created_at = created_at - make_interval(secs => :back + 10),"
             " ended_at = ended_at - make_interval(secs => :back) WHERE id = :id",
-            back=chance.uniform(0, 10_000) ** 0.5 * 100,
+            back=back,
+            id=job_id,
+        )
+        shop.execute(
+            "UPDATE attempt SET started_at = started_at - make_interval(secs => :back + :took),"
+            " ended_at = ended_at - make_interval(secs => :back) WHERE job_id = :id",
+            back=back,
+            took=chance.uniform(1, 9),
             id=job_id,
         )
     shop.execute(

@@ -6,8 +6,10 @@ import http
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources as files
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Form, Request
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import DataError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -19,9 +21,14 @@ from ledger.errors import GateNotFoundError, JobNotFoundError, SiteNotFoundError
 from producers.api.operations_routes import NO_TELEMETRY
 from producers.api.problems import on_too_many_streams
 from producers.api.requests import MAX_RAW_BYTES, Resources
-from producers.console import jobs, operations, people, sign_in, sites
+from producers.console import bulk, jobs, operations, people, sign_in, sites
 from producers.console.web import (
+    PREFIX,
+    THEME,
     Console,
+    ConsoleDep,
+    Viewer,
+    acting,
     is_part,
     redirect,
     render,
@@ -33,11 +40,39 @@ from producers.errors import (
     NotLoggedInError,
     TooManyStreamsError,
 )
+from producers.use_cases.tenants import Scope
 from routing.errors import PolicyError
 
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]
+
+theme_router = APIRouter()
+THEME_SECONDS = 365 * 86_400
+"""How long a chosen theme is kept."""
+
+
+@theme_router.post("/theme")
+def choose_theme(
+    request: Request,
+    console: ConsoleDep,
+    _: Annotated[Viewer, Depends(acting(Scope.READ))],
+    theme: Annotated[Literal["", "light", "dark"], Form()] = "",
+) -> Response:
+    """Show the console in light or dark, or as the system does; the choice stays with the browser."""
+    came_from = urlsplit(request.headers.get("referer", ""))
+    path = came_from.path.removeprefix(PREFIX) if came_from.path.startswith(f"{PREFIX}/") else "/"
+    response = redirect(request, f"{path}?{came_from.query}" if came_from.query else path)
+    response.set_cookie(
+        THEME,
+        theme,
+        path=PREFIX,
+        max_age=THEME_SECONDS if theme else 0,
+        httponly=True,
+        samesite="lax",
+        secure=console.is_secure,
+    )
+    return response
 
 
 def create_console(resources: Resources, console: Console) -> FastAPI:
@@ -56,12 +91,14 @@ def create_console(resources: Resources, console: Console) -> FastAPI:
     app.mount("/static", StaticFiles(directory=str(files.files("producers.console") / "static")))
     for router in (
         operations.router,
+        bulk.router,
         jobs.router,
         jobs.decisions_router,
         sites.runs_router,
         sites.router,
         operations.dead_letters_router,
         sign_in.router,
+        theme_router,
         people.router,
     ):
         app.include_router(router)

@@ -1,9 +1,9 @@
-"""All that a job's page shows, read in one transaction, with the layout of its timeline."""
+"""All that a job's page shows, read in one transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -11,12 +11,17 @@ from uuid import UUID
 
 from sqlmodel import Session
 
-from ledger.events import EventKind, newest_events, newest_of_kinds
+from ledger.dispatch_window import paused_queues
+from ledger.events import newest_events, newest_of_kinds
 from ledger.jobs import find_job
 from ledger.money import calls_of
-from ledger.tables import Approval, Call, Job, Release, Site
+from ledger.operations.workers import slots_by_queue
+from ledger.provider_circuits import circuits
+from ledger.tables import Approval, Call, Job, Release, Site, Tenant
 from producers.api.requests import Resources
-from producers.console.presentation import what_it_waits_for
+from producers.console.failures import failure_of
+from producers.console.presentation import excerpt, words
+from producers.console.waterfall import CUTS, MOST_CUTS, waterfall_of
 from producers.use_cases.job_search import JobFilter, find_job_ids
 from producers.use_cases.jobs import CONSOLE_AUDIENCE, EventView, JobView, describe, describe_events
 from producers.use_cases.rounds import tiers_instead
@@ -28,132 +33,8 @@ from routing.scheduling import WaitReason
 from sites.page_changes import PageChange, changed_pages
 from sites.releases import manifest_of
 
-_PEOPLE = {State.CLARIFYING.value: "question", State.AWAITING_APPROVAL.value: "review"}
-_WAITS = {State.RECEIVED.value: "intake", State.DEBATING.value: "debate", State.QUEUED.value: "queue"}
-_SHARE_OF_PEOPLE = 0.12
-"""Fixed width of a phase that waits for people: to scale, its hours would hide the seconds of work."""
-_MOST_PHASES = 60
-"""The last phases are shown."""
-CUTS = (
-    EventKind.ACCEPTED,
-    EventKind.WAITING,
-    EventKind.STARTED,
-    EventKind.ATTEMPT_ENDED,
-    EventKind.STATE,
-    EventKind.ENDED,
-)
-"""The kinds of events that begin or end a phase."""
 _MOST_WAITING = 200
-MOST_CUTS = 8 * _MOST_PHASES
-"""Enough of the newest events for the phases that are shown."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Phase:
-    """A phase of a job."""
-
-    kind: str
-    """`wait`, `work` or `person`: the class of its bar."""
-    name: str
-    note: str
-    began: datetime
-    ended: datetime | None
-    left: float = 0.0
-    """Start of its bar, in per cent of the width."""
-    width: float = 0.0
-    outcome: str = ""
-
-    def seconds(self, until: datetime) -> float:
-        """Return how long it took, or has taken."""
-        return max(0.0, ((self.ended or until) - self.began).total_seconds())
-
-
-class Timeline(NamedTuple):
-    """The phases of a job, or the last ones of many."""
-
-    phases: tuple[Phase, ...]
-    is_cut: bool
-    """Whether there were earlier phases."""
-
-
-def timeline_of(events: Sequence[EventView], *, until: datetime, held_for: str | None = None) -> Timeline:
-    """Return a job's last phases with the layout of their bars.
-
-    They come of the job's events of the kinds in `CUTS`, oldest first, at most the newest `MOST_CUTS`. `held_for` is
-    what it waits for now besides its turn: a job that waits for its site has no event of it.
-    """
-    builder = _PhaseBuilder()
-    for event in events:
-        builder.add(event)
-    if held_for == WaitReason.SITE and builder.phases and builder.phases[-1].ended is None:
-        builder.phases[-1] = replace(builder.phases[-1], note="for its site, which another job holds")
-    is_cut = len(builder.phases) > _MOST_PHASES
-    return Timeline(_lay_out(builder.phases[-_MOST_PHASES:], until), is_cut)
-
-
-class _PhaseBuilder:
-    """Builds phases from events in their order."""
-
-    def __init__(self) -> None:
-        self.phases: list[Phase] = []
-
-    def add(self, event: EventView) -> None:
-        data, at = event.data, event.at
-        match event.kind:
-            case EventKind.ACCEPTED:
-                self._enter(str(data.get("state", "")), at, str(data.get("queue", "")))
-            case EventKind.WAITING:
-                self._begin("wait", "Waits", what_it_waits_for(data), at)
-            case EventKind.STARTED:
-                self._begin("work", f"Attempt {data.get('attempt')}", f"on {data.get('queue')}", at)
-            case EventKind.ATTEMPT_ENDED:
-                self._end_attempt(at, str(data.get("outcome") or ""))
-            case EventKind.STATE:
-                self._enter(str(data.get("target", "")), at, "")
-            case EventKind.ENDED:
-                self._end(at)
-
-    def _enter(self, state: str, at: datetime, queue: str) -> None:
-        if state in _PEOPLE:
-            self._begin("person", "Asks", f"a person's {_PEOPLE[state]}", at)
-        elif state == State.PUBLISHING.value:
-            self._begin("wait", "Approved", "waits to be published", at)
-        elif state in _WAITS and not (self.phases and self.phases[-1].ended is None):
-            self._begin("wait", "Waits", f"for {queue or _WAITS[state]}", at)
-
-    def _begin(self, kind: str, name: str, note: str, at: datetime) -> None:
-        self._end(at)
-        if self.phases and kind == "wait" and self.phases[-1].kind == "wait" and self.phases[-1].began == at:
-            self.phases.pop()
-        self.phases.append(Phase(kind=kind, name=name, note=note, began=at, ended=None))
-
-    def _end(self, at: datetime) -> None:
-        if self.phases and self.phases[-1].ended is None:
-            self.phases[-1] = replace(self.phases[-1], ended=at)
-
-    def _end_attempt(self, at: datetime, outcome: str) -> None:
-        """Record the outcome of the last attempt, whose event may come after the next phase has begun."""
-        for index in reversed(range(len(self.phases))):
-            phase = self.phases[index]
-            if phase.kind == "work":
-                self.phases[index] = replace(phase, ended=phase.ended or at, outcome=phase.outcome or outcome)
-                return
-
-
-def _lay_out(phases: Sequence[Phase], until: datetime) -> tuple[Phase, ...]:
-    people = [phase for phase in phases if phase.kind == "person"]
-    own = sum(phase.seconds(until) for phase in phases if phase.kind != "person")
-    left_for_work = 100.0 - 100.0 * _SHARE_OF_PEOPLE * min(len(people), 4) if own else 0.0
-    for_people = (100.0 - left_for_work) / len(people) if people else 0.0
-    placed, at = [], 0.0
-    for phase in phases:
-        width = for_people if phase.kind == "person" else left_for_work * phase.seconds(until) / own if own else 0.0
-        placed.append(replace(phase, left=round(at, 2), width=round(max(width, 0.6), 2)))
-        at = min(at + width, 99.4)
-    return tuple(placed)
-
-
-_EVENTS_SHOWN = 200
+_EVENTS_SHOWN = 50
 """Events per page; a job's own page shows the newest."""
 
 
@@ -201,6 +82,17 @@ class Inbox(NamedTuple):
     older: UUID | None
 
 
+class Wait(NamedTuple):
+    """What a job waits for now."""
+
+    text: str
+    link: str = ""
+    """Words that lead to it; empty where there is no page of it."""
+    path: str = ""
+    """Where they lead, below the console's prefix."""
+    until: datetime | None = None
+
+
 @dataclass(frozen=True)
 class EventPage:
     """Some of a job's events, oldest first."""
@@ -230,18 +122,19 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str, path: str = "")
         view = describe(session, job, links=resources.links)
         page = _page_of_events(session, job_id)
         cuts = describe_events(session, newest_of_kinds(session, job_id, CUTS, limit=MOST_CUTS))
-        lines = bill_lines(calls_of(session, job_id))
+        calls = calls_of(session, job_id)
         before, after = releases_of_job(session, job)
         approval = session.get(Approval, job_id)
         instead = tiers_instead(job) if view.continued_as is None else ()
         inbox = _inbox(session, job)
         back_to = _back_to(session, before, after)
+        waits = _waits_for(session, job)
     until = view.ended_at or datetime.now(UTC)
     is_there = after is not None and after.swept_at is None and (before is None or before.swept_at is None)
     return {
         "job": view,
         "page": page,
-        "lines": lines,
+        "lines": bill_lines(calls),
         "review": _review(job, before, after, resources, path),
         "inbox": inbox,
         "back_to": back_to,
@@ -249,7 +142,9 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str, path: str = "")
         "approval": approval,
         "instead": instead,
         "until": until,
-        "timeline": timeline_of(cuts, until=until, held_for=view.held_for),
+        "waterfall": waterfall_of(cuts, calls, until=until, held_for=view.held_for),
+        "failure": failure_of(view),
+        "waits": waits,
         "changes": compare_releases(resources.content_store, before, after) if after is not None and is_there else None,
         **_actions(view),
     }
@@ -297,10 +192,35 @@ def _actions(view: JobView) -> dict[str, bool]:
     """Return which actions the page may offer."""
     is_free = view.continued_as is None and view.project is None
     return {
-        "can_resume": is_free and can_go_on(Verb.RESUME, view.state, view.reason),
         "can_revise": is_free and view.site is not None and can_go_on(Verb.REVISE, view.state, view.reason),
         "can_cancel": not view.is_final and view.state != State.PUBLISHING and not view.is_cancel_requested,
     }
+
+
+def _waits_for(session: Session, job: Job) -> Wait | None:
+    """Return what a job waits for, named: the holder of its site, a person, a provider's circuit, its queue."""
+    if job.state == State.CLARIFYING:
+        return Wait(f"for an answer from {job.requested_by or 'its owner'}", until=job.expires_at)
+    if job.waiting_since is None or job.ended_at is not None:
+        return None
+    if job.held_for == WaitReason.SITE:
+        site = session.get(Site, job.site_id) if job.site_id is not None else None
+        holder = session.get(Job, site.lock_job_id) if site is not None and site.lock_job_id is not None else None
+        if holder is None or site is None:
+            return Wait("for its turn at its site")
+        return Wait(f"for the site {site.name}, which is held by", excerpt(holder.prompt, 70), f"/jobs/{holder.id}")
+    if job.held_for == WaitReason.PROVIDER:
+        account = session.get_one(Tenant, job.tenant).provider
+        shut = [one for one in circuits(session) if one.provider == account and one.state != "closed"]
+        which = ", ".join(f"{one.model} ({words(one.reason or one.state)})" for one in shut)
+        return Wait(f"for its provider: {which or 'the circuit of its model is open'}", until=job.held_until)
+    if job.held_for == WaitReason.TIME:
+        return Wait("for its time", until=job.held_until)
+    if job.queue in paused_queues(session):
+        return Wait("because somebody has paused its queue,", job.queue, "/")
+    if all(one.queue != job.queue for one in slots_by_queue(session)):
+        return Wait("for a worker; none serves its queue,", job.queue, "/")
+    return Wait("for a free worker of", job.queue, "/")
 
 
 def _inbox(session: Session, job: Job) -> Inbox:

@@ -48,6 +48,7 @@ from routing.decision.router import CLASSIFIER, Route, SiteSignals, signals_of
 from routing.errors import InvalidJobError
 from routing.jobs import ENDS, FAILURES, Source, State, parse_as, parse_request, read_stored
 from routing.policy.platform import Policy
+from routing.policy.prices import nanousd_of
 from routing.prompt.vocabulary import Vocabularies
 from routing.queues import TierName, parse_tier
 from routing.rounds import WORK_SO_FAR
@@ -156,6 +157,11 @@ class Wanted:
     tier: TierName | Literal[""] = ""
     site: str = ""
     text: str = ""
+    source: Source | Literal[""] = ""
+    who: str = ""
+    """Part of the name of who asked."""
+    cost: str = ""
+    """A key of `COSTS`: what it cost at least."""
     period: str = ""
     """A key of `PERIODS`: how long ago the oldest may have been accepted."""
     cursor: str | None = None
@@ -172,6 +178,7 @@ class Wanted:
         return urlencode({name: value for name, value in facts.items() if value}, doseq=True)
 
 
+COSTS = {"cent": nanousd_of("0.01"), "dime": nanousd_of("0.10"), "dollar": nanousd_of("1")}
 PERIODS = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
 GROUPS: Mapping[str, tuple[State, ...]] = {
     "all": (),
@@ -193,12 +200,25 @@ def show_jobs(
     tier: Annotated[TierName | Literal[""], Query()] = "",
     site: Annotated[str, Query(max_length=64)] = "",
     text: Annotated[str, Query(max_length=200)] = "",
+    source: Annotated[Source | Literal[""], Query()] = "",
+    who: Annotated[str, Query(max_length=200)] = "",
+    cost: Annotated[Literal["", "cent", "dime", "dollar"], Query()] = "",
     period: Annotated[Literal["", "1h", "24h", "7d"], Query()] = "",
     cursor: Annotated[str | None, Query(max_length=2000)] = None,
 ) -> Response:
-    """List the tenant's jobs, newest first, filtered by state, tier, site, time and words of the prompt."""
+    """List the tenant's jobs, newest first, filtered by state, tier, site, source, cost, time, who and words."""
     states = tuple(one for one in state or () if one)
-    wanted = Wanted(states=states, tier=tier, site=site.strip(), text=text.strip(), period=period, cursor=cursor)
+    wanted = Wanted(
+        states=states,
+        tier=tier,
+        site=site.strip(),
+        text=text.strip(),
+        source=source,
+        who=who.strip(),
+        cost=cost,
+        period=period,
+        cursor=cursor,
+    )
     return _list(request, resources, viewer, wanted)
 
 
@@ -222,6 +242,9 @@ def _list(
                 tiers=(parse_tier(wanted.tier),) if wanted.tier else (),
                 site_id=find_site(session, tenant, wanted.site).id if wanted.site else None,
                 text=wanted.text,
+                source=wanted.source or None,
+                requested_by=wanted.who,
+                least_nanousd=COSTS.get(wanted.cost, 0),
                 since=datetime.now(UTC) - PERIODS[wanted.period] if wanted.period else None,
             )
             page = page_of_jobs(session, found, cursor=wanted.cursor, limit=PAGE)
@@ -232,6 +255,8 @@ def _list(
         "wanted": wanted,
         "states": tuple(State),
         "periods": PERIODS,
+        "costs": COSTS,
+        "sources": tuple(Source),
         "groups": [(name, states, sum(counts.get(state, 0) for state in states)) for name, states in GROUPS.items()],
         "sites": [one.name for one in resources.sites.all(tenant)] if not is_part(request) else [],
         "draft": draft,
@@ -430,3 +455,11 @@ def resume(
         order = parse_as(ResumeOrder, {"budget_usd": budget})
         new = resources.rounds.resume(job_id, order, requester=asker_of(viewer.caller))
     return redirect(request, f"/jobs/{new.job.id}", notice="Resumed with the added budget.")
+
+
+@decisions_router.post("/retry")
+def retry(request: Request, resources: ConsoleResources, viewer: Submitter, job_id: UUID) -> Response:
+    """Repeat a failed job's request on the same bill, from the site as it is now."""
+    with refusals_on(f"/jobs/{job_id}"):
+        new = resources.replays.replay(job_id, requester=asker_of(viewer.caller))
+    return redirect(request, f"/jobs/{new.job.id}", notice="Tried again, on the same bill.")

@@ -18,7 +18,8 @@ from ledger.attempts import effective_policy
 from ledger.errors import ClusterNotFoundError
 from ledger.record_tables import AuditRow
 from producers.api.requests import asker_of
-from producers.console.presentation import Bar, bars, cents, plural
+from producers.console.charts import Bar, bars, spark
+from producers.console.presentation import cents, duration, plural
 from producers.console.web import (
     ConsoleDep,
     ConsoleResources,
@@ -26,13 +27,13 @@ from producers.console.web import (
     Submitter,
     Viewer,
     ViewerDep,
-    is_part,
     redirect,
     refusals_on,
     render,
 )
 from producers.use_cases.dead_letters import DeadLetterOrder, ReplayOrder
 from producers.use_cases.fleet import budgets_today, fleet_view, recently_ended, spent_by_day
+from producers.use_cases.fleet_history import MOST_ATTEMPTS, SPANS, QueueHistory, SpanName, fleet_history
 from producers.use_cases.tenants import Scope, pause_queue
 from routing.jobs import parse_as
 from routing.queues import QUEUES, QueueName
@@ -41,7 +42,9 @@ router = APIRouter()
 
 
 @router.get("/")
-def show_fleet(request: Request, resources: ConsoleResources, viewer: ViewerDep) -> Response:
+def show_fleet(
+    request: Request, resources: ConsoleResources, viewer: ViewerDep, span: Annotated[SpanName, Query()] = "day"
+) -> Response:
     """Show the fleet; the page refreshes every two seconds."""
     tenant, is_operator = viewer.caller.tenant, viewer.caller.may(Scope.OPERATE)
     with resources.ledger.begin() as session:
@@ -50,25 +53,52 @@ def show_fleet(request: Request, resources: ConsoleResources, viewer: ViewerDep)
             "fleet": fleet_view(session, tenant, policy=policy, is_operator=is_operator),
             "budgets": budgets_today(session, tenant, policy=policy, is_operator=is_operator),
         }
-        if not is_part(request):
-            facts |= charts_of(session, viewer)
-    return render(request, "fleet.html", viewer=viewer, is_operator=is_operator, **facts)
+    return render(request, "fleet.html", viewer=viewer, is_operator=is_operator, span=span, **facts)
 
 
 @router.get("/charts")
-def show_charts(request: Request, resources: ConsoleResources, viewer: ViewerDep) -> Response:
-    """Return the charts of the fleet page, which refresh more slowly than its numbers."""
+def show_charts(
+    request: Request, resources: ConsoleResources, viewer: ViewerDep, span: Annotated[SpanName, Query()] = "day"
+) -> Response:
+    """Show what happened over time: on the fleet page, which it keeps quick, or alone."""
     with resources.ledger.begin() as session:
-        charts = charts_of(session, viewer)
-    if not is_part(request):
-        return redirect(request, "/")
-    return render(request, "parts/charts.html", viewer=viewer, **charts)
+        charts = charts_of(session, viewer, span)
+    return render(request, "charts.html", viewer=viewer, **charts)
 
 
-def charts_of(session: Session, viewer: Viewer) -> dict[str, Any]:
-    """Return the charts of recently ended jobs and of recent spending."""
+def charts_of(session: Session, viewer: Viewer, span: SpanName) -> dict[str, Any]:
+    """Return the charts of recently ended jobs, of a span of the past, and of recent spending."""
     whose = None if viewer.caller.may(Scope.OPERATE) else viewer.caller.tenant
-    return {"ended_chart": _ended(session, whose), "spend_chart": spend_chart(session, whose)}
+    history = fleet_history(session, whose, span=span)
+    return {
+        "ended_chart": _ended(session, whose),
+        "spend_chart": spend_chart(session, whose),
+        "history": history,
+        "sparks": {one.queue: _sparks(one) for one in history.queues},
+        "spans": SPANS,
+        "most_attempts": MOST_ATTEMPTS,
+    }
+
+
+def _sparks(queue: QueueHistory) -> tuple[Markup, Markup]:
+    """Return a queue's throughput and its latency over time."""
+    times = [f"{one.began:%d %b %H:%M}" for one in queue.bins]
+    counts = [plural(one.attempts, "attempt") for one in queue.bins]
+    took = [f"median {duration(one.median_seconds)}" for one in queue.bins]
+    return (
+        spark(
+            [one.attempts for one in queue.bins],
+            [f"{time}: {said}" for time, said in zip(times, counts, strict=True)],
+            title=f"Attempts on {queue.queue} over time, {queue.attempts} in all",
+            kind="money",
+        ),
+        spark(
+            [one.median_seconds for one in queue.bins],
+            [f"{time}: {said}" for time, said in zip(times, took, strict=True)],
+            title=f"Median duration on {queue.queue} over time, {duration(queue.median_seconds)} in all",
+            kind="model",
+        ),
+    )
 
 
 def _ended(session: Session, tenant: str | None) -> Markup:
@@ -105,6 +135,7 @@ def switch_queue(
 
 dead_letters_router = APIRouter(prefix="/dead")
 
+_FROM_DEAD: dict[str, Any] = {"back": ("/dead", "all dead letters"), "what": "Dead letter"}
 ClusterName = Annotated[str, Path(pattern="^[0-9a-f]{10}$")]
 Ids = Annotated[list[UUID] | None, Form()]
 Signature = Annotated[str, Form(max_length=400)]
@@ -147,7 +178,9 @@ def replay(
     with refusals_on("/dead"):
         order = parse_as(ReplayOrder, _order(ids, signature) | ({"budget_usd": budget} if budget else {}))
         verdicts = resources.dead_letters.replay(order, requester=asker_of(viewer.caller))
-    return render(request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Replayed", done="replayed")
+    return render(
+        request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Replayed", done="replayed", **_FROM_DEAD
+    )
 
 
 @dead_letters_router.post("/dismiss")
@@ -158,7 +191,9 @@ def dismiss(
     with refusals_on("/dead"):
         order = parse_as(DeadLetterOrder, _order(ids, signature))
         verdicts = resources.dead_letters.dismiss(order, requester=asker_of(viewer.caller))
-    return render(request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Dismissed", done="dismissed")
+    return render(
+        request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Dismissed", done="dismissed", **_FROM_DEAD
+    )
 
 
 def _order(ids: list[UUID] | None, signature: str) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Form, Query, Request
 from markupsafe import Markup
 from sqlalchemy import select
 from sqlmodel import col
@@ -16,8 +16,9 @@ from ledger.runs.run import decide_gate, open_gates
 from ledger.runs.tables import Run
 from ledger.tables import Job, Release, Site
 from producers.api.requests import Resources
+from producers.console.charts import Node, graph
 from producers.console.job_page import frame_of
-from producers.console.presentation import Node, graph, tone, words
+from producers.console.presentation import tone, words
 from producers.console.web import Approver, ConsoleResources, ViewerDep, redirect, refusals_on, render
 from producers.use_cases.jobs import summarise
 from producers.use_cases.runs import GateView, RunView, StepTreeView, describe_run
@@ -50,12 +51,18 @@ def show_site(request: Request, resources: ConsoleResources, viewer: ViewerDep, 
 
 @router.get("/{name}/diff/{release_id}")
 def show_diff(
-    request: Request, resources: ConsoleResources, viewer: ViewerDep, name: SiteName, release_id: UUID
+    request: Request,
+    resources: ConsoleResources,
+    viewer: ViewerDep,
+    name: SiteName,
+    release_id: UUID,
+    since: Annotated[UUID | None, Query()] = None,
 ) -> Response:
-    """Show what a release changed."""
+    """Show what a release changed; with `since`, what lies between that release and this one."""
     with refusals_on(f"/sites/{name}"):
-        changes = resources.sites.diff(viewer.caller.tenant, name, None, release_id)
-    return render(request, "diff.html", viewer=viewer, name=name, release_id=release_id, changes=changes)
+        changes = resources.sites.diff(viewer.caller.tenant, name, since, release_id)
+    shown: dict[str, Any] = {"name": name, "release_id": release_id, "since": since, "changes": changes}
+    return render(request, "diff.html", viewer=viewer, **shown)
 
 
 @router.post("/{name}/rollback")

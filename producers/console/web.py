@@ -98,6 +98,8 @@ def _session_of(payload: Any) -> ConsoleSession | None:
 PREFIX = "/console"
 _SAFE = frozenset({"GET", "HEAD"})
 _NOTICE = "pointsman_notice"
+THEME = "pointsman_theme"
+"""Cookie with the chosen theme, read by the server, so that no page flashes in the other one."""
 _NOTICE_CHARS = 500
 
 
@@ -245,7 +247,8 @@ def policy_of(pages_url: str, site_url: str) -> str:
     parts = urlsplit(pages_url)
     framed = " ".join(filter(None, (f"{parts.scheme}://{parts.netloc}", site_url.replace(SITE, "*"))))
     return (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; "
+        "connect-src 'self'; "
         f"frame-src {framed}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
 
@@ -259,6 +262,7 @@ def render(request: Request, template: str, *, viewer: Viewer | None, status: in
         "prefix": PREFIX,
         "here": request.url.path,
         "status": status,
+        "theme": theme_of(request),
     }
     names = (f"parts/{template}", template) if is_part(request) else (template,)
     body = load_templates().select_template(names).render(**common, **facts)
@@ -266,6 +270,12 @@ def render(request: Request, template: str, *, viewer: Viewer | None, status: in
     if notice and not is_part(request):
         response.delete_cookie(_NOTICE, path=PREFIX)
     return response
+
+
+def theme_of(request: Request) -> str:
+    """Return the theme that this browser chose; empty for the system's."""
+    chosen = request.cookies.get(THEME, "")
+    return chosen if chosen in ("light", "dark") else ""
 
 
 def is_part(request: Request) -> bool:

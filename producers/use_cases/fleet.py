@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy import func, select, text
@@ -12,8 +12,9 @@ from sqlmodel import Session, col
 from ledger.dispatch_window import DISPATCHER, Depth, depths, leaders, paused_queues
 from ledger.operations.workers import FleetSlots, QueueSlots, WorkerView, fleet_slots, list_workers, slots_by_queue
 from ledger.runs.run import open_gates
-from ledger.store import after, now
+from ledger.store import now
 from ledger.tables import Attempt, Cap, Job
+from producers.use_cases.job_search import JobFilter, find_jobs
 from producers.use_cases.jobs import JobSummary, View, summarise
 from routing.jobs import FAILURES, USED_ENDS, State
 from routing.policy.platform import Policy
@@ -197,18 +198,9 @@ def recently_ended(session: Session, tenant: str | None) -> tuple[Bin, ...]:
 
 
 def _jobs(session: Session, tenant: str, states: Collection[State]) -> tuple[JobSummary, ...]:
-    recent = (
-        select(Job)
-        .where(
-            col(Job.tenant) == tenant,
-            col(Job.state).in_([state.value for state in states]),
-            col(Job.queue) != QueueName.STEPS.value,
-            col(Job.created_at) > after(-_LOOKS_BACK_SECONDS),
-        )
-        .order_by(col(Job.created_at).desc())
-        .limit(_SHOWN)
-    )
-    return tuple(summarise(session, session.scalars(recent).all()))
+    since = datetime.now(UTC) - timedelta(seconds=_LOOKS_BACK_SECONDS)
+    recent = JobFilter(tenant=tenant, states=tuple(states), since=since)
+    return tuple(summarise(session, find_jobs(session, recent, limit=_SHOWN).jobs))
 
 
 def _count_asking(session: Session, tenant: str) -> int:

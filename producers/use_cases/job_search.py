@@ -8,15 +8,15 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, String, cast, select, tuple_, union_all
+from sqlalchemy import ColumnElement, Select, String, cast, func, select, tuple_, union_all
 from sqlmodel import Session, col
 
-from ledger.tables import Job
-from routing.jobs import ENDS, State
+from ledger.tables import Call, Job
+from routing.jobs import ENDS, Source, State
 from routing.queues import QueueName, Tier
 
 MOST_SEARCHED = 20_000
-"""Jobs in which one page looks for words; there is no index on prompts."""
+"""Jobs in which one page looks for words, costs and people; there is no index on any of them."""
 
 
 _NEWEST = (col(Job.created_at).desc(), col(Job.id).desc())
@@ -39,6 +39,11 @@ class JobFilter:
     site_id: UUID | None = None
     text: str = ""
     """Words of the prompt as they stand there, or the start of an id."""
+    source: Source | None = None
+    requested_by: str = ""
+    """Part of the actor's name who asked."""
+    least_nanousd: int = 0
+    """What it cost at least."""
     since: datetime | None = None
     """Accepted at this time or later."""
     until: datetime | None = None
@@ -57,7 +62,7 @@ class FoundJobs(NamedTuple):
 
 def find_jobs(session: Session, wanted: JobFilter, *, limit: int) -> FoundJobs:
     """Return a page of at most `limit` jobs."""
-    if wanted.text:
+    if wanted.text or wanted.requested_by or wanted.least_nanousd:
         return _find_words(session, wanted, limit)
     ids = _newest_ids(wanted, limit + 1)
     jobs = session.scalars(select(Job).where(col(Job.id).in_(ids)).order_by(*_NEWEST)).all()
@@ -80,6 +85,11 @@ def _find_words(session: Session, wanted: JobFilter, limit: int) -> FoundJobs:
         f"{text.lower()}%", escape="\\"
     )
     newest = (recent.c.created_at.desc(), recent.c.id.desc())
+    if wanted.least_nanousd:
+        cost = select(func.sum(Call.cost_nanousd)).where(col(Call.job_id) == recent.c.id).scalar_subquery()
+        is_meant &= cost >= wanted.least_nanousd
+    if wanted.requested_by:
+        is_meant &= recent.c.requested_by.icontains(wanted.requested_by, autoescape=True)
     ids = session.scalars(select(recent.c.id).where(is_meant).order_by(*newest).limit(limit + 1)).all()
     jobs = session.scalars(select(Job).where(col(Job.id).in_(ids)).order_by(*_NEWEST)).all()
     if len(jobs) > limit:
@@ -90,7 +100,7 @@ def _find_words(session: Session, wanted: JobFilter, limit: int) -> FoundJobs:
     return FoundJobs(jobs, ListMark(*last) if last is not None else None)
 
 
-def _newest(wanted: JobFilter, limit: int) -> Select[UUID, datetime, str]:
+def _newest(wanted: JobFilter, limit: int) -> Select[UUID, datetime, str, str]:
     """Select the newest jobs that match everything but the words."""
     conditions = list(_conditions(wanted))
     if wanted.states:
@@ -99,7 +109,7 @@ def _newest(wanted: JobFilter, limit: int) -> Select[UUID, datetime, str]:
             for in_states in _in_states(wanted.states)
         )
         conditions = [col(Job.id).in_(union_all(*ids))]
-    columns = select(col(Job.id), col(Job.created_at), col(Job.prompt))
+    columns = select(col(Job.id), col(Job.created_at), col(Job.prompt), col(Job.requested_by))
     return columns.where(*conditions).order_by(*_NEWEST).limit(limit)
 
 
@@ -107,6 +117,8 @@ def _conditions(wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
     created_at = col(Job.created_at)
     yield col(Job.queue) != QueueName.STEPS.value
     yield col(Job.tenant) == wanted.tenant
+    if wanted.source is not None:
+        yield col(Job.source) == wanted.source.value
     if wanted.tiers:
         yield col(Job.tier).in_([tier.value for tier in wanted.tiers])
     if wanted.site_id is not None:

@@ -205,6 +205,10 @@ def _inflate(data: bytes, budget: SecretBudget) -> bytes:
     return inflated
 
 
+_BY_WRITING = ("assigned", "env-line")
+"""Rules about how a secret is written, not about whose it is."""
+
+
 def find_secrets(
     file: str, data: bytes, *, notes: Notes, budget: SecretBudget, known_keys: tuple[str, ...] = ()
 ) -> None:
@@ -219,8 +223,9 @@ def find_secrets(
             if (offset := layer.data.find(needle)) >= 0:
                 notes.find("known-key", file, layer.line_of(offset))
         lowered = layer.data.lower()
+        told: set[bytes] = set()
         for rule in SECRET_RULES:
-            _apply(rule, layer, lowered=lowered, file=file, notes=notes, budget=budget)
+            _apply(rule, layer, lowered=lowered, file=file, notes=notes, budget=budget, told=told)
     if min(budget.tries, budget.candidates) <= 0:
         notes.find("too-much-encoding", file, 0)
 
@@ -238,11 +243,24 @@ def _needles(key: str) -> Iterator[bytes]:
         yield inner.translate(bytes.maketrans(b"+/", b"-_"))
 
 
-def _apply(rule: SecretRule, layer: Layer, *, lowered: bytes, file: str, notes: Notes, budget: SecretBudget) -> None:
+def _apply(
+    rule: SecretRule,
+    layer: Layer,
+    *,
+    lowered: bytes,
+    file: str,
+    notes: Notes,
+    budget: SecretBudget,
+    told: set[bytes],
+) -> None:
+    """Record a rule's secrets of a layer; one that an issuer's rule has told is not told again by how it is written."""
     count = 0
     for secret, position in _candidates(rule, layer.data, lowered if rule.ignore_case else layer.data, budget=budget):
         if _entropy(secret) < rule.min_entropy or (rule.kind == "assigned" and not _is_mixed(secret)):
             continue
+        if rule.kind in _BY_WRITING and any(one in secret for one in told):
+            continue
+        told.add(secret)
         shown = f"{secret[:4].decode('latin-1')}... ({len(secret)} characters{layer.how})"
         notes.find(f"secret-{rule.kind}", file, layer.line_of(position), detail=shown)
         count += 1

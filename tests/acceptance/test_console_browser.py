@@ -126,6 +126,7 @@ def test_a_reviewer_submits_follows_looks_approves_and_goes_back(installation: I
         page.get_by_role("link", name="Sites", exact=True).click()
         page.get_by_role("link", name="counter", exact=True).click()
         page.get_by_role("button", name="Roll back").click()
+        page.get_by_role("dialog").get_by_role("button", name="Yes").click()
         expect(page.get_by_role("status")).to_contain_text("live again")
         page.get_by_role("button", name="Log out").click()
         expect(page.get_by_role("heading", name="Log in")).to_be_visible()
@@ -208,6 +209,7 @@ def test_a_question_is_answered_by_a_button_and_a_running_job_is_cancelled(
         submit(page, "Add a section about our history to the page [rehearse:pause]", site="left", tier="patch")
         badge(page, "running")
         page.get_by_role("button", name="Cancel this job").click()
+        page.get_by_role("dialog").get_by_role("button", name="Yes").click()
         badge(page, "cancelled")
 
 
@@ -287,9 +289,11 @@ def test_a_job_that_ran_out_of_money_goes_on_with_more_and_dead_letters_are_repl
         cluster.get_by_role("link").first.click()
         page.get_by_role("checkbox").first.check()
         page.get_by_role("button", name="Dismiss").click()
+        page.get_by_role("dialog").get_by_role("button", name="Yes").click()
         expect(page.get_by_role("status")).to_contain_text("1 of 1 is dismissed")
         page.get_by_role("link", name="all dead letters").click()
         page.locator(".cluster").first.get_by_role("button", name="Replay all").click()
+        page.get_by_role("dialog").get_by_role("button", name="Yes").click()
         expect(page.get_by_role("status")).to_contain_text("6 of 6 are replayed")
 
 

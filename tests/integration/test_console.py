@@ -577,7 +577,7 @@ def test_of_a_long_job_the_newest_events_are_shown_and_a_link_leads_back_to_the_
         pages.append(browser.text)
     seen = [int(number) for page in pages for number in re.findall(r"step (\d+)\.", page)]
     assert sorted(seen) == list(range(450))
-    assert (len(pages), "Accepted" in pages[-1]) == (3, True)
+    assert (len(pages), "Accepted" in pages[-1]) == (10, True)
 
 
 def test_a_job_s_page_is_read_in_one_transaction(world: World, offered: UUID) -> None:
@@ -636,3 +636,119 @@ def test_a_part_of_a_page_is_sent_to_who_asks_for_one(world: World, offered: UUI
         part = browser.get(path, **{"hx-request": "true"}).text
         assert "<html" not in part, path
         assert part.strip(), path
+
+
+def test_a_failed_job_says_why_and_what_to_do_and_is_retried_on_its_bill(world: World) -> None:
+    job_id = world.submit(prompt="What does the page say?")
+    world.finish(job_id, State.FAILED, reason=Reason.PROVIDER_ERROR, detail="it answered 529 for 60 s")
+    browser = Browser(world)
+    browser.get(f"/jobs/{job_id}")
+    for told in ("The model's provider failed", "it answered 529 for 60 s", "Try again once the provider works."):
+        assert told in browser.text
+    assert re.search(r"Retry does the request again, for at most \$\d", browser.text)
+    browser.post(f"/jobs/{job_id}/retry")
+    assert "Tried again, on the same bill." in browser.text
+    again = world.job(UUID(str(browser.page.url).rsplit("/", 1)[1]))
+    assert (again.parent_id, again.root_id, again.result["verb"]) == (job_id, job_id, "replay")
+    assert "Retry" not in browser.get(f"/jobs/{job_id}").text, "it is continued already"
+
+
+def test_what_a_job_waits_for_is_named_and_linked(world: World, offered: UUID) -> None:
+    behind = world.submit(prompt="Make the footer green", site="bakery", tier="patch")
+    with world.ledger.begin() as session:
+        session.execute(sql_update(Job).where(col(Job.id) == behind).values(held_for="site"))
+    browser = Browser(world)
+    browser.get(f"/jobs/{behind}")
+    assert "Waits for the site bakery, which is held by Make the headline red" in browser.text
+    assert f'held by <a href="/console/jobs/{offered}"' in browser.page.text
+    waiting = world.submit(prompt="What does the page say?")
+    browser.get(f"/jobs/{waiting}")
+    told = browser.text.partition("Timeline")[0]
+    assert re.search(r"Waits (for|because)[a-z ;,]+ (answer|intake)\b", told), told[:900]
+
+
+def test_selected_jobs_are_approved_as_they_were_shown_each_with_its_own_result(
+    world: World, offered: UUID, tmp_path: Path
+) -> None:
+    world.site("studio", PAGES, tmp_path)
+    other = world.submit(prompt="Make the other headline red", site="studio", tier="patch")
+    world.offer(other, REDDER)
+    waiting = world.submit(prompt="What does the page say?")
+    browser = Browser(world)
+    browser.get("/jobs")
+    order = {"action": "approve", "ids": [str(offered), str(other), str(waiting)]}
+    browser.post("/jobs/selected", **order)  # type: ignore[arg-type]
+    assert "Approve 2 jobs?" in browser.text
+    assert "2 of 3 selected" in browser.text
+    seen = re.findall(r'name="seen" value="([^"]+)"', browser.page.text)
+    assert len(seen) == 2
+    stale = [f"{other}:{uuid4()}:x" if one.startswith(str(other)) else one for one in seen]
+    browser.post("/jobs/selected/confirmed", action="approve", ids=[str(offered), str(other)], seen=stale)  # type: ignore[arg-type]
+    assert "1 of 2 is approved." in browser.text
+    assert world.job(offered).state == State.PUBLISHING
+    assert world.job(other).state == State.AWAITING_APPROVAL, "another release than the page showed"
+
+
+def test_selected_jobs_are_cancelled_and_retried_and_a_key_that_may_not_cannot(world: World) -> None:
+    first, second = (world.submit(prompt="What does the page say?") for _ in range(2))
+    failed = world.submit(prompt="What is on the page?")
+    world.finish(failed, State.FAILED, reason=Reason.PROVIDER_ERROR, detail="it answered 529")
+    reader = Browser(world, "read")
+    reader.get("/jobs")
+    assert "With the selected" not in reader.text
+    assert reader.post("/jobs/selected/confirmed", action="cancel", ids=str(first)).status_code == 403
+    browser = Browser(world)
+    browser.get("/jobs")
+    browser.post("/jobs/selected", action="cancel", ids=[str(first), str(second), str(failed)])  # type: ignore[arg-type]
+    assert "Cancel 2 jobs?" in browser.text
+    browser.post("/jobs/selected/confirmed", action="cancel", ids=[str(first), str(failed)])  # type: ignore[arg-type]
+    assert "1 of 2 is cancelled." in browser.text
+    assert (world.job(first).state, world.job(second).state) == (State.CANCELLED, State.QUEUED)
+    browser.post("/jobs/selected/confirmed", action="retry", ids=str(failed))
+    assert "1 of 1 is tried again." in browser.text
+    other = Browser(world, tenant=f"{world.tenant}-x")
+    other.get("/jobs")
+    other.post("/jobs/selected/confirmed", action="cancel", ids=str(second))
+    assert "0 of 1 are cancelled." in other.text
+    assert world.job(second).state == State.QUEUED
+
+
+def test_jobs_are_found_by_source_cost_and_who_asked(world: World) -> None:
+    world.submit(prompt="What does the page say?")
+    browser = Browser(world)
+    actor = browser.world.job(world.submit(prompt="What else does it say?")).requested_by
+    for query, found in (
+        ("source=http", 2),
+        ("source=celery", 0),
+        (f"who={actor[:6]}", 2),
+        ("who=nobody%25", 0),
+        ("cost=cent", 0),
+    ):
+        browser.get(f"/jobs?{query}")
+        assert browser.page.text.count('name="ids"') == found, query
+
+
+def test_what_queues_did_over_time_and_what_it_cost_is_shown(world: World) -> None:
+    job_id = world.submit(prompt="What does the page say?")
+    world.finish(job_id, State.ANSWERED, reason=Reason.DONE)
+    browser = Browser(world, "admin")
+    for span in ("hour", "day", "week"):
+        text = browser.get(f"/charts?span={span}").text
+        assert re.search(r'<th scope="row">answer</th>.*Attempts on answer over time, 1 in all', text), span
+    assert "Cost by tenant" not in browser.text
+    assert "Cost by tenant" in Browser(world, "operate", "read").get("/charts").text
+    other = Browser(world, "admin", tenant=f"{world.tenant}-y")
+    assert "Nothing ran in this span" in other.get("/charts").text
+
+
+def test_the_theme_is_the_browser_s_choice_and_stays_on_the_page(world: World) -> None:
+    browser = Browser(world)
+    assert "data-theme" not in browser.get("/limits").text
+    browser.client.headers["referer"] = f"{CONSOLE_URL}/console/limits?a=b"
+    browser.post("/theme", theme="dark")
+    del browser.client.headers["referer"]
+    assert str(browser.page.url).endswith("/console/limits?a=b")
+    assert '<html lang="en" data-theme="dark">' in browser.page.text
+    browser.post("/theme", theme="")
+    assert "data-theme" not in browser.get("/limits").text
+    assert browser.post("/theme", theme="pink").status_code == 422

@@ -1,4 +1,4 @@
-// What HTML cannot do by itself: previews at another width, a key for search, and an event log that stays at its end.
+// What HTML cannot do by itself: previews at another width, and keys.
 "use strict";
 
 function fit() {
@@ -77,6 +77,24 @@ document.addEventListener("keydown", (event) => {
   else meant.click();
 });
 
+// What costs, deletes or publishes asks once more; without scripts the page that follows says how to undo it.
+let asked = null;
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-sure]");
+  if (!button || button === asked || !button.form.checkValidity()) return;
+  event.preventDefault();
+  const sure = document.querySelector("#sure");
+  sure.querySelector("p").textContent = button.dataset.sure;
+  sure.onclose = () => {
+    if (sure.returnValue !== "yes") return;
+    asked = button;
+    button.click();
+    asked = null;
+  };
+  sure.returnValue = "";
+  sure.showModal();
+});
+
 // A refreshed part keeps what a person typed, chose or opened in it, and the pages that stand in its frames.
 const OWN = ["open", "data-frames", "aria-pressed", "style", "value", "checked", "selected"];
 const isTheirs = (name, node) => OWN.includes(name) && !node.matches("input[type=hidden], button");
@@ -89,16 +107,6 @@ if (window.Idiomorph) {
   Idiomorph.defaults.callbacks.beforeNodeRemoved = (node) =>
     !(node instanceof Element && node.matches(".script-errors"));
 }
-
-// The log shows its end, where the newest events are, unless somebody has gone back in it.
-const LINES = 80;
-const isAtEnd = (box) => box.scrollHeight - box.scrollTop - box.clientHeight < LINES;
-const showEnd = (box) => (box.scrollTop = box.scrollHeight);
-window.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".events-box").forEach(showEnd));
-document.addEventListener("htmx:sseMessage", (event) => {
-  const box = event.target.closest(".events-box");
-  if (box && event.detail.type === "line" && isAtEnd(box)) showEnd(box);
-});
 
 document.addEventListener("htmx:sseClose", () => document.querySelector(".live")?.remove());
 

@@ -162,3 +162,18 @@ def test_ordinary_text_is_no_secret(text: str) -> None:
 @pytest.mark.parametrize("piece", ["%41", "token "])
 def test_what_cannot_be_checked_does_not_pass(piece: str) -> None:
     assert "too-much-encoding" in found(piece.encode() * 310_000)
+
+
+@pytest.mark.parametrize("written", ['const apiKey = "{}";', "API_SECRET={}\n", 'password="{}"'])
+def test_a_secret_is_reported_once_however_it_is_written(written: str) -> None:
+    report = scan({"index.html": b"x", "a.js": written.format(KEY).encode()}, PROFILE, profile_name="default")
+    assert [found.rule for found in report.findings if found.gate == "secrets"] == ["secret-anthropic"]
+
+
+def test_a_secret_without_an_issuer_is_still_found_beside_one_with() -> None:
+    text = f'const apiKey = "{KEY}";\nconst password = "f81d4fae7dec11d0a76500a0c91e6bf6x";'
+    report = scan({"index.html": b"x", "a.js": text.encode()}, PROFILE, profile_name="default")
+    assert [found.rule for found in report.findings if found.gate == "secrets"] == [
+        "secret-anthropic",
+        "secret-assigned",
+    ]

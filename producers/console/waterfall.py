@@ -1,0 +1,219 @@
+"""Where a job's time and money went: its phases, and in each attempt its steps and model calls, laid out as bars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from ledger.events import EventKind
+from ledger.tables import Call
+from producers.console.presentation import count, what_it_waits_for, words
+from producers.use_cases.jobs import EventView
+from routing.jobs import State
+from routing.scheduling import WaitReason
+
+_PEOPLE = {State.CLARIFYING.value: "question", State.AWAITING_APPROVAL.value: "review"}
+_WAITS = {State.RECEIVED.value: "intake", State.DEBATING.value: "debate", State.QUEUED.value: "queue"}
+_SHARE_OF_PEOPLE = 0.12
+"""Fixed width of a phase that waits for people: to scale, its hours would hide the seconds of work."""
+_MOST_PHASES = 40
+_MOST_PARTS = 30
+"""Steps and calls that are shown of one attempt: the longest."""
+CUTS = (
+    EventKind.ACCEPTED,
+    EventKind.WAITING,
+    EventKind.STARTED,
+    EventKind.ATTEMPT_ENDED,
+    EventKind.STATE,
+    EventKind.STEP,
+    EventKind.ENDED,
+)
+"""The kinds of events that begin or end a phase, or tell how long a step took."""
+MOST_CUTS = 20 * _MOST_PHASES
+"""Enough of the newest events for the phases that are shown."""
+_MODEL = "model:"
+"""Begins the names of steps that are model calls: the ledger's calls tell more of them."""
+_KINDS: Mapping[str, str] = {"lock": "wait", "scan": "check", "judge": "check", "preview": "check", "build": "check"}
+_NAMES: Mapping[str, str] = {
+    "lock": "Site lock",
+    "snapshot": "Snapshot of the site",
+    "provision": "Box",
+    "inject": "Files into the box",
+    "execute": "Agent session with its tools",
+    "extract": "Files out of the box",
+    "teardown": "Box closed",
+}
+"""Steps in words, where their own name is not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A bar: a phase of a job, or a step or call in one."""
+
+    kind: str
+    """`wait`, `work`, `person`, `model` or `check`: the class of its bar."""
+    name: str
+    note: str
+    began: datetime
+    ended: datetime | None
+    left: float = 0.0
+    """Start of its bar, in per cent of the width."""
+    width: float = 0.0
+    outcome: str = ""
+    cost_nanousd: int = 0
+    is_part: bool = False
+    """Whether it lies within the phase above it."""
+
+    def seconds(self, until: datetime) -> float:
+        """Return how long it took, or has taken."""
+        return max(0.0, ((self.ended or until) - self.began).total_seconds())
+
+
+class Waterfall(NamedTuple):
+    """The spans of a job: each phase, and after it its parts."""
+
+    spans: tuple[Span, ...]
+    is_cut: bool
+    """Whether there were earlier phases."""
+    hidden: int
+    """Short parts that are not shown."""
+
+
+def waterfall_of(
+    events: Sequence[EventView], calls: Sequence[Call] = (), *, until: datetime, held_for: str | None = None
+) -> Waterfall:
+    """Return a job's last phases with their parts and the layout of their bars.
+
+    Args:
+        events: of the kinds in `CUTS`, oldest first, at most the newest `MOST_CUTS`.
+        calls: the job's model calls.
+        until: its end, or now.
+        held_for: what it waits for now besides its turn: a job that waits for its site has no event of it.
+    """
+    builder = _PhaseBuilder()
+    for event in events:
+        builder.add(event)
+    phases = builder.phases
+    if held_for == WaitReason.SITE and phases and phases[-1].ended is None:
+        phases[-1] = replace(phases[-1], note="for its site, which another job holds")
+    parts = sorted((*_steps(events), *map(_call_span, calls)), key=lambda span: span.began)
+    laid = _lay_out(phases[-_MOST_PHASES:], until)
+    spans: list[Span] = []
+    hidden = 0
+    for phase in laid:
+        own = [part for part in parts if phase.kind == "work" and _is_within(part, phase, until)]
+        longest = sorted(own, key=lambda part: (-part.cost_nanousd, -part.seconds(until)))[:_MOST_PARTS]
+        hidden += len(own) - len(longest)
+        spans.append(replace(phase, cost_nanousd=sum(part.cost_nanousd for part in own)))
+        spans += [_placed(part, phase, until) for part in own if part in longest]
+    return Waterfall(tuple(spans), len(phases) > _MOST_PHASES, hidden)
+
+
+def _is_within(part: Span, phase: Span, until: datetime) -> bool:
+    """Whether a part's middle lies in a phase: its ends may lie a moment outside, as they were timed elsewhere."""
+    middle = part.began + timedelta(seconds=part.seconds(until) / 2)
+    return phase.began <= middle <= (phase.ended or until)
+
+
+def _placed(part: Span, phase: Span, until: datetime) -> Span:
+    whole = phase.seconds(until) or 1.0
+    start = min(1.0, max(0.0, (part.began - phase.began).total_seconds() / whole))
+    share = min(1.0 - start, part.seconds(until) / whole)
+    left = min(phase.left + phase.width * start, 99.4)
+    return replace(part, left=round(left, 2), width=round(max(phase.width * share, 0.6), 2))
+
+
+def _steps(events: Sequence[EventView]) -> Iterator[Span]:
+    """Yield the steps, which are recorded when they end."""
+    for event in events:
+        name = str(event.data.get("step", ""))
+        if event.kind != EventKind.STEP or name.startswith(_MODEL):
+            continue
+        seconds = float(event.data.get("seconds") or 0.0)
+        yield Span(
+            kind=_KINDS.get(name, "work"),
+            name=_NAMES.get(name, words(name).capitalize()),
+            note="",
+            began=event.at - timedelta(seconds=seconds),
+            ended=event.at,
+            is_part=True,
+        )
+
+
+def _call_span(call: Call) -> Span:
+    read = call.input_tokens + call.cache_write_tokens + call.cache_read_tokens
+    note = f"{count(read)} tokens in, {count(call.output_tokens)} out" if call.ended_at is not None else ""
+    return Span(
+        kind="model",
+        name=call.model,
+        note=note,
+        began=call.started_at,
+        ended=call.ended_at,
+        outcome=call.finish if call.finish not in (None, "completed") else "",
+        cost_nanousd=call.cost_nanousd,
+        is_part=True,
+    )
+
+
+class _PhaseBuilder:
+    """Builds phases from events in their order."""
+
+    def __init__(self) -> None:
+        self.phases: list[Span] = []
+
+    def add(self, event: EventView) -> None:
+        data, at = event.data, event.at
+        match event.kind:
+            case EventKind.ACCEPTED:
+                self._enter(str(data.get("state", "")), at, str(data.get("queue", "")))
+            case EventKind.WAITING:
+                self._begin("wait", "Waits", what_it_waits_for(data), at)
+            case EventKind.STARTED:
+                self._begin("work", f"Attempt {data.get('attempt')}", f"on {data.get('queue')}", at)
+            case EventKind.ATTEMPT_ENDED:
+                self._end_attempt(at, str(data.get("outcome") or ""))
+            case EventKind.STATE:
+                self._enter(str(data.get("target", "")), at, "")
+            case EventKind.ENDED:
+                self._end(at)
+
+    def _enter(self, state: str, at: datetime, queue: str) -> None:
+        if state in _PEOPLE:
+            self._begin("person", "Asks", f"a person's {_PEOPLE[state]}", at)
+        elif state == State.PUBLISHING.value:
+            self._begin("wait", "Approved", "waits to be published", at)
+        elif state in _WAITS and not (self.phases and self.phases[-1].ended is None):
+            self._begin("wait", "Waits", f"for {queue or _WAITS[state]}", at)
+
+    def _begin(self, kind: str, name: str, note: str, at: datetime) -> None:
+        self._end(at)
+        if self.phases and kind == "wait" and self.phases[-1].kind == "wait" and self.phases[-1].began == at:
+            self.phases.pop()
+        self.phases.append(Span(kind=kind, name=name, note=note, began=at, ended=None))
+
+    def _end(self, at: datetime) -> None:
+        if self.phases and self.phases[-1].ended is None:
+            self.phases[-1] = replace(self.phases[-1], ended=at)
+
+    def _end_attempt(self, at: datetime, outcome: str) -> None:
+        """Record the outcome of the last attempt, whose event may come after the next phase has begun."""
+        for index in reversed(range(len(self.phases))):
+            phase = self.phases[index]
+            if phase.kind == "work":
+                self.phases[index] = replace(phase, ended=phase.ended or at, outcome=phase.outcome or outcome)
+                return
+
+
+def _lay_out(phases: Sequence[Span], until: datetime) -> tuple[Span, ...]:
+    people = [phase for phase in phases if phase.kind == "person"]
+    own = sum(phase.seconds(until) for phase in phases if phase.kind != "person")
+    left_for_work = 100.0 - 100.0 * _SHARE_OF_PEOPLE * min(len(people), 4) if own else 0.0
+    for_people = (100.0 - left_for_work) / len(people) if people else 0.0
+    placed, at = [], 0.0
+    for phase in phases:
+        width = for_people if phase.kind == "person" else left_for_work * phase.seconds(until) / own if own else 0.0
+        placed.append(replace(phase, left=round(at, 2), width=round(max(width, 0.6), 2)))
+        at = min(at + width, 99.4)
+    return tuple(placed)
