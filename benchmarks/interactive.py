@@ -26,7 +26,16 @@ from producers.use_cases.tenants import Scope, create_key
 _PREVIEW_SECONDS, _PUBLISH_SECONDS, _PAGE_SECONDS = 0.25, 0.2, 0.1
 _JOBS = 100_000
 _TENANT = "t1"
-_PAGES = ("jobs", "jobs?state=awaiting_approval", "jobs?q=page%2099990", "", "sites", "audit")
+_PAGES = (
+    "jobs",
+    "jobs?state=awaiting_approval",
+    "jobs?q=page%2099990",
+    "jobs?cost=cent",
+    "",
+    "charts",
+    "sites",
+    "audit",
+)
 _POLL_SECONDS = 0.004
 _WARM = 3
 """Turns before the clock counts: processes import what a first job or page needs."""

@@ -16,7 +16,9 @@ from routing.jobs import ENDS, Source, State
 from routing.queues import QueueName, Tier
 
 MOST_SEARCHED = 20_000
-"""Jobs in which one page looks for words, costs and people; there is no index on any of them."""
+"""Jobs in which one page looks for words and people; there is no index on either."""
+MOST_PRICED = 5_000
+"""The same for costs, whose calls are summed up job by job."""
 
 
 _NEWEST = (col(Job.created_at).desc(), col(Job.id).desc())
@@ -79,7 +81,8 @@ def _newest_ids(wanted: JobFilter, limit: int) -> Select[UUID]:
 
 
 def _find_words(session: Session, wanted: JobFilter, limit: int) -> FoundJobs:
-    recent = _newest(wanted, MOST_SEARCHED).subquery()
+    most = MOST_PRICED if wanted.least_nanousd else MOST_SEARCHED
+    recent = _newest(wanted, most).subquery()
     text = wanted.text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     is_meant = recent.c.prompt.ilike(f"%{text}%", escape="\\") | cast(recent.c.id, String).like(
         f"{text.lower()}%", escape="\\"
@@ -94,9 +97,7 @@ def _find_words(session: Session, wanted: JobFilter, limit: int) -> FoundJobs:
     jobs = session.scalars(select(Job).where(col(Job.id).in_(ids)).order_by(*_NEWEST)).all()
     if len(jobs) > limit:
         return FoundJobs(jobs[:limit], _mark(jobs[limit - 1]))
-    last = session.execute(
-        select(recent.c.created_at, recent.c.id).order_by(*newest).offset(MOST_SEARCHED - 1).limit(1)
-    ).first()
+    last = session.execute(select(recent.c.created_at, recent.c.id).order_by(*newest).offset(most - 1).limit(1)).first()
     return FoundJobs(jobs, ListMark(*last) if last is not None else None)
 
 
