@@ -223,7 +223,7 @@ def _undelivered_of(queue: _Queue, tries: str, link: str) -> str:
 
 
 _UNDELIVERED = Statement(f"""
-    SELECT CAST(sum(waiting) AS int), CAST(sum(given_up) AS int)
+    SELECT CAST(sum(waiting) AS int) AS waiting, CAST(sum(given_up) AS int) AS given_up
       FROM ({_undelivered_of(_NOTIFICATIONS, "delivery", "job_id")}
             UNION ALL {_undelivered_of(_NOTICES, "notice_delivery", "notice_id")}) AS both_kinds
 """)
