@@ -16,8 +16,7 @@ from ledger.attempts import bind_egress, find_lapsed_attempts, hash_token, lock_
 from ledger.errors import FencedError
 from ledger.job_ends import record_note_sent
 from ledger.money import BearerGone
-from ledger.notifications import Due, book, claim_due_notifications
-from ledger.record_tables import Delivery
+from ledger.notifications import Due, Try, book, claim_due_notifications
 from ledger.runs.steps import charge_unmetered_step
 from ledger.runs.tables import TicketNote
 from ledger.start_attempt import Claim
@@ -339,7 +338,7 @@ def test_a_sender_that_was_away_has_no_say_in_a_delivery_that_another_makes(shop
 
     def tell(due: Due, outcome: str) -> None:
         with shop.ledger.begin() as session:
-            book(session, due, Delivery(job_id=due.job_id, number=due.number, outcome=outcome), again_in=5)
+            book(session, due, Try(outcome), again_in=5)
 
     slow = claim_job()
     shop.execute("UPDATE notification SET next_at = now() - interval '1 s'")
