@@ -82,10 +82,6 @@ _IMPORTED = (
 """What these import when they run."""
 
 
-def _some(*ports: int | None) -> list[int]:
-    return [port for port in ports if port]
-
-
 class _BoxSettings(BaseModel):
     box: BoxConfig = BoxConfig()
 
@@ -157,7 +153,7 @@ class Embedded:
         wanted = {"api": options.api_port, "pages": options.api_port + 1} if options.api_port else {}
         kept = self._home.ports()
         self.ports: Mapping[str, int] = {
-            name: free_port(*_some(wanted.get(name), kept.get(name))) for name in _LISTENERS
+            name: free_port(*filter(None, (wanted.get(name), kept.get(name)))) for name in _LISTENERS
         }
         """By what listens there; those of the last run where they are free."""
         self._prepared: Prepared | None = None

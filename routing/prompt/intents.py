@@ -61,6 +61,8 @@ _ASKING_GROUPS = frozenset({"cleft", "suggestion", "question_002", "question"})
 """Without these and a question mark a sentence does not ask."""
 _TELLING_GROUPS = frozenset({"only_asking", "knowing", "explain", "hold", "praise_abroad"})
 """Without these no sentence says itself that nothing is ordered."""
+_ORDERING_GROUPS = ("suggestion", "lead", "defect")
+"""Beside these no sentence only asks or only praises."""
 _OPENING_QUESTIONS = ("question_word", "auxiliary", "question_word_abroad")
 _NAMING_HEADS = frozenset({"why", "who", "how"})
 
@@ -347,6 +349,8 @@ class IntentReader:
 
     def _told(self, sentence: Sentence) -> SentenceIntent | None:
         """Return the intent of a sentence that says itself that it orders nothing; None for any other."""
+        if self._names_order_abroad(sentence):
+            return None
         if self._inside("only_asking", sentence):
             return SentenceIntent.CHAT
         asks = self._inside("knowing", sentence) or (
@@ -354,19 +358,20 @@ class IntentReader:
         )
         if self._inside("wish", sentence) and not asks:
             return None
-        asks_us = self._inside("suggestion", sentence) or self._inside("lead", sentence)
-        if asks:
-            is_more = asks_us or self._inside("defect", sentence) or self._names_order_abroad(sentence)
-            return None if is_more else SentenceIntent.QUESTION
         if self._holds_back(sentence):
             return SentenceIntent.HOLD
-        if asks_us or self._inside("defect", sentence) or self._names_order_abroad(sentence):
+        if any(self._inside(group, sentence) for group in _ORDERING_GROUPS):
             return None
+        if asks:
+            return SentenceIntent.QUESTION
         return SentenceIntent.CHAT if self._only_praises(sentence) else None
 
     def _names_order_abroad(self, sentence: Sentence) -> bool:
+        """Return whether a sentence has an imperative of another language outside what it says to leave alone."""
         words = self._words["order_abroad"]
-        return any(self._tokens[at].word in words for at in range(sentence.first, sentence.end))
+        return any(
+            self._tokens[at].word in words and at not in self._holds for at in range(sentence.first, sentence.end)
+        )
 
     def _names_part(self, sentence: Sentence) -> bool:
         return any(self._tokens[at].word in self._names for at in range(sentence.first, sentence.end))
@@ -412,7 +417,7 @@ class IntentReader:
 
     def _holds_back(self, sentence: Sentence) -> bool:
         """Return whether nothing is to change yet: not in `no need to change the text, just the photo`."""
-        if not (holds := self._inside("hold", sentence)):
+        if not (holds := self._inside("hold", sentence)) or self._names_order_abroad(sentence):
             return False
         named = self._names - _WHOLE_SITE
         if any(self._tokens[at].word in named and at not in self._holds for at in range(sentence.first, sentence.end)):

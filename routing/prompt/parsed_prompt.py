@@ -247,16 +247,14 @@ def _is_background(parsed: ParsedPrompt, sentence: Sentence) -> bool:
     if _is_label(parsed, sentence):
         return True
     words = parsed.vocabulary.words
+    said = {parsed.tokens[at].word for at in range(sentence.first, sentence.end)}
     content = {token.kind for token in parsed.tokens[sentence.first : sentence.end]}.intersection(_NEW_CONTENT)
-    if content and not (content == {Kind.QUOTE} and parsed.found("meaning")):
-        return False
-    if content:
-        return True  # the words whose meaning is asked for
+    if content:  # the words whose meaning is asked for, or new ones
+        return content == {Kind.QUOTE} and parsed.found("meaning") and said.isdisjoint(words["order_abroad"])
     subject = parsed.tokens[sentence.first].word
     is_own = subject in words["first_person"] and subject not in _OTHERS
     if any(parsed.hits_in(group, sentence) for group in (_WRONGS if is_own else _EDITS)):
         return False
-    said = {parsed.tokens[at].word for at in range(sentence.first, sentence.end)}
     return subject in words["first_person"] or (
         said.isdisjoint(words["element"]) and not said.isdisjoint(words["telling"])
     )

@@ -309,6 +309,18 @@ def test_what_does_not_end_well_is_no_candidate(
     check_nothing_happened(rig, site, maker)
 
 
+def test_a_session_that_finds_nothing_to_change_answers_and_stays_on_record(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path
+) -> None:
+    maker.program("claude", "init()\nresult('Nothing to change: it says Tuesday already.')")
+    site = plain_site(rig, tmp_path)
+    job = edit(rig, site, maker)
+    assert (job.state, job.reason, job.result["answer"]) == ("answered", "done", "it says Tuesday already.")
+    assert job.result["how"] == "a code agent"
+    assert job.result["agent"]
+    check_nothing_happened(rig, site, maker)
+
+
 @pytest.mark.threat("C7")
 def test_what_a_session_says_it_costs_is_not_what_is_billed(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
     maker.program("claude", f"{WORKS.replace('result(', 'call()' + chr(10) + 'result(total_cost_usd=0, text=')}")

@@ -124,7 +124,7 @@ def edit_with_agent(attempt: Attempt) -> Outcome:
     work = _in_a_box(attempt, files, before)
     session = Session(work.verdict, attempt.budget_exceeded(), work.refused, has_changes=not work.changes.is_empty)
     if answer := answer_of(session):
-        return unchanged(attempt, answer)
+        return unchanged(attempt, answer, work.facts)
     ended: Ended | Deferred | None = end_of(session)
     obstacle = None
     if ended is not None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
+from types import MappingProxyType
 from typing import Any
 
 from gateway.client import Text
@@ -166,12 +167,14 @@ def limits_of(inputs: Inputs) -> str:
 _NO_MORE_QUESTIONS = "The owner was asked often enough. Do what is clear, or say in `cannot` why nothing can be done."
 
 
-def unchanged(inputs: Inputs, answer: str) -> Answered | Candidate:
+def unchanged(
+    inputs: Inputs, answer: str, facts: Mapping[str, Any] = MappingProxyType({"how": "a model found nothing to change"})
+) -> Answered | Candidate:
     """Return what ends a request for which nothing has to change; what an earlier round made stays to be approved."""
     if inputs.begun is None:
-        return Answered(answer, {"how": "a model found that nothing has to change"})
+        return Answered(answer, facts)
     spec = inputs.spec.canonical().encode() if inputs.spec is not None else None
-    return Candidate(inputs.files, answer[:300], spec=spec, facts={"how": "a model found that nothing has to change"})
+    return Candidate(inputs.files, answer[:300], spec=spec, facts=facts)
 
 
 def decline(inputs: Inputs, reply: Mapping[str, Any], *, to: Tier) -> Answered | Asked | Candidate | Escalate | str:

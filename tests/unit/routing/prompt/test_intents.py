@@ -47,6 +47,11 @@ ORDERS = (
     "Avez-vous la possibilité de remplacer la photo ?",
     "Hast du gesehen, dass Tuesday statt Dienstag da steht?",
     "Lassen wir das Bild so, nur die Überschrift kleiner",
+    'Was bedeutet "Slug"? Ändere "Start" in "Home".',
+    "Nur aus Neugier gefragt, und mach das Logo größer",
+    "An der Startseite nichts ändern, mach das Kontaktformular größer",
+    "Rien à changer sur l'accueil, mettez la carte en bas",
+    "No hace falta tocar el menú, pon el mapa arriba",
 )
 TALK = (
     "Danke euch, alles wunderbar geworden!",
