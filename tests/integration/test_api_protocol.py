@@ -30,8 +30,8 @@ def furnished(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -
 def paths(furnished: tuple[World, Belongings]) -> dict[str, dict[str, Any]]:
     """The operations of each path of the document, with the tenant's own things in place of parameters."""
     world, has = furnished
-    own = {"job_id": has.jobs[0], "gate_id": has.gate, "name": has.site, "cluster": "0123456789"}
-    own |= {"tracker": "github", "tenant": world.tenant, "project": has.project}
+    own = {"job_id": has.jobs[0], "gate_id": has.gate, "notice_id": has.notice, "name": has.site}
+    own |= {"cluster": "0123456789", "tracker": "github", "tenant": world.tenant, "project": has.project}
     document = world.client.get("/openapi.json").json()
     return {path.format(**own): operations for path, operations in document["paths"].items()}
 

@@ -296,7 +296,7 @@ def test_an_order_of_a_program_that_is_gone_or_that_cannot_be_met_ends_no_other_
     wait_for_log(tmp_path, "heard b''", "three")
     (tmp_path / "crowded").unlink()
     forking.start(played("stay", "four"))
-    assert set(forking.dead()) == {"two", "three"}
+    wait_until(lambda: set(forking.dead()) == {"two", "three"}, seconds=5, what="both have ended, and no other")
     assert psutil.Process(forking.pids()["four"]).ppid() == server.pid
 
 
