@@ -96,6 +96,7 @@ def test_the_fields_of_a_result_are_told_as_the_schema_has_them() -> None:
     told = set(re.findall(r"^- `(\w+)`:", section(text, "How your step ends"), re.MULTILINE))
     special = {"plan", "intent", "answer"}
     assert told == set(AgentResult.model_fields) - special
+    assert "unless your own instructions above ask for it by name" in text  # `plan` is one of the special ones
     assert all(f"`{status.value}`" in text for status in Status)
     assert "`plan`" in own_text("orchestrator")
     assert "`intent`" in own_text("orchestrator:classify")
