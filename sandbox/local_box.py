@@ -40,6 +40,8 @@ from sites.directories import write_directory
 from sites.files import is_planted
 
 _PIECE_BYTES = 262_144
+_INTERRUPTIBLE = ("env", "--default-signal=INT")
+"""Shells start what runs behind `&` with SIGINT ignored, which a command inherits: it would miss its soft limit."""
 
 
 class _PipeChannel:
@@ -174,7 +176,7 @@ class LocalBox:
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, clock: Sequence[str] = ()
     ) -> _PipeChannel:
         process = subprocess.Popen(
-            [*clock, *argv],
+            [*_INTERRUPTIBLE, *clock, *argv],
             cwd=self.workspace / Path(cwd).relative_to(WORKSPACE),
             stdin=subprocess.PIPE,
             env={"PATH": os.defpath, "HOME": str(self._home), **env},

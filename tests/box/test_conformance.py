@@ -1,5 +1,6 @@
 """What every kind of box promises, asked of each kind."""
 
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -246,6 +247,18 @@ def test_the_clocks_of_a_command_that_stood_by_begin_when_it_is_given_its_work(a
     result = any_box.run(script, clocks=clocks, stdin=b"work\n")
     assert (result.ending, result.exit_code, result.stdout) == (Ending.SOFT_TIMEOUT, 3, b"interrupted\n")
     assert 1 <= result.seconds < 6
+
+
+def test_a_command_hears_its_soft_limit_although_what_started_it_ignores_interrupts(any_box: Box) -> None:
+    script = ("bash", "-c", 'trap "echo interrupted; exit 3" INT; read -r line; while :; do sleep 0.1; done')
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a script's `pointsman worker &`
+    try:
+        any_box.stand_by(script, env={})
+    finally:
+        signal.signal(signal.SIGINT, before)
+    clocks = Clocks(soft_seconds=1, hard_seconds=20, grace_seconds=5)
+    result = any_box.run(script, clocks=clocks, stdin=b"work\n")
+    assert (result.ending, result.stdout) == (Ending.SOFT_TIMEOUT, b"interrupted\n")
 
 
 def test_collecting_twice_gives_the_same(any_box: Box, content_store: ContentStore) -> None:

@@ -311,7 +311,8 @@ def test_a_killed_supervisor_leaves_neither_programs_nor_the_database(tmp_path: 
         "print(s.pids()['one'], flush=True); time.sleep(60)\n"
     )
     (tmp_path / "played.py").write_text(PLAYED)
-    database = subprocess.Popen([sys.executable, "-S", "-c", SLEEP])
+    heeds = "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); "  # as a database does by itself
+    database = subprocess.Popen([sys.executable, "-S", "-c", heeds + SLEEP])
     (tmp_path / "postmaster.pid").write_text(f"{database.pid}\n")
     argv = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(argv, cwd=Path(__file__).parents[4], stdout=subprocess.PIPE, text=True) as process:
