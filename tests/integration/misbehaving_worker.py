@@ -23,6 +23,11 @@ MEBIBYTE = 1_048_576
 OBEYING = (QueueName.TOOLS, QueueName.ANSWER, QueueName.SPEC, QueueName.PATCH)
 
 
+def say(line: str) -> None:
+    """Write a line in one piece: `print` writes its end apart, and the lines of threads would run together."""
+    os.write(sys.stderr.fileno(), f"{line}\n".encode())
+
+
 def nap(seconds: float) -> None:
     """Wait as attempts do, where either pool can interrupt."""
     deadline = time.monotonic() + seconds
@@ -32,13 +37,13 @@ def nap(seconds: float) -> None:
 
 def obey(attempt: Attempt) -> Outcome:
     """Do what the prompt says."""
-    print(f"begin {attempt.prompt} {os.getpid()}", file=sys.stderr, flush=True)
+    say(f"begin {attempt.prompt} {os.getpid()}")
     match attempt.prompt.split():
         case ["nap", seconds, *_]:
             try:
                 nap(float(seconds))
             finally:
-                print("let go", file=sys.stderr, flush=True)
+                say("let go")
         case ["heed", seconds, *_]:
             deadline = time.monotonic() + float(seconds)
             while time.monotonic() < deadline:
@@ -57,7 +62,7 @@ def obey(attempt: Attempt) -> Outcome:
 
 def compute(inputs: Inputs, words: list[str]) -> None:
     """Do what a computation must not do."""
-    print(f"compute {inputs.prompt} {os.getpid()}", file=sys.stderr, flush=True)
+    say(f"compute {inputs.prompt} {os.getpid()}")
     if words[0] == "refuse":
         with timed("apply"):
             raise TreeRefusedError("too_many", "a.html", "one too many")
@@ -79,7 +84,7 @@ def misbehave(words: list[str]) -> None:
             for signum in (signal.SIGUSR1, signal.SIGUSR2):
                 signal.signal(signum, signal.SIG_IGN)
             child = subprocess.Popen(["sleep", "300"])
-            print(f"grandchild {child.pid}", file=sys.stderr, flush=True)
+            say(f"grandchild {child.pid}")
             nap(float(seconds))
         case ["die", *_]:
             os.kill(os.getpid(), signal.SIGKILL)
