@@ -8,6 +8,7 @@ from typing import Any
 
 from lxml import etree
 
+from sites.scan.frames import complaint_about_frame
 from sites.scan.html_tokenizer import MAX_ATTRIBUTES_PER_TAG, Attribute, Tag
 from sites.scan.references import Place, References, Use, parse_url
 from sites.scan.rules import csp_hash
@@ -18,7 +19,7 @@ controlledframe handler listener foreignobject annotation-xml
 """
 _DANGEROUS = frozenset(_DANGEROUS_TEXT.split())
 _HANDLER = re.compile(r"([\w-]+:)?on[a-z]", re.ASCII)
-_REFUSED_ATTRIBUTES = frozenset({"srcdoc", "ping", "xml:base", "attributionsrc", "csp"})
+_REFUSED_ATTRIBUTES = frozenset({"ping", "xml:base", "attributionsrc", "csp"})
 _SAFE_REFERRER = frozenset(
     {"", "no-referrer", "same-origin", "strict-origin", "strict-origin-when-cross-origin", "origin"}
 )
@@ -199,7 +200,10 @@ def _check_base(tag: Tag, place: Place, references: References) -> None:
 
 
 def _check_iframe(tag: Tag, place: Place, references: References) -> None:
-    references.find("frame-host", place, tag.get("src") or "")
+    if complaint := complaint_about_frame(tag):
+        references.find("frame-loose", place, complaint)
+        if source := tag.get("src"):
+            references.check_url(source, "frame", place)
 
 
 def _check_input(tag: Tag, place: Place, references: References) -> None:
