@@ -19,7 +19,7 @@ controlledframe handler listener foreignobject annotation-xml
 """
 _DANGEROUS = frozenset(_DANGEROUS_TEXT.split())
 _HANDLER = re.compile(r"([\w-]+:)?on[a-z]", re.ASCII)
-_REFUSED_ATTRIBUTES = frozenset({"ping", "xml:base", "attributionsrc", "csp"})
+_REFUSED_ATTRIBUTES = frozenset({"srcdoc", "ping", "xml:base", "attributionsrc", "csp"})
 _SAFE_REFERRER = frozenset(
     {"", "no-referrer", "same-origin", "strict-origin", "strict-origin-when-cross-origin", "origin"}
 )
@@ -92,7 +92,7 @@ def _check_attribute(tag: Tag, name: str, value: str, place: Place, references: 
     if _HANDLER.match(name):
         references.find("event-handler", place, f"{name}={value}")
         references.notes.add_script(value.encode(errors="replace"))
-    elif name in _REFUSED_ATTRIBUTES:
+    elif name in _REFUSED_ATTRIBUTES and (tag.name, name) != ("iframe", "srcdoc"):  # which is scanned as a page
         references.find("dangerous-attribute", place, f"{name}={value}")
     elif name == "style":
         references.notes.has_style_attributes = True

@@ -29,6 +29,7 @@ from sites.spec.catalog import (
     Title,
     section_props,
 )
+from sites.spec.embeds import framed, map_frame_of
 from sites.spec.html import EMPTY, Html, anchor, band, icon, image, intro, phone_url, section, street_map, tag
 from sites.spec.model import INDEX, JsonObject
 from sites.spec.theme import Theme
@@ -208,10 +209,7 @@ def _newsletter(props: NewsletterProps, ctx: RenderContext) -> Html:
 
 
 class MapLinkProps(SectionProps):
-    """Where a place is, and the way there in the visitor's own map program.
-
-    The drawing is decoration: a real map would be a frame or a script of another site, which no published page has.
-    """
+    """Where a place is, and the way there in the visitor's own map program, beside a drawing or a map that a click loads."""
 
     address: Text
     href: LinkUrl | None = None
@@ -219,6 +217,8 @@ class MapLinkProps(SectionProps):
     button: Label | None = None
     directions: Annotated[tuple[Text, ...], Field(max_length=5)] = ()
     """How to get there, one way each."""
+    embed: bool = False
+    """Whether a click shows the map in the page."""
 
 
 def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
@@ -234,7 +234,8 @@ def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "MapLink",
-    summary="where it is: heading, text, address, href (a map; default OpenStreetMap), button, directions [text]",
+    summary="where it is: heading, text, address, href (a map; default OpenStreetMap), button, directions [text], "
+    "embed true (the map shows in the page, after a click)",
     example={"heading": "Find us", "address": "14 Mill Lane, Millbrook", "directions": ["Tram 4 to Mill Square"]},
     words=("map", "map link", "directions", "location", "find us"),
     outline=_outline_map,
@@ -250,7 +251,12 @@ def _map_link(props: MapLinkProps, ctx: RenderContext) -> Html:
     href = ctx.url(props.href) if props.href else _MAP_SEARCH + quote(props.address, safe="")
     link = tag("p", tag("a", props.button or ctx.say("Open the map"), class_="button", href=href), class_="actions")
     words = tag("div", intro(ctx, props), place, ways, link, class_="map-words")
-    return band(ctx, props, words, tag("div", street_map(), class_="map-drawing"), classes=f"tone-{props.tone} map")
+    drawing = tag("div", street_map(), class_="map-drawing")
+    if props.embed:
+        frame = map_frame_of(props.address, props.href)
+        call = ctx.say("Show the map")
+        drawing = framed(ctx, frame, title=props.address[:140], call=call, still=drawing, href=href)
+    return band(ctx, props, words, drawing, classes=f"tone-{props.tone} map")
 
 
 class PageProps(Props):
