@@ -13,7 +13,9 @@ from typing import Final, NamedTuple
 from routing.policy.platform import Profile
 from sites.scan.html_tokenizer import Tag
 
-SANDBOX: Final = "allow-forms allow-popups allow-popups-to-escape-sandbox allow-presentation allow-same-origin allow-scripts"
+SANDBOX: Final = (
+    "allow-forms allow-popups allow-popups-to-escape-sandbox allow-presentation allow-same-origin allow-scripts"
+)
 """What an embedded page may do: what players and maps need, and never lead the visitor away from the page around it."""
 ALLOW: Final = "autoplay; encrypted-media; fullscreen; picture-in-picture"
 MAX_SOURCES_BYTES: Final = 3072
@@ -48,7 +50,7 @@ def frame_source(url: str, profile: Profile) -> str | None:
 
 
 def _is_below(host: str, path: str, allowed: str) -> bool:
-    allowed_host, slash, rest = allowed.partition("/")
+    allowed_host, _, rest = allowed.partition("/")
     if host != allowed_host:
         return False
     return not rest or path == f"/{rest}" or (rest.endswith("/") and path.startswith(f"/{rest}"))

@@ -25,7 +25,9 @@ Kind = Literal["film", "map", "post", "player", "page"]
 
 _MARKED: Final = {"Instagram": "instagram", "Facebook": "facebook"}
 _MARK_OF_KIND: Final[Mapping[Kind, str]] = {"film": "play", "map": "pin", "player": "music"}
-_OSM: Final = re.compile(r"https://(?:www\.)?openstreetmap\.org/\S*?#map=(?P<zoom>\d{1,2})/(?P<lat>-?\d+\.\d+)/(?P<lon>-?\d+\.\d+)\S*")
+_OSM: Final = re.compile(
+    r"https://(?:www\.)?openstreetmap\.org/\S*?#map=(?P<zoom>\d{1,2})/(?P<lat>-?\d+\.\d+)/(?P<lon>-?\d+\.\d+)\S*"
+)
 _OSM_MARKER: Final = re.compile(r"[?&]mlat=(?P<lat>-?\d+\.\d+)&mlon=(?P<lon>-?\d+\.\d+)")
 
 
@@ -44,7 +46,9 @@ def frame_of(href: str) -> Frame:
         return Frame(found, "OpenStreetMap", "map")
     for name, kind, pattern, address in _services():
         if match := pattern.fullmatch(href):
-            groups = {key: quote(unquote(value.replace("+", " ")), safe="-_.~") for key, value in match.groupdict().items()}
+            groups = {
+                key: quote(unquote(value.replace("+", " ")), safe="-_.~") for key, value in match.groupdict().items()
+            }
             return Frame(address.format(**groups) or href, name, kind)
     return Frame(href, (urlsplit(href).hostname or "").removeprefix("www."), "page")
 

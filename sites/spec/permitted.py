@@ -1,4 +1,4 @@
-"""What a publish profile takes away from a site's spec before it is rendered: frames of hosts that it does not allow.
+"""What a publish profile takes away from a site's spec before it is rendered: frames, and the script.
 
 Rendering knows no profile, or a change of the policy would detach pages from their spec. So an edit is fitted to its
 profile, with a note for the owner; a spec that was imported as it is meets the scan.
@@ -7,11 +7,12 @@ profile, with a note for the owner; a spec that was imported as it is meets the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from routing.policy.platform import Profile
 from sites.scan.frames import frame_source
+from sites.spec import live
 from sites.spec.embeds import Frame, frame_of, map_frame_of
 from sites.spec.model import JsonObject, Site
 
@@ -25,33 +26,39 @@ class Permitted(NamedTuple):
 
 
 def permitted(site: Site, profile: Profile) -> Permitted:
-    """Return a valid site whose embedded pages are links where the profile allows no frame of their host."""
-    refused = [frame for props in _all_props(site) for _, frame in _frames(props) if not _is_allowed(frame, profile)]
-    if not refused:
-        return Permitted(site, ())
+    """Return a valid site with links for the embedded pages, and without what needs a script, that are not allowed."""
     document = site.to_dict()
-    for props in _all_props(Site(document["pages"])):
-        for holder, frame in _frames(props):
-            if not _is_allowed(frame, profile):
+    hosts: set[str] = set()
+    is_still = False
+    for kind, props in _all_props(document["pages"]):
+        for holder, frame in _frames(kind, props):
+            if frame_source(frame.address, profile) is None:
                 holder["embed"] = False
-    hosts = ", ".join(sorted({urlsplit(frame.address).hostname or frame.address for frame in refused}))
-    note = f"it links to what should show in the page, as this site's publish profile allows no frames of {hosts}"
-    return Permitted(Site(document["pages"]), (note,))
+                hosts.add(urlsplit(frame.address).hostname or frame.address)
+        if len(live.script()) > profile.js_bytes:
+            is_still |= any(props.pop(name, None) for name in _LIVE.get(kind, ()))
+    notes = []
+    if hosts:
+        notes.append(
+            f"pages at {', '.join(sorted(hosts))} are linked to, as the site's publish profile allows no frames of them"
+        )
+    if is_still:
+        notes.append("tables do not sort and hours do not tell today, as the site's publish profile allows no script")
+    return Permitted(Site(document["pages"]) if notes else site, tuple(notes))
 
 
-def _is_allowed(frame: Frame, profile: Profile) -> bool:
-    return frame_source(frame.address, profile) is not None
+_LIVE: Final = {"ComparisonTable": ("sortable",), "ContactForm": ("timezone",), "Footer": ("timezone",)}
+"""Props that need the script."""
 
 
-def _all_props(site: Site) -> Iterator[tuple[str, JsonObject]]:
-    for page in site.pages.values():
+def _all_props(pages: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    for page in pages.values():
         for element in page["elements"].values():
             yield element["type"], element.get("props") or {}
 
 
-def _frames(element: tuple[str, JsonObject]) -> Iterator[tuple[JsonObject, Frame]]:
+def _frames(kind: str, props: JsonObject) -> Iterator[tuple[JsonObject, Frame]]:
     """Yield what embeds a page, each with that page; an address that is an expression is left to the scan."""
-    kind, props = element
     href = props.get("href")
     if kind == "Embed":
         for item in props["items"] if isinstance(props.get("items"), list) else ():

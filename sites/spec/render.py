@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from sites.errors import DetachedPagesError
+from sites.spec import live
 from sites.spec.catalog import Component, Props, RenderContext, component_rules, components
 from sites.spec.components.page import PageProps
 from sites.spec.expressions import Node, resolve_page, walk
@@ -98,6 +99,7 @@ def _document(path: str, root: Node, props: PageProps, *, theme: Theme | None, b
         *regions["header"],
         tag("main", title, *regions["main"], id="page.main", tabindex="-1"),
         *regions["footer"],
+        live.script() if any(live.MARK in each for region in regions.values() for each in region) else None,
     )
     head = _head(path, props, (theme or base).mode)
     html = tag("html", head, body, lang=props.lang, class_=class_)
@@ -148,14 +150,16 @@ def _local_paths(value: object) -> Iterator[str]:
 def detached_files(site: Site, files: Mapping[str, bytes]) -> frozenset[str]:
     """Return the pages and style sheet whose files differ from their render or are missing.
 
-    A stylesheet of another version of the catalog is none, so that sites stay with their spec when components are added.
+    A stylesheet of another version of the catalog is none: sites stay with their spec when components come.
 
     Args:
         site: a valid site.
         files: the site's files by path.
     """
     built = render(site)
-    return frozenset(path for path, data in built.items() if files.get(path) != data and not _is_older(path, files, built))
+    return frozenset(
+        path for path, data in built.items() if files.get(path) != data and not _is_older(path, files, built)
+    )
 
 
 def _is_older(path: str, files: Mapping[str, bytes], built: Mapping[str, bytes]) -> bool:

@@ -45,5 +45,7 @@ def _entry(item: EmbeddedPage, ctx: RenderContext) -> Html:
     words=("embed", "instagram post", "social media post", "social post", "embedded post"),
 )
 def _embed(props: EmbedProps, ctx: RenderContext) -> Html:
-    entries = tag("ul", *(_entry(item, ctx) for item in props.items), class_=f"embeds embeds-{min(len(props.items), 3)}")
+    entries = tag(
+        "ul", *(_entry(item, ctx) for item in props.items), class_=f"embeds embeds-{min(len(props.items), 3)}"
+    )
     return section(ctx, props, entries, kind="embedded")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -28,6 +29,7 @@ from sites.spec.catalog import (
     section_props,
 )
 from sites.spec.html import Html, anchor, heading, icon, image, level_inside, paragraphs, section, tag
+from sites.spec.live import sort_keys
 from sites.spec.model import JsonObject
 from sites.spec.trades import icons_of
 
@@ -466,6 +468,10 @@ class ComparisonTableProps(SectionProps):
     rows: Annotated[tuple[Row, ...], Field(min_length=1, max_length=30)]
     highlight: Annotated[int, Field(ge=1, le=6)] | None = None
     """The recommended column, counted from 1."""
+    corner: Label | None = None
+    """The name of the first column."""
+    sortable: bool = False
+    """Whether visitors sort the rows by the columns."""
 
     @model_validator(mode="after")
     def _check_width(self) -> Self:
@@ -474,8 +480,11 @@ class ComparisonTableProps(SectionProps):
         return self
 
 
-def _table_row(row: Row, ctx: RenderContext, styles: list[str | None]) -> Html:
-    cells = [tag("td", _cell(value, ctx), class_=style) for value, style in zip(row.values, styles, strict=True)]
+def _table_row(row: Row, ctx: RenderContext, styles: list[str | None], keys: Sequence[str | None]) -> Html:
+    cells = [
+        tag("td", _cell(value, ctx), class_=style, data_key=key)
+        for value, style, key in zip(row.values, styles, keys, strict=True)
+    ]
     return tag("tr", tag("th", row.label, scope="row"), *cells)
 
 
@@ -510,7 +519,7 @@ def _value(text: str) -> bool | str:
 @Component(
     "ComparisonTable",
     summary="choices side by side: heading, columns [name], rows [{label, values [text or true/false]}], "
-    "highlight (column from 1)",
+    "highlight (column from 1), corner (name of the first column), sortable true (visitors sort by column)",
     example={
         "heading": "Compare",
         "columns": ["Basic", "Pro"],
@@ -525,10 +534,31 @@ def _value(text: str) -> bool | str:
 )
 def _comparison_table(props: ComparisonTableProps, ctx: RenderContext) -> Html:
     styles = ["marked" if place == props.highlight else None for place in range(1, len(props.columns) + 1)]
-    names = [tag("th", name, scope="col", class_=style) for name, style in zip(props.columns, styles, strict=True)]
-    head = tag("thead", tag("tr", tag("td", tag("span", ctx.say("Compared"), class_="visually-hidden")), *names))
-    body = tag("tbody", *(_table_row(row, ctx, styles) for row in props.rows))
+    columns = [
+        sort_keys(cells) if props.sortable else None for cells in zip(*(row.values for row in props.rows), strict=True)
+    ]
+    names = [
+        tag("th", name, scope="col", class_=style, data_sort=keys is not None)
+        for name, style, keys in zip(props.columns, styles, columns, strict=True)
+    ]
+    corner = tag("td", tag("span", ctx.say("Compared"), class_="visually-hidden"))
+    if props.corner:
+        corner = tag("th", props.corner, scope="col", data_sort=props.sortable)
+    head = tag("thead", tag("tr", corner, *names))
+    body = tag(
+        "tbody",
+        *(
+            _table_row(row, ctx, styles, [keys[at] if keys else None for keys in columns])
+            for at, row in enumerate(props.rows)
+        ),
+    )
     label = props.heading or ctx.say("Comparison")
-    table = tag("table", tag("caption", label, class_="visually-hidden"), head, body)
+    table = tag(
+        "table",
+        tag("caption", label, class_="visually-hidden"),
+        head,
+        body,
+        data_live="sort" if props.sortable else None,
+    )
     frame = tag("div", table, class_="table-frame", role="group", aria_label=label, tabindex="0")
     return section(ctx, props, frame, kind="comparison")

@@ -48,7 +48,9 @@ def tree_of(spec: dict[str, Any]) -> etree._Element:
 
 def test_a_site_stays_with_its_spec_when_components_get_new_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     site = demo_site()
-    changed = apply_direct(site, next_edit) if (next_edit := parse_direct("make the accent colour teal", site)) else site
+    changed = (
+        apply_direct(site, next_edit) if (next_edit := parse_direct("make the accent colour teal", site)) else site
+    )
     monkeypatch.setattr(render_module, "component_rules", lambda: (".old { top: 0 }",))
     files = render(site)
     monkeypatch.undo()
