@@ -137,7 +137,7 @@ from pydantic import BaseModel, ConfigDict
 class Model(BaseModel):
     """Base of all. Fields that a newer server adds are ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 '''
 
 _STATE = '''

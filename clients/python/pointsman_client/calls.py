@@ -43,7 +43,9 @@ class Call:
         """Return the call of an operation; what is None is left out."""
         given = {name: value for name, value in (body or {}).items() if value is not None}
         if "jobs" in given:
-            given["jobs"] = [_keyed(job.model_dump(exclude_none=True)) for job in given["jobs"]]
+            given["jobs"] = [
+                _keyed(job if isinstance(job, dict) else job.model_dump(exclude_none=True)) for job in given["jobs"]
+            ]
         elif takes_key:
             given = _keyed(given)
         asked = {name: _text(value) for name, value in (query or {}).items() if value is not None}
