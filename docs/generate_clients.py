@@ -295,7 +295,8 @@ def _method(operation: Operation, define: str, wait: str) -> str:
 
 
 def _argument(field: Field) -> str:
-    return _python(field.schema).replace("list[", "Sequence[")
+    kind = _python(field.schema).replace("list[", "Sequence[")
+    return kind.replace("[JobRequest]", "[JobRequest | dict[str, Any]]")  # a body that is at hand is sent as it is
 
 
 def _optional(field: Field) -> str:

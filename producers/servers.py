@@ -81,9 +81,8 @@ def chosen_server(environment: Mapping[str, str]) -> Server | None:
     except FileNotFoundError:
         if not name:
             return None
-        raise ServerChoiceError(
-            f"there is no profile {name!r}; `pointsman --profile {name} login URL` makes it"
-        ) from None
+        how = f"`pointsman --profile {name} login URL` makes it"
+        raise ServerChoiceError(f"there is no profile {name!r}; {how}") from None
     except (OSError, ValueError, KeyError, TypeError):
         raise ServerChoiceError(f"{path} cannot be read as a profile; log in again") from None
 

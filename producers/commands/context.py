@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from uuid import UUID
 
 import typer
 from pydantic import BaseModel, ValidationError
@@ -94,8 +95,8 @@ class Context:
         """
         if not configures_installation(self.given) and (server := chosen_server(self.given)) is not None:
             raise ServerChoiceError(
-                f"this acts on the installation itself, which {server.origin} does not reach: run it beside the ledger, "
-                f"with POINTSMAN_LEDGER__URL, or with `--profile {LOCAL}` for a `pointsman up` of this machine"
+                f"this acts on the installation itself, which {server.origin} does not reach: run it beside the "
+                f"ledger, with POINTSMAN_LEDGER__URL, or with `--profile {LOCAL}` for a `pointsman up` of this machine"
             )
         from producers.bootstrap import Installation, Settings
         from routing.config import read_settings
@@ -348,4 +349,5 @@ def requester_of(tenant: str) -> Requester:
     return Requester(tenant=tenant, source=Source.CLI, actor="cli")
 
 
+OwnJobId = Annotated[UUID, typer.Argument(metavar="ID", help="The job's id.")]
 GOOD_ENDS = frozenset({"answered", "published"})

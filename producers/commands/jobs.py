@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 from uuid import UUID
 
 import typer
@@ -36,6 +36,9 @@ from producers.commands.context import (
     read_lines,
     show_comparison,
 )
+
+if TYPE_CHECKING:
+    from routing.jobs import State as RoutingState
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -269,7 +272,11 @@ def _next_step(view: JobView) -> str:
         return f"pointsman approve {view.id} (or reject{costly}, or revise it with a TEXT)"
     if view.state == State.CLARIFYING:
         return f"pointsman reply {view.id} TEXT"
-    if can_go_on(Verb.RESUME, view.state, view.reason) and view.continued_as is None and view.mode is not None:
+    if (
+        can_go_on(Verb.RESUME, cast("RoutingState", view.state), view.reason)
+        and view.continued_as is None
+        and view.mode is not None
+    ):
         return f"pointsman resume {view.id} --budget USD"
     if view.state in (State.REJECTED, State.EXPIRED) and view.continued_as is None and view.release_id is not None:
         return f"pointsman revise {view.id} TEXT"
