@@ -56,7 +56,7 @@ _MODULE_OF = {
 EXAMPLES: Mapping[str, Sequence[str]] = {
     "login": (
         "pointsman login https://pointsman.example.com",
-        "pointsman --profile staging login https://staging.example.com --key-file key.txt",
+        "pointsman login https://pointsman.example.com --key-file key.txt",
     ),
     "submit": (
         "pointsman submit \"Change the hero heading to 'Fresh bread daily'\" --site bakery --wait",

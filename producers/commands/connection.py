@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Annotated, TypeVar
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
+from typing import TYPE_CHECKING, Annotated, TypeVar
 from uuid import UUID
 
 import typer
-from pointsman_client import ApiError, Client, InvalidRequestError, NotAllowedError, PointsmanError, UnreachableError
 
 from producers.commands.context import USAGE, context_of, fail, installed, json_errors
 from producers.servers import KEY, URL, Server, ServerChoiceError, checked_server, chosen_server, running_up
 
+if TYPE_CHECKING:
+    from pointsman_client import Client
+
 DEFAULT_TENANT = "demo"
 TRIES = 3
 LONGEST_PAUSE_SECONDS = 5.0
-_MIN_PREFIX = 4
-_PREFIX = re.compile(r"[0-9a-fA-F-]+")
+_PREFIX = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{3,35}")
 _MAX_COMPLETIONS = 50
 
 _HINTS = {
@@ -33,15 +35,12 @@ _HINTS = {
 }
 """What a user can do next, by how the API's answer begins."""
 
-OperatorTenant = Annotated[
-    str | None,
-    typer.Option("--tenant", metavar="NAME", help="The tenant, for an operator; elsewhere the key names it."),
-]
-
 
 @contextmanager
 def connected(ctx: typer.Context) -> Iterator[Client]:
     """Yield a client of the API; its errors become one clear line and the right exit code."""
+    from pointsman_client import ApiError, InvalidRequestError, NotAllowedError, PointsmanError, UnreachableError
+
     with json_errors(ctx):
         try:
             with open_client(ctx) as client:
@@ -81,6 +80,8 @@ def open_client(ctx: typer.Context) -> Iterator[Client]:
             yield client
         return
     with installed(ctx) as installation:
+        from pointsman_client import Client
+
         from monitoring import traces
         from producers.api import in_process
 
@@ -98,6 +99,8 @@ def _up_server(settings: dict[str, str]) -> Server | None:
 
 def client_of(server: Server) -> Client:
     """Return a client of a server."""
+    from pointsman_client import Client
+
     return Client(server.url, server.key, tries=TRIES, longest_pause=LONGEST_PAUSE_SECONDS)
 
 
@@ -107,8 +110,6 @@ def job_id_of(client: Client, text: str) -> UUID:
         return UUID(text)
     except ValueError:
         pass
-    if len(text) < _MIN_PREFIX or not _PREFIX.fullmatch(text):
-        raise typer.BadParameter(f"{text!r} is no id; give it, or at least its first {_MIN_PREFIX} characters")
     wanted = text.lower()
     found = [job.id for job in client.list_jobs(text=wanted).jobs if str(job.id).startswith(wanted)]
     if len(found) > 1:
@@ -116,6 +117,12 @@ def job_id_of(client: Client, text: str) -> UUID:
     if not found:
         fail(f"no job's id begins with {text}; `pointsman jobs` lists the jobs")
     return found[0]
+
+
+def _check_id(text: str) -> str:
+    if not _PREFIX.fullmatch(text):
+        raise typer.BadParameter("must be an id, or at least the first 4 characters of one")
+    return text
 
 
 # Shell completion. It reports no errors: what cannot be read completes to nothing.
@@ -137,10 +144,9 @@ def complete_jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 
 
 def _complete(ctx: typer.Context, read: Callable[[Client], list[ItemT]]) -> list[ItemT]:
-    import contextlib
-    import io
+    from pointsman_client import PointsmanError
 
-    with contextlib.redirect_stderr(io.StringIO()):
+    with redirect_stderr(StringIO()):
         try:
             with open_client(ctx) as client:
                 return read(client)
@@ -150,5 +156,10 @@ def _complete(ctx: typer.Context, read: Callable[[Client], list[ItemT]]) -> list
 
 JobId = Annotated[
     str,
-    typer.Argument(metavar="ID", help="The job's id, or as much of it as is no other's.", autocompletion=complete_jobs),
+    typer.Argument(
+        metavar="ID",
+        help="The job's id, or as much of it as is no other's.",
+        autocompletion=complete_jobs,
+        callback=_check_id,
+    ),
 ]

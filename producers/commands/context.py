@@ -64,6 +64,10 @@ _HINTS = {
 """What a user can do next, by the error's name: its class may not be imported."""
 
 Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="The tenant.")]
+OperatorTenant = Annotated[
+    str | None,
+    typer.Option("--tenant", metavar="NAME", help="The tenant, for an operator; elsewhere the key names it."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PROVIDER_HELP = (
     "fake: recorded and improvised replies, at no cost. anthropic: with ANTHROPIC_API_KEY. Any other: the account of "

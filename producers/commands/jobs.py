@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 from uuid import UUID
 
 import typer
-from pointsman_client import Client
 from pointsman_client.models import BatchItem, EventView, JobView, RoundView, ScanView, State
 from rich.console import Console
 from rich.text import Text
 
-from producers.commands.connection import JobId, OperatorTenant, complete_sites, connected, job_id_of
+from producers.commands.connection import JobId, complete_sites, connected, job_id_of
 from producers.commands.context import (
     FAILED,
     GOOD_ENDS,
@@ -26,6 +25,7 @@ from producers.commands.context import (
     OK,
     USAGE,
     AsJson,
+    OperatorTenant,
     err,
     fail,
     harmless,
@@ -38,6 +38,8 @@ from producers.commands.context import (
 )
 
 if TYPE_CHECKING:
+    from pointsman_client import Client
+
     from routing.jobs import State as RoutingState
 
 app = typer.Typer(no_args_is_help=True)
@@ -272,11 +274,8 @@ def _next_step(view: JobView) -> str:
         return f"pointsman approve {view.id} (or reject{costly}, or revise it with a TEXT)"
     if view.state == State.CLARIFYING:
         return f"pointsman reply {view.id} TEXT"
-    if (
-        can_go_on(Verb.RESUME, cast("RoutingState", view.state), view.reason)
-        and view.continued_as is None
-        and view.mode is not None
-    ):
+    may_resume = can_go_on(Verb.RESUME, cast("RoutingState", view.state), view.reason)
+    if may_resume and view.continued_as is None and view.mode is not None:
         return f"pointsman resume {view.id} --budget USD"
     if view.state in (State.REJECTED, State.EXPIRED) and view.continued_as is None and view.release_id is not None:
         return f"pointsman revise {view.id} TEXT"

@@ -12,13 +12,14 @@ from uuid import UUID
 import typer
 from pointsman_client.models import GateView, RunView, State, StepTreeView
 
-from producers.commands.connection import OperatorTenant, connected
+from producers.commands.connection import connected
 from producers.commands.context import (
     FAILED,
     GOOD_ENDS,
     OK,
     USAGE,
     AsJson,
+    OperatorTenant,
     clear_errors,
     context_of,
     fail,

@@ -13,12 +13,12 @@ import typer
 from pydantic import BaseModel, ConfigDict
 
 from monitoring.config import AuditConfig, LedgerConfig
-from producers.commands.connection import OperatorTenant, connected
 from producers.commands.context import (
     FAILED,
     OK,
     USAGE,
     AsJson,
+    OperatorTenant,
     Tenant,
     clear_errors,
     context_of,
@@ -72,6 +72,8 @@ def create(
     tenant: OperatorTenant = None,
 ) -> None:
     """Create an empty site."""
+    from producers.commands.connection import connected
+
     with connected(ctx) as client:
         view = client.create_site(name, profile=profile)
     print_result(view, f"created {name}", as_json=as_json)
@@ -139,6 +141,7 @@ def export_site(
     tenant: OperatorTenant = None,
 ) -> None:
     """Write what a release serves to a new or empty directory."""
+    from producers.commands.connection import connected
     from sites.directories import read_tar, write_directory
 
     with connected(ctx) as client:
@@ -154,6 +157,8 @@ def export_site(
 @site_app.command("list")
 def list_sites(ctx: typer.Context, as_json: AsJson = False, tenant: OperatorTenant = None) -> None:
     """List the tenant's sites."""
+    from producers.commands.connection import connected
+
     with connected(ctx) as client:
         views = client.list_sites()
     rows = ((v.name, v.active_release_id or "none", "" if v.is_shown else "lags", v.live_url or "") for v in views)
@@ -169,6 +174,8 @@ def releases(
     tenant: OperatorTenant = None,
 ) -> None:
     """List a site's published releases, newest first."""
+    from producers.commands.connection import connected
+
     with connected(ctx) as client:
         views = client.list_releases(name, limit=limit)
     print_rows(
@@ -204,6 +211,8 @@ def diff(
     tenant: OperatorTenant = None,
 ) -> None:
     """Show what changed between two releases, by default in the last publication."""
+    from producers.commands.connection import connected
+
     with connected(ctx) as client:
         comparison = client.get_site_diff(name, before=before, after=after)
     print_json(comparison) if as_json else show_comparison(comparison)
@@ -220,6 +229,8 @@ def rollback(
     tenant: OperatorTenant = None,
 ) -> None:
     """Make an earlier release the active one again."""
+    from producers.commands.connection import connected
+
     with connected(ctx) as client:
         restored = client.roll_back_site(name, release_id=release)
     print_result(restored, f"{name} shows release {restored.id} again", as_json=as_json)
@@ -234,6 +245,8 @@ def revoke_previews(
     tenant: OperatorTenant = None,
 ) -> None:
     """Revoke every preview link of a site, for example because one leaked."""
+    from producers.commands.connection import connected
+
     with connected(ctx) as client:
         revoked = client.revoke_previews(name, release_id=release)
     print_result(
