@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from producers.errors import ServerChoiceError
+
 URL, KEY, PROFILE = "POINTSMAN_URL", "POINTSMAN_KEY", "POINTSMAN_PROFILE"
 VARIABLES = frozenset({URL, KEY, PROFILE})
 """Variables of users' commands; all others that begin with `POINTSMAN_` are settings of an installation."""
@@ -26,10 +28,6 @@ _PRINTABLE = re.compile(r"[\x21-\x7e]+")
 PREFIX = "POINTSMAN_"
 INHERITED_SETTINGS = tuple(f"{PREFIX}{group}__" for group in ("BOX", "TRACING", "ACCOUNTS", "RUNS"))
 """The only settings that `pointsman up` takes from its environment: these groups."""
-
-
-class ServerChoiceError(ValueError):
-    """Environment, profile or options name no server that can be used (the user's fault)."""
 
 
 class Server(NamedTuple):

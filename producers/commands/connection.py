@@ -15,7 +15,8 @@ from uuid import UUID
 import typer
 
 from producers.commands.context import USAGE, context_of, fail, installed, json_errors
-from producers.servers import KEY, URL, Server, ServerChoiceError, checked_server, chosen_server, running_up
+from producers.errors import ServerChoiceError
+from producers.servers import KEY, URL, Server, checked_server, chosen_server, running_up
 
 if TYPE_CHECKING:
     from pointsman_client import Client

@@ -23,7 +23,8 @@ from pydantic import BaseModel, ValidationError
 from rich.console import Console
 from rich.text import Text
 
-from producers.servers import LOCAL, ServerChoiceError, chosen_server, configures_installation, with_up_file
+from producers.errors import ServerChoiceError
+from producers.servers import LOCAL, chosen_server, configures_installation, with_up_file
 
 if TYPE_CHECKING:
     from pointsman_client.models import Comparison as SentComparison

@@ -10,10 +10,10 @@ import typer
 
 from producers.commands.connection import client_of
 from producers.commands.context import USAGE, AsJson, context_of, fail, json_errors, print_result, read_plain_file
+from producers.errors import ServerChoiceError
 from producers.servers import (
     DEFAULT_PROFILE,
     PROFILE,
-    ServerChoiceError,
     checked_server,
     profile_path,
     write_profile,
