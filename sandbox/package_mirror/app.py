@@ -399,7 +399,7 @@ def serve(config: MirrorConfig, ledger_url: str, policy: Policy, *, environment:
     """Serve until SIGTERM or SIGINT, then leave with exit code 0.
 
     Raises:
-        RegistryConfigError: the operator's fault: neither npm nor an npmrc says which registry to use, or pip's is no URL.
+        RegistryConfigError: the operator's fault: neither npm nor an npmrc names a registry, or pip's is no URL.
     """
     registries = read_all(config, environment)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -105,11 +105,10 @@ class Descriptions:
         return f"{self._registries.python}{key.name}/"
 
     def _parse(self, key: _Key, raw: bytes, kind: str, page_url: str) -> Packument:
-        public_url = self._config.public_url
         if key.form is not Form.PYTHON:
-            return read_packument(raw, name=key.name, public_url=public_url)
+            return read_packument(raw, name=key.name, public_url=self._config.public_url)
         sdists = self._config.python_sdists
-        return read_index(raw, kind=kind, name=key.name, page_url=page_url, public_url=public_url, sdists=sdists)
+        return read_index(raw, kind=kind, name=key.name, page_url=page_url, sdists=sdists)
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         parts = bytearray()

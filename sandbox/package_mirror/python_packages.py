@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from html import escape
 from html.parser import HTMLParser
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 
 from pydantic_core import from_json, to_json
 
@@ -62,9 +62,7 @@ class _Link(NamedTuple):
     """What an installer needs: `requires-python`, `yanked`."""
 
 
-def read_index(
-    raw: bytes, *, kind: str, name: str, page_url: str, public_url: str, sdists: Collection[str]
-) -> Packument:
+def read_index(raw: bytes, *, kind: str, name: str, page_url: str, sdists: Collection[str]) -> Packument:
     """Parse a project's page and drop files that cannot or may not be served.
 
     Args:
@@ -72,7 +70,6 @@ def read_index(
         kind: its media type.
         name: the project, normalised.
         page_url: where it was found, for relative links.
-        public_url: the mirror's own URL.
         sdists: projects whose source distributions are served.
 
     Raises:
@@ -92,7 +89,7 @@ def read_index(
         origin = Origin(url, Digest("sha256", link.sha256))
         if files.setdefault(file, origin) is not origin:
             continue
-        facts = {"filename": file, "url": f"{public_url}/simple/{name}/{file}", "hashes": {"sha256": link.sha256}}
+        facts = {"filename": file, "url": quote(file), "hashes": {"sha256": link.sha256}}
         shown.append(facts | dict(link.facts))
     body = to_json({"meta": {"api-version": "1.0"}, "name": name, "files": shown})
     return Packument(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"', files)

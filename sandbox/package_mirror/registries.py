@@ -1,4 +1,4 @@
-"""Reads the operator's registries from npm's and pip's configuration at run time, so that this repository names no host.
+"""Reads the operator's registries from npm's and pip's configuration at run time: this repository names no host.
 
 Without npm, as in a container, an npmrc file of the operator's is read instead. npm does not print credentials: they
 are read from the two npmrc files that it names, and stay in this process.
