@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
@@ -42,7 +43,7 @@ def publish(registry: FakeRegistry, name: str, file: str, content: bytes, *, dig
 
 
 @contextmanager
-def world(ledger: Ledger, url: str, directory: Path, **fields: object) -> Iterator[tuple[FakeRegistry, MirrorWorld]]:
+def world(ledger: Ledger, url: str, directory: Path, **fields: Any) -> Iterator[tuple[FakeRegistry, MirrorWorld]]:
     with fake_registry() as index:
         registries = Registries(default="http://127.0.0.1:9/", python=f"{index.url}simple/")
         with mirror_world(ledger, url, directory, registries=registries, **fields) as mirror:
