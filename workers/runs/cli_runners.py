@@ -184,7 +184,7 @@ _PLACE = re.compile(r"(?P<file>[\w./@()\[\]-]{1,200}\.[a-z]{1,5})[(:](?P<line>[0
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def run_check(files: Mapping[str, bytes], attempt: Attempt, own: Commands) -> AgentRun:
+def run_check(files: Mapping[str, bytes], attempt: Attempt, own: Commands | None = None) -> AgentRun:
     """Run a project's own commands, else its npm build, and report as a result whose findings a developer gets.
 
     It runs in a box of its own, without a token for any model; packages come from the mirror, and their scripts never
@@ -195,7 +195,7 @@ def run_check(files: Mapping[str, bytes], attempt: Attempt, own: Commands) -> Ag
         BoxLostError: the box went away.
         CancelledByOwnerError, LeaseLostError: nobody's fault.
     """
-    lines = own.named().values()
+    lines = own.named().values() if own is not None else ()
     commands = tuple(("bash", "-c", line) for line in lines) or build_commands(files)
     if not commands:
         return _result(files, "The project has no build.", [])

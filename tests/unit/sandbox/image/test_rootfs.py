@@ -95,7 +95,7 @@ def test_no_file_of_a_layer_lends_its_owners_rights(parts: tuple[Path, Path]) ->
 
 
 def test_a_base_without_python_is_refused_before_it_becomes_an_image(parts: tuple[Path, Path]) -> None:
-    with pytest.raises(SandboxUnavailableError, match="base_incomplete.*python3"):
+    with pytest.raises(SandboxUnavailableError, match=r"base_incomplete.*python3"):
         assemble(base("./usr/bin/python3"), io.BytesIO(), node_wheel=parts[0], claude=parts[1], files=())
 
 
