@@ -95,7 +95,7 @@ BLIND6 = "routing_blind6.jsonl"
 """By somebody who has read the definitions alone. Half of its 45 questions, musings and thanks were taken for orders,
 and rules have been written for their kinds since."""
 BLIND7 = "routing_blind7.jsonl"
-"""Likewise, 150 of owners (`ba`) and 150 harder ones (`bb`). At first sight mode and tier were right in 99.3 and 92.0 of
+"""Likewise, 150 of owners (`ba`), 150 harder ones (`bb`). At first sight mode and tier were right in 99.3 and 92.0 of
 a hundred, and in 89.3 and 76.0; one order was answered. Rules have been written for what they missed since: reports
 without a verb, musings beside a hold, checks of forms in four languages."""
 HALVES = [(file, half) for file in FILES for half in ("tune", "held")]
