@@ -304,7 +304,7 @@ def approve(
 def reject(
     ctx: typer.Context,
     job_id: JobId,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the job's owner.")] = "",
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the job's owner.")],
     as_json: AsJson = False,
     tenant: OperatorTenant = None,
 ) -> None:

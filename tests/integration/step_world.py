@@ -64,15 +64,23 @@ class Done:
 
 
 class StepYard:
-    """A tenant with a project whose repository is a directory."""
+    """A tenant with a project whose repository is a directory; `settings` is the rest of its file."""
 
-    def __init__(self, shop: Shop, resources: Resources, home: Path, *, files: Files = FILES) -> None:
+    def __init__(
+        self,
+        shop: Shop,
+        resources: Resources,
+        home: Path,
+        *,
+        files: Files = FILES,
+        settings: str = "stack: {language: typescript}\n",
+    ) -> None:
         self.shop = shop
         self.resources = resources
         (home / "remotes").mkdir(exist_ok=True)
         self.bare = home / "remotes" / "shop.git"
         self.base = make_project(self.bare, files)
-        project = f'repo: {{url: "file://{self.bare}"}}\nstack: {{language: typescript}}\n'
+        project = f'repo: {{url: "file://{self.bare}"}}\n{settings}'
         Projects(shop.ledger, resources.policy).put("acme", "shop", project, source="project.yaml", actor="operator")
         submitter = Submitter(shop.ledger, Publisher(create_app("redis://127.0.0.1:1/0")), resources.policy)
         asked = {"prompt": "Fix the broken header\n\nIt overlaps the menu.", "project": "shop"}
