@@ -18,7 +18,13 @@ from sqlmodel import Session, col
 
 from ledger import audit
 from ledger.attempts import effective_policy
-from ledger.errors import GateNotFoundError, GateRefusedError, JobNotFoundError, ProjectNotFoundError
+from ledger.errors import (
+    GateNotFoundError,
+    GateRefusedError,
+    JobNotFoundError,
+    NotContinuableError,
+    ProjectNotFoundError,
+)
 from ledger.events import EventKind, record
 from ledger.job_ends import AT_GATE, STARTED, owe_ticket_note
 from ledger.jobs import lock_job, move
@@ -109,6 +115,33 @@ def new_run(session: Session, job: Job, project: Project, *, estimate: Mapping[s
     return run
 
 
+def continue_run(session: Session, job: Job, parent: Job) -> Run:
+    """Create the run's row of a job that continues an ended run: in its repository, from what it left.
+
+    What was pushed is where the new commit goes on top of; what was not is part of the new round's changes.
+
+    Raises:
+        NotContinuableError: nobody's fault: the run left no work.
+    """
+    before = session.get(Run, parent.id)
+    if before is None or before.head_commit is None:
+        raise NotContinuableError(parent.id, "nothing_kept")
+    facts = {name: parent.result.get(name) for name in ("branch", "commit", "pull_request")}
+    pushed = facts if facts["commit"] else before.pushed
+    run = new_run(session, job, session.get_one(Project, before.project_id), estimate=before.estimate)
+    body = str(before.ticket.get("body", ""))
+    if not body.endswith(job.prompt):
+        run.ticket = {**before.ticket, "body": f"{body}\n\n## Asked now\n\n{job.prompt}"}
+    else:
+        run.ticket = before.ticket
+    run.workspace_id = before.workspace
+    run.base_commit = facts["commit"] or before.base_commit
+    run.head_commit = before.head_commit
+    run.pushed = pushed
+    session.flush()
+    return run
+
+
 def ensure_run(session: Session, job: Job) -> Run | None:
     """Return the run's row of a held job, created if needed; None when its project is gone.
 
@@ -118,6 +151,8 @@ def ensure_run(session: Session, job: Job) -> Run | None:
     if run is not None:
         return run
     parent = session.get(Run, job.parent_id) if job.parent_id is not None else None
+    if parent is not None and parent.workspace_id is not None:
+        return continue_run(session, job, session.get_one(Job, parent.job_id))
     if parent is not None:
         return new_run(session, job, session.get_one(Project, parent.project_id), estimate=parent.estimate)
     try:

@@ -20,6 +20,7 @@ from ledger.job_control import approved_release
 from ledger.job_ends import is_run
 from ledger.jobs import end
 from ledger.releases import activate, note_projection
+from ledger.runs.tables import Run
 from ledger.start_attempt import Claim
 from ledger.tables import Approval, Release, Site
 from monitoring import traces
@@ -196,7 +197,9 @@ def _publish_or_advance(claimed: Claim, resources: Resources, observe: Observe) 
         with traces.span("publish"):
             publish(claimed, resources, observe)
         return
-    workspace = Workspace.of_run(resources.runs.root, job.id)
+    with resources.ledger.begin() as session:
+        run = session.get(Run, job.id)
+        workspace = Workspace.of_run(resources.runs.root, run.workspace if run is not None else job.id)
     if job.state == State.PUBLISHING:
         with traces.span("publish"):
             publish_run(claimed, resources, workspace)

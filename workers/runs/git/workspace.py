@@ -168,7 +168,7 @@ RESERVED = (ARTIFACTS.rstrip("/"), CONTEXT_DIRECTORY.rstrip("/"), RESULT_FILE)
 """Top-level names for the service and its agents, which no pull request contains."""
 
 AUTHOR = b"Pointsman <pointsman@localhost>"
-"""Of every commit made here. Messages and the ledger name agents and people."""
+"""Of every commit made here but the one that is pushed. Messages and the ledger name agents and people."""
 BASE = "refs/heads/base"
 """The commit of the project that a run began with."""
 _COMMIT_ID = re.compile(r"[0-9a-f]{40}")
@@ -180,11 +180,13 @@ class Step(NamedTuple):
 
     key: str
     attempt: int
+    round: str = ""
+    """The run in hexadecimal where it works in an earlier run's repository: rounds have steps of the same names."""
 
     @property
     def ref(self) -> str:
         """The ref of its commit."""
-        return f"refs/steps/{self.key}/{self.attempt}"
+        return f"refs/{f'rounds/{self.round}' if self.round else 'steps'}/{self.key}/{self.attempt}"
 
 
 @dataclass(frozen=True)
@@ -303,7 +305,7 @@ class Workspace:
             self._write(store, (*editor.objects, joined))
             return Absorbed(_hex(joined.id), tuple(changed))
 
-    def squash(self, base: str, head: str, *, message: str, when: int) -> str:
+    def squash(self, base: str, head: str, *, message: str, when: int, author: bytes = AUTHOR) -> str:
         """Return one commit on `base` with all that the run changed, without what its agents used among themselves.
 
         Raises:
@@ -313,7 +315,7 @@ class Workspace:
             kept = entries_of(store, tree_of(store, _id(base)))
             editor = TreeEditor(store)
             tree = editor.replace(tree_of(store, _id(head)), {name: kept.get(name) for name in RESERVED})
-            commit = _commit(tree, parents=(base,), message=message, when=when)
+            commit = _commit(tree, parents=(base,), message=message, when=when, author=author)
             self._write(store, (*editor.objects, commit))
         return _hex(commit.id)
 
@@ -370,11 +372,11 @@ class Workspace:
             self._disk.write_atomically(path, item.as_legacy_object())
 
 
-def _commit(tree: ObjectID, *, parents: Sequence[str], message: str, when: int) -> Commit:
+def _commit(tree: ObjectID, *, parents: Sequence[str], message: str, when: int, author: bytes = AUTHOR) -> Commit:
     commit = Commit()
     commit.tree = tree
     commit.parents = [_id(parent) for parent in parents]
-    commit.author = commit.committer = AUTHOR
+    commit.author = commit.committer = author
     commit.author_time = commit.commit_time = when
     commit.author_timezone = commit.commit_timezone = 0
     commit.encoding = b"UTF-8"
