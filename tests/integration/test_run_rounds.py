@@ -25,6 +25,11 @@ def revise(yard: Yard, job_id: UUID, text: str) -> UUID:
         yard._pause(is_paused=False)
 
 
+def step_refs(yard: Yard, run_id: UUID) -> dict[str, str]:
+    place = yard.workspace(run_id).path / "refs" / "steps"
+    return {str(path): path.read_text() for path in place.rglob("*") if path.is_file()}
+
+
 def published(yard: Yard) -> UUID:
     run_id = to_publishing(yard)
     assert publish(yard, run_id).state == State.PUBLISHED
@@ -38,7 +43,7 @@ def test_a_published_run_is_revised_by_a_second_commit_on_its_branch_and_the_sam
     writer = TicketWriter(yard.shop.ledger, yard.resources.accounts)
     writer.deliver_due()
     second = revise(yard, first, "Use the brand colour in the header")
-    before = yard.job(first)
+    before, steps = yard.job(first), step_refs(yard, first)
 
     class DiedError(BaseException):
         pass
@@ -64,6 +69,7 @@ def test_a_published_run_is_revised_by_a_second_commit_on_its_branch_and_the_sam
     calls, booked = yard.bill(first)
     assert calls == booked > 0
     assert "## Asked now\n\nUse the brand colour" in yard.run(second).ticket["body"]
+    assert steps == step_refs(yard, first), "a round has steps of the same names"
     assert len(forge.pulls) == 1
     writer.deliver_due()
     on_pull = [comment["body"] for comment in forge.comments if comment["issue"] == "acme/shop#1"]
