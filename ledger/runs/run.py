@@ -129,7 +129,11 @@ def continue_run(session: Session, job: Job, parent: Job) -> Run:
     facts = {name: parent.result.get(name) for name in ("branch", "commit", "pull_request")}
     pushed = facts if facts["commit"] else before.pushed
     run = new_run(session, job, session.get_one(Project, before.project_id), estimate=before.estimate)
-    run.ticket = {**before.ticket, "body": f"{before.ticket.get('body', '')}\n\n## Asked now\n\n{job.prompt}"}
+    body = str(before.ticket.get("body", ""))
+    if not body.endswith(job.prompt):
+        run.ticket = {**before.ticket, "body": f"{body}\n\n## Asked now\n\n{job.prompt}"}
+    else:
+        run.ticket = before.ticket
     run.workspace_id = before.workspace
     run.base_commit = facts["commit"] or before.base_commit
     run.head_commit = before.head_commit
@@ -147,6 +151,8 @@ def ensure_run(session: Session, job: Job) -> Run | None:
     if run is not None:
         return run
     parent = session.get(Run, job.parent_id) if job.parent_id is not None else None
+    if parent is not None and parent.workspace_id is not None:
+        return continue_run(session, job, session.get_one(Job, parent.job_id))
     if parent is not None:
         return new_run(session, job, session.get_one(Project, parent.project_id), estimate=parent.estimate)
     try:

@@ -38,7 +38,7 @@ from ledger.releases import (
     verb_of,
 )
 from ledger.runs.run import continue_run, find_project, new_run
-from ledger.runs.tables import Project
+from ledger.runs.tables import Project, Run
 from ledger.store import Ledger
 from ledger.submission import Accepted, accept, same_request
 from ledger.tables import Job, NewJob, Release, Site, digest_request
@@ -410,7 +410,10 @@ class Replays(_Continuation):
             )
             check_headroom(session, new.queue, job.tenant, policy=context.policy)
             accepted = accept(session, new, actor=requester.actor)
-            if context.project is not None and not route.trivial:
+            before = session.get(Run, job.id)
+            if before is not None and before.workspace_id is not None:
+                continue_run(session, accepted.job, job)
+            elif context.project is not None and not route.trivial:
                 estimate = estimate_run(context.policy, route.intent)
                 new_run(session, accepted.job, context.project, estimate=estimate)
             audit.append(

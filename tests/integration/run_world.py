@@ -42,7 +42,8 @@ from workers.lifecycle import Resources, claim_job, run_attempt
 from workers.outcomes import Ended, Outcome
 from workers.runs.coordinator import Advance, Observe
 from workers.runs.git.sync import Remote, RemoteRules, create_workspace
-from workers.runs.git.workspace import Step, Workspace
+from workers.runs.git.workspace import Workspace
+from workers.runs.step import step_of
 
 FILES = {"README.md": b"# Shop\n", "src/app.ts": b"export {};\n", "package.json": b"{}\n"}
 PROJECT = """
@@ -205,9 +206,7 @@ class Yard:
             changes[f"{place}{order.key}.ts"] = f"// {order.key} {order.attempt}\n".encode()
         if order.agent is not None:
             changes[f"artifacts/{order.agent.replace(':', '-')}/{order.key}.md"] = b"done\n"
-        commit = self.workspace(order.run_id).commit_step(
-            base, changes, step=Step(order.key, order.attempt), message=order.key, when=5
-        )
+        commit = self.workspace(order.run_id).commit_step(base, changes, step=step_of(order), message=order.key, when=5)
         self.completed.append(order.key)
         return StepReport(result=said, base=base, commit=commit, changed=tuple(sorted(changes)))
 

@@ -352,7 +352,7 @@ def _with_kept(failed: Failed, start: _Start, taken: Accepted, attempt: Attempt)
     if failed.state not in (State.TIMED_OUT, State.BUDGET_EXCEEDED) or not taken.changes:
         return failed
     _commit(start, taken.changes, attempt, said=failed.detail)
-    return replace(failed, detail=f"{failed.detail}; what it had written is kept as {_step_of(start).ref}")
+    return replace(failed, detail=f"{failed.detail}; what it had written is kept as {step_of(start.order).ref}")
 
 
 def _commit(start: _Start, changes: Mapping[str, bytes | None], attempt: Attempt, *, said: str) -> str:
@@ -362,14 +362,14 @@ def _commit(start: _Start, changes: Mapping[str, bytes | None], attempt: Attempt
     return start.workspace.commit_step(
         start.base,
         changes,
-        step=_step_of(start),
+        step=step_of(order),
         when=int(began.timestamp()),
         message=f"{subject}\n\nAgent: {order.agent or 'build'}\nTry: {order.attempt}\n",
     )
 
 
-def _step_of(start: _Start) -> Step:
-    order = start.order
+def step_of(order: StepOrder) -> Step:
+    """Return the name of what a step commits."""
     return Step(order.key, order.attempt, round=order.run_id.hex if order.workspace_id else "")
 
 

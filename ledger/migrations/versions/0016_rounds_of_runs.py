@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0016_rounds_of_runs"
+revision = "0016"
 down_revision = "0015"
 branch_labels = None
 depends_on = None

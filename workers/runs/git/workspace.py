@@ -372,9 +372,7 @@ class Workspace:
             self._disk.write_atomically(path, item.as_legacy_object())
 
 
-def _commit(
-    tree: ObjectID, *, parents: Sequence[str], message: str, when: int, author: bytes = AUTHOR
-) -> Commit:
+def _commit(tree: ObjectID, *, parents: Sequence[str], message: str, when: int, author: bytes = AUTHOR) -> Commit:
     commit = Commit()
     commit.tree = tree
     commit.parents = [_id(parent) for parent in parents]

@@ -10,7 +10,7 @@ from ledger.runs.run import RunRows
 from ledger.runs.tables import AgentExecution, Gate, Project, Run, RunStep
 from ledger.tables import Job
 from routing.jobs import Ticket
-from workers.runs.publishing import MAX_LISTED, branch_of, describe
+from workers.runs.publishing import MAX_LISTED, MAX_SUBJECT, branch_of, commit_message, describe
 
 RUN = UUID("0190a0a0-0000-7000-8000-00000000abcd")
 TICKET = Ticket(
@@ -131,3 +131,29 @@ def test_long_lists_are_cut_and_say_so() -> None:
 )
 def test_a_branch_is_named_after_its_ticket_and_its_run(key: str, branch: str) -> None:
     assert branch_of(TICKET.model_copy(update={"key": key}), RUN) == branch
+
+
+@pytest.mark.parametrize(
+    ("text", "intent", "changed", "subject"),
+    [
+        ("Repair the header", "fix", ["src/a.ts"], "fix: Repair the header"),
+        ("Add a cart", "build", ["src/a.ts", "docs/cart.md"], "feat: Add a cart"),
+        ("Explain the cart", "build", ["docs/cart.md"], "docs: Explain the cart"),
+        ("perf(cart): sum once", "fix", ["src/a.ts"], "perf(cart): sum once"),
+        ("Add it\n\nSigned-off-by: Mallory <m@x.example>", "build", ["a.ts"], "feat: Add it"),
+        ("Repair it, fixes #7 for @ann", "fix", ["a.ts"], "fix: Repair it, fixes #\u20607 for @\u2060ann"),
+    ],
+)
+def test_a_commit_says_what_kind_of_change_it_is_and_orders_nothing(
+    text: str, intent: str, changed: list[str], subject: str
+) -> None:
+    run_id = uuid4()
+    assert commit_message(text, intent=intent, changed=changed, run_id=run_id) == f"{subject}\n\nRun: {run_id}"
+
+
+@pytest.mark.parametrize("text", ["word " * 40, "w" * 200])
+def test_a_long_subject_is_cut_and_stands_whole_below(text: str) -> None:
+    subject, _, body, _, trailer = commit_message(text, intent="fix", changed=["a"], run_id=uuid4()).split("\n")
+    assert len(subject) <= MAX_SUBJECT
+    assert body == text.strip()
+    assert trailer.startswith("Run: ")
