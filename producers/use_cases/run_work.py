@@ -25,7 +25,6 @@ from sites.scan.secrets import SecretBudget, find_secrets
 MAX_FILE_BYTES = 256 * 1024
 MAX_DIFF_CHARS = 1024 * 1024
 """Of all files together; further files are only named."""
-_HIDDEN = "its text holds a secret and is not shown"
 _SLUG = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -37,6 +36,31 @@ class ChangedFile:
     diff: str
     """Unified; empty where it is not shown."""
     why_hidden: str = ""
+
+
+def describe_file(
+    path: str, old: bytes | None, new: bytes | None, *, left: int = MAX_DIFF_CHARS, known_keys: tuple[str, ...] = ()
+) -> ChangedFile:
+    """Return how a file differs; one with a secret on either side is named and not shown. `left` is in bytes."""
+    if any(len(data or b"") > min(MAX_FILE_BYTES, left) for data in (old, new)):
+        return ChangedFile(path, "", "too large to show")
+    if any(has_secrets(path, data, known_keys=known_keys) for data in (old, new)):
+        return ChangedFile(path, "", "it holds a secret and is not shown")
+    try:
+        text = unified({path: old}, {path: new}).decode()
+    except UnicodeDecodeError:
+        return ChangedFile(path, "", "not text")
+    return ChangedFile(path, redact(text, known=known_keys))
+
+
+def has_secrets(path: str, data: bytes | None, *, known_keys: tuple[str, ...] = ()) -> bool:
+    """Return whether the scan finds a secret in a file."""
+    notes = Notes()
+    try:
+        find_secrets(path, data or b"", notes=notes, budget=SecretBudget(), known_keys=known_keys)
+    except TooManyFindingsError:
+        return True
+    return bool(notes.sorted_findings())
 
 
 @dataclass(frozen=True)
@@ -69,29 +93,10 @@ class RunWork:
         for path, data in sorted(workspace.changes(base, head).items()):
             if path.split("/")[0] in RESERVED:
                 continue
-            file = self._file(path, workspace.read_file(base, path), data, left)
+            file = describe_file(path, workspace.read_file(base, path), data, left=left, known_keys=self.known_keys)
             left -= len(file.diff)
             changed.append(file)
         return changed
-
-    def _file(self, path: str, old: bytes | None, new: bytes | None, left: int) -> ChangedFile:
-        if any(len(data or b"") > min(MAX_FILE_BYTES, left) for data in (old, new)):
-            return ChangedFile(path, "", "too large to show")
-        if self._secrets(path, old) or self._secrets(path, new):
-            return ChangedFile(path, "", _HIDDEN)
-        try:
-            text = unified({path: old}, {path: new}).decode()
-        except UnicodeDecodeError:
-            return ChangedFile(path, "", "not text")
-        return ChangedFile(path, redact(text, known=self.known_keys))
-
-    def _secrets(self, path: str, data: bytes | None) -> bool:
-        notes = Notes()
-        try:
-            find_secrets(path, data or b"", notes=notes, budget=SecretBudget(), known_keys=self.known_keys)
-        except TooManyFindingsError:
-            return True
-        return bool(notes.sorted_findings())
 
     @contextmanager
     def branch(self, run_id: UUID, *, tenant: str) -> Iterator[tuple[str, str, Iterator[ShaFile]]]:
@@ -112,7 +117,7 @@ class RunWork:
         if base is None or head is None or not changes:
             raise HandoverError(f"run {run_id} has changed nothing")
         for path, data in sorted(changes.items()):
-            if self._secrets(path, data):
+            if has_secrets(path, data, known_keys=self.known_keys):
                 raise HandoverError(f"{path!a} holds a secret: the work stays in the run's workspace")
         name = f"pointsman/{_SLUG.sub('-', title.lower()).strip('-')[:40].strip('-') or 'run'}-{run_id.hex[:8]}"
         message = f"{title}\n\nRun {run_id}"
