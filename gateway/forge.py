@@ -64,6 +64,17 @@ def open_pull_request(
         return PullRequest(made.number, made.html_url)
 
 
+def check_open(account: Account, *, repository: str, number: int) -> None:
+    """Check that a pull request takes further commits.
+
+    Raises:
+        ForgeError: it is merged or closed (nobody's fault); or the account, the project or the forge.
+    """
+    with _github(account, repository) as found:
+        if found.get_pull(number).state != "open":
+            raise ForgeError(f"pull request #{number} is merged or closed: submit a ticket", is_passing=False)
+
+
 def write_to_ticket(account: Account, *, reference: str, text: str, mark: UUID) -> None:
     """Comment on a ticket, once per mark.
 
@@ -152,3 +163,8 @@ _ACTIVE = re.compile(r"(?<![\w`])@(?=\w)|!(?=\[)|<(?=[a-zA-Z/!?])|(?<=\w)#(?=\d)
 def neutralise(text: str) -> str:
     """Return text that reads the same but mentions nobody, loads no image, closes no ticket and holds no markup."""
     return _ACTIVE.sub(lambda found: f"{found.group()}\u2060" if found.group() != "<" else "&lt;", visible(text))
+
+
+def quoted(text: str) -> str:
+    """Return an agent's words as a Markdown quotation that triggers nothing."""
+    return "\n".join(f"> {line}".rstrip() for line in neutralise(text).splitlines())

@@ -64,8 +64,8 @@ class DueNote(NamedTuple):
 
 
 def owe_ticket_note(session: Session, run: Run, kind: str) -> None:
-    """Owe a run's ticket a note, one of each kind. A ticket without a tracker gets none."""
-    if not run.ticket.get("reference"):
+    """Owe a run's ticket a note, one of each kind; of a later round, its pull request. Without either there is none."""
+    if not run.ticket.get("reference") and run.pull_request is None:
         return
     values = {"run_id": run.job_id, "kind": kind, "attempts": 0, "next_at": now()}
     session.execute(insert(TicketNote).values(values).on_conflict_do_nothing())

@@ -149,6 +149,8 @@ RESUMABLE = FAILURES
 """Ends from which the same work can be resumed."""
 REVISABLE = RESUMABLE | {State.AWAITING_APPROVAL, State.REJECTED, State.EXPIRED, State.CANCELLED}
 """States whose result a revision can change; `published` work needs a new job."""
+REVISABLE_RUNS = (REVISABLE | {State.PUBLISHED}) - {State.AWAITING_APPROVAL}
+"""The same of a run, whose pull request can take another commit."""
 
 
 class Reason(StrEnum):

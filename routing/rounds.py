@@ -14,7 +14,7 @@ from routing.decision.router import Mode, Route
 from routing.decision.triggers import Debate, Stakes
 from routing.errors import FieldError, InvalidJobError
 from routing.failures import is_dead_end
-from routing.jobs import RESUMABLE, REVISABLE, Reason, State
+from routing.jobs import RESUMABLE, REVISABLE, REVISABLE_RUNS, Reason, State
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
@@ -55,15 +55,18 @@ class Floor(NamedTuple):
     because: str
 
 
-def can_go_on(verb: Verb, state: State, reason: str | None) -> bool:
-    """Return whether a job in this state can be continued."""
+def can_go_on(verb: Verb, state: State, reason: str | None, *, is_run: bool = False) -> bool:
+    """Return whether a job in this state can be continued.
+
+    A run is also revised once it is published, as long as its pull request is open; at a gate it is decided instead.
+    """
     if verb is Verb.REPLAY:
         return is_dead_end(state, reason)
     if reason == Reason.INVALID_REQUEST:  # it never was a job
         return False
     if verb is Verb.RESUME:
         return state in RESUMABLE and reason != Reason.SCAN_REFUSED  # the same request would be refused again
-    return state in REVISABLE
+    return state in (REVISABLE_RUNS if is_run else REVISABLE)
 
 
 def hard_floor(work: Work, policy: Policy) -> Floor:

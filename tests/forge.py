@@ -49,6 +49,8 @@ class Forge:
             return 401, {"message": "Bad credentials"}
         if found := re.fullmatch(r"/repos/([^/]+/[^/]+)/pulls", path):
             return self._pulls(method, found[1], body, query=query)
+        if found := re.fullmatch(r"/repos/[^/]+/[^/]+/pulls/(\d+)", path):
+            return 200, self.pulls[int(found[1]) - 1]
         if found := re.fullmatch(r"/repos/([^/]+/[^/]+)/issues/(\d+)(/comments)?", path):
             return self._issue(method, found[1], found[2], body)
         return 404, {"message": "Not Found"}

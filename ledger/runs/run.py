@@ -18,7 +18,13 @@ from sqlmodel import Session, col
 
 from ledger import audit
 from ledger.attempts import effective_policy
-from ledger.errors import GateNotFoundError, GateRefusedError, JobNotFoundError, ProjectNotFoundError
+from ledger.errors import (
+    GateNotFoundError,
+    GateRefusedError,
+    JobNotFoundError,
+    NotContinuableError,
+    ProjectNotFoundError,
+)
 from ledger.events import EventKind, record
 from ledger.job_ends import AT_GATE, STARTED, owe_ticket_note
 from ledger.jobs import lock_job, move
@@ -106,6 +112,29 @@ def new_run(session: Session, job: Job, project: Project, *, estimate: Mapping[s
     session.execute(insert(Run).values(values).on_conflict_do_nothing())
     run = session.get_one(Run, job.id)
     owe_ticket_note(session, run, STARTED)
+    return run
+
+
+def continue_run(session: Session, job: Job, parent: Job) -> Run:
+    """Create the run's row of a job that continues an ended run: in its repository, from what it left.
+
+    What was pushed is where the new commit goes on top of; what was not is part of the new round's changes.
+
+    Raises:
+        NotContinuableError: nobody's fault: the run left no work.
+    """
+    before = session.get(Run, parent.id)
+    if before is None or before.head_commit is None:
+        raise NotContinuableError(parent.id, "nothing_kept")
+    facts = {name: parent.result.get(name) for name in ("branch", "commit", "pull_request")}
+    pushed = facts if facts["commit"] else before.pushed
+    run = new_run(session, job, session.get_one(Project, before.project_id), estimate=before.estimate)
+    run.ticket = {**before.ticket, "body": f"{before.ticket.get('body', '')}\n\n## Asked now\n\n{job.prompt}"}
+    run.workspace_id = before.workspace
+    run.base_commit = facts["commit"] or before.base_commit
+    run.head_commit = before.head_commit
+    run.pushed = pushed
+    session.flush()
     return run
 
 

@@ -55,6 +55,8 @@ class StepOrder:
     """A step's work order: everything its worker needs except the workspace."""
 
     run_id: UUID
+    workspace_id: UUID | None = None
+    """The run whose repository it works in; None for its own run."""
     key: str
     attempt: int
     agent: str | None
@@ -249,6 +251,7 @@ def step_order(session: Session, job: Job) -> StepOrder:
     project = session.get_one(Project, run.project_id)
     return StepOrder(
         run_id=run.job_id,
+        workspace_id=run.workspace_id,
         key=step.key,
         attempt=execution.attempt,
         agent=step.agent,

@@ -60,10 +60,25 @@ class Run(SQLModel, table=True):
     """The project's commit that the run started from; set once its first step has fetched the project."""
     head_commit: str | None = None
     """The head of the run's branch; the workspace's ref is a projection of it."""
+    workspace_id: UUID | None = None
+    """The run in whose repository a later round works on; None for its own."""
+    pushed: dict[str, Any] | None = _absent()
+    """Of a later round: the branch, its `commit` as last pushed, and the `pull_request` that it adds a commit to."""
     estimate: dict[str, Any] = json_column(dict)
     """The estimated cost before it started (seed 001 ADR-012)."""
     explanation: str = Field(default="", sa_type=Text)
     """The latest decision of its schedule, in words."""
+
+    @property
+    def workspace(self) -> UUID:
+        """The id that names its repository."""
+        return self.workspace_id or self.job_id
+
+    @property
+    def pull_request(self) -> dict[str, Any] | None:
+        """The pull request that it adds a commit to: number and url."""
+        found: dict[str, Any] | None = (self.pushed or {}).get("pull_request")
+        return found
 
 
 class RunStep(SQLModel, table=True):

@@ -37,7 +37,7 @@ from ledger.releases import (
     successor_of,
     verb_of,
 )
-from ledger.runs.run import find_project, new_run
+from ledger.runs.run import continue_run, find_project, new_run
 from ledger.runs.tables import Project
 from ledger.store import Ledger
 from ledger.submission import Accepted, accept, same_request
@@ -55,6 +55,7 @@ from routing.jobs import (
     ENDS,
     RESUMABLE,
     REVISABLE,
+    REVISABLE_RUNS,
     JobRequest,
     Reason,
     Source,
@@ -198,7 +199,12 @@ class Rounds(_Continuation):
             if (earlier := _same_order(session, new)) is not None:
                 return earlier
             _check_state(job, Verb.REVISE)
-            new = self._revised(session, new, job, load_round_context(session, job))
+            context = load_round_context(session, job)
+            if is_run(job):
+                accepted = self._revise_run(session, new, job, context)
+                _audit(session, job, accepted.job, verb=Verb.REVISE, requester=requester)
+                return accepted
+            new = self._revised(session, new, job, context)
             if job.state == State.AWAITING_APPROVAL:
                 send_back(session, job, actor=requester.actor, text=order.text, successor=new)
                 accepted = Accepted(lock_job(session, new.id), is_new=True)
@@ -206,6 +212,29 @@ class Rounds(_Continuation):
                 accepted = accept(session, new, actor=requester.actor)
             _audit(session, job, accepted.job, verb=Verb.REVISE, requester=requester)
             return accepted
+
+    def _revise_run(self, session: Session, new: NewJob, job: Job, context: RoundContext) -> Accepted:
+        """Accept a round of a run: planned anew, on the session's budget unless the order adds money."""
+        if new.request.tier is not None:
+            raise InvalidJobError((FieldError("tier", "is none of a run's: its plan chooses the agents"),))
+        cap_nanousd = job.cap_nanousd
+        if (budget := new.request.budget_usd) is not None:
+            policy = policy_of(session, job.tenant, self.policy)
+            cap_nanousd = context.spent_nanousd + added_nanousd(budget, policy, is_run=True)
+        if context.spent_nanousd >= cap_nanousd:
+            raise NotContinuableError(job.id, "spent")
+        new = replace(
+            new,
+            queue=QueueName.CONTROL,
+            mode=job.mode,
+            route=job.route,
+            keeps_route=True,
+            cap_nanousd=cap_nanousd,
+            result={"verb": Verb.REVISE.value},
+        )
+        accepted = accept(session, new, actor=new.requested_by)
+        continue_run(session, accepted.job, job)
+        return accepted
 
     def _revised(self, session: Session, new: NewJob, job: Job, context: RoundContext) -> NewJob:
         """Route a revision by the rules, on the site as the work so far would make it."""
@@ -280,7 +309,10 @@ def _revised_request(session: Session, job: Job, order: ReviseOrder) -> JobReque
     site = session.get(Site, job.site_id) if job.site_id is not None else None
     first = session.get_one(Job, job.root_id).request
     body: dict[str, Any] = {name: job.request[name] for name in _INHERITED_FIELDS if name in job.request}
-    body |= {"budget_usd": first["budget_usd"]} if "budget_usd" in first else {}
+    if is_run(job):
+        body |= {name: job.request[name] for name in ("project", "ticket") if name in job.request}
+    else:
+        body |= {"budget_usd": first["budget_usd"]} if "budget_usd" in first else {}
     body |= {"site": site.name} if site is not None else {}
     body |= order.model_dump(exclude={"text"}, exclude_none=True)
     try:
@@ -322,8 +354,9 @@ def _same_order(session: Session, new: NewJob) -> Accepted | None:
 
 
 def _check_state(job: Job, verb: Verb) -> None:
-    if not can_go_on(verb, State(job.state), job.reason):
-        wanted = sorted(state.value for state in (RESUMABLE if verb is Verb.RESUME else REVISABLE))
+    if not can_go_on(verb, State(job.state), job.reason, is_run=is_run(job)):
+        revisable = REVISABLE_RUNS if is_run(job) else REVISABLE
+        wanted = sorted(state.value for state in (RESUMABLE if verb is Verb.RESUME else revisable))
         needs = f"{verb.value} needs {', '.join(wanted)}"
         why = f"the same request would end as {job.reason} again" if job.state in wanted else needs
         raise NotContinuableError(job.id, "state", f"{job.state}; {why}")

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlmodel import Session
 
 from gateway.errors import ForgeError
-from gateway.forge import neutralise, write_to_ticket
+from gateway.forge import neutralise, quoted, write_to_ticket
 from ledger.attempts import effective_policy
 from ledger.job_ends import AT_GATE, STARTED, DueNote, claim_due_notes, has_due_note, record_note_sent
 from ledger.runs.run import RunRows, find_run, load_run, projects_of, put_project
@@ -424,17 +424,26 @@ _ENDS: Mapping[str, str] = {
 
 
 def text_of(
-    kind: str, *, run_id: str, state: str, detail: str | None, result: Mapping[str, Any], gate_reason: str | None
+    kind: str,
+    *,
+    run_id: str,
+    state: str,
+    detail: str | None,
+    result: Mapping[str, Any],
+    gate_reason: str | None,
+    is_round: bool = False,
 ) -> str:
     """Return the text of a note; what agents and errors say in it triggers nothing on the tracker."""
     if kind == STARTED:
-        return f"Pointsman works on this ticket (run `{run_id}`)."
+        return f"Pointsman works on {'what was asked' if is_round else 'this ticket'} (run `{run_id}`)."
     if kind.startswith(AT_GATE):
         why = neutralise(gate_reason or "a decision is needed")
         return f"Pointsman waits for a person: {why}. `pointsman run show {run_id}` has the facts."
     parts = [_ENDS.get(state, "Pointsman could not finish this ticket.")]
     pull = result.get("pull_request")
-    if isinstance(pull, Mapping):
+    if is_round and state == State.PUBLISHED and result.get("commit"):
+        parts = [f"Pointsman pushed {result['commit']}.", quoted(str(result.get("summary", "")))]
+    elif isinstance(pull, Mapping):
         parts.append(f"Pull request: {pull.get('url')}")
     elif state == State.PUBLISHED and result.get("branch"):
         parts.append(f"Branch: `{result['branch']}`")
@@ -486,15 +495,27 @@ class TicketWriter:
             detail=due.job.detail,
             result=due.job.result,
             gate_reason=due.gate.reason if due.gate is not None else None,
+            is_round=due.run.pushed is not None,
         )
         mark = uuid5(NAMESPACE_URL, f"pointsman:{due.run.job_id}:{due.note.kind}")
-        write_to_ticket(account, reference=str(due.run.ticket["reference"]), text=text, mark=mark)
+        write_to_ticket(account, reference=self._place(due), text=text, mark=mark)
+
+    def _place(self, due: DueNote) -> str:
+        """Return the ticket, or the pull request that a later round adds to."""
+        pull, github = due.run.pull_request, _integrations(due).github
+        if pull is not None and github is not None:
+            return f"{github.repository}#{pull['number']}"
+        return str(due.run.ticket["reference"])
 
     def _account(self, due: DueNote) -> Account:
-        source = due.run.ticket.get("source")
-        integrations = ProjectConfig.model_validate(due.project.config).integrations
+        source = due.run.ticket.get("source") if due.run.pull_request is None else "github"
+        integrations = _integrations(due)
         settings = {"github": integrations.github, "linear": integrations.linear}.get(str(source))
         account = self.accounts.find(settings.token, tenant=due.job.tenant) if settings is not None else None
         if account is None or account.kind != source:
             raise ForgeError(f"the project has no account here that could write to {source}", is_passing=False)
         return account
+
+
+def _integrations(due: DueNote) -> Integrations:
+    return ProjectConfig.model_validate(due.project.config).integrations

@@ -168,7 +168,7 @@ RESERVED = (ARTIFACTS.rstrip("/"), CONTEXT_DIRECTORY.rstrip("/"), RESULT_FILE)
 """Top-level names for the service and its agents, which no pull request contains."""
 
 AUTHOR = b"Pointsman <pointsman@localhost>"
-"""Of every commit made here. Messages and the ledger name agents and people."""
+"""Of every commit made here but the one that is pushed. Messages and the ledger name agents and people."""
 BASE = "refs/heads/base"
 """The commit of the project that a run began with."""
 _COMMIT_ID = re.compile(r"[0-9a-f]{40}")
@@ -180,7 +180,8 @@ def new_objects(store: BaseObjectStore, name: ObjectID) -> Iterator[ShaFile]:
     commit = object_of(store, name, Commit)
     yield commit
     parent: ObjectID | None = commit.parents[0] if commit.parents else None
-    if parent is not None and object_of(store, parent, Commit).author == AUTHOR:
+    before = object_of(store, parent, Commit) if parent is not None else None
+    if parent is not None and before is not None and not before.parents and before.author == AUTHOR:
         yield from new_objects(store, parent)  # the remote was empty: our first commit is new to it too
     yield from _new_in_tree(store, tree_of(store, parent) if parent is not None else None, commit.tree)
 
@@ -205,11 +206,13 @@ class Step(NamedTuple):
 
     key: str
     attempt: int
+    round: str = ""
+    """The run in hexadecimal where it works in an earlier run's repository: rounds have steps of the same names."""
 
     @property
     def ref(self) -> str:
         """The ref of its commit."""
-        return f"refs/steps/{self.key}/{self.attempt}"
+        return f"refs/{f'rounds/{self.round}' if self.round else 'steps'}/{self.key}/{self.attempt}"
 
 
 @dataclass(frozen=True)
@@ -328,14 +331,14 @@ class Workspace:
             self._write(store, (*editor.objects, joined))
             return Absorbed(_hex(joined.id), tuple(changed))
 
-    def squash(self, base: str, head: str, *, message: str, when: int) -> str:
+    def squash(self, base: str, head: str, *, message: str, when: int, author: bytes = AUTHOR) -> str:
         """Return one commit on `base` with all that the run changed, without what its agents used among themselves.
 
         Raises:
             WorkspaceMissingError: one of the commits is missing.
         """
         with self.store() as store:
-            objects = _squashed(store, base, head, message=message, when=when)
+            objects = _squashed(store, base, head, message=message, when=when, author=author)
             self._write(store, objects)
         return _hex(objects[-1].id)
 
@@ -406,19 +409,21 @@ class Workspace:
             self._disk.write_atomically(path, item.as_legacy_object())
 
 
-def _squashed(store: BaseObjectStore, base: str, head: str, *, message: str, when: int) -> list[ShaFile]:
+def _squashed(
+    store: BaseObjectStore, base: str, head: str, *, message: str, when: int, author: bytes = AUTHOR
+) -> list[ShaFile]:
     """Return the objects of one commit on `base` with what the run changed; the commit comes last."""
     kept = entries_of(store, tree_of(store, _id(base)))
     editor = TreeEditor(store)
     tree = editor.replace(tree_of(store, _id(head)), {name: kept.get(name) for name in RESERVED})
-    return [*editor.objects, _commit(tree, parents=(base,), message=message, when=when)]
+    return [*editor.objects, _commit(tree, parents=(base,), message=message, when=when, author=author)]
 
 
-def _commit(tree: ObjectID, *, parents: Sequence[str], message: str, when: int) -> Commit:
+def _commit(tree: ObjectID, *, parents: Sequence[str], message: str, when: int, author: bytes = AUTHOR) -> Commit:
     commit = Commit()
     commit.tree = tree
     commit.parents = [_id(parent) for parent in parents]
-    commit.author = commit.committer = AUTHOR
+    commit.author = commit.committer = author
     commit.author_time = commit.commit_time = when
     commit.author_timezone = commit.commit_timezone = 0
     commit.encoding = b"UTF-8"

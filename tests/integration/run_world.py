@@ -181,7 +181,9 @@ class Yard:
             decide_gate(session, gate.id, verdict, actor=actor, policy=self.policy, note=note)
 
     def workspace(self, run_id: UUID) -> Workspace:
-        return Workspace.of_run(self.resources.runs.root, run_id)
+        with self.shop.ledger.begin() as session:
+            run = session.get(Run, run_id)
+            return Workspace.of_run(self.resources.runs.root, run.workspace if run is not None else run_id)
 
     # Workers
 

@@ -196,7 +196,9 @@ def _publish_or_advance(claimed: Claim, resources: Resources, observe: Observe) 
         with traces.span("publish"):
             publish(claimed, resources, observe)
         return
-    workspace = Workspace.of_run(resources.runs.root, job.id)
+    with resources.ledger.begin() as session:
+        run = session.get(Run, job.id)
+        workspace = Workspace.of_run(resources.runs.root, run.workspace if run is not None else job.id)
     if job.state == State.PUBLISHING:
         with traces.span("publish"):
             publish_run(claimed, resources, workspace)

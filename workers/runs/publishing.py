@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from gateway.errors import ForgeError
-from gateway.forge import neutralise, open_pull_request
+from gateway.forge import check_open, neutralise, open_pull_request, quoted
 from ledger.attempts import lock_owned_job
 from ledger.jobs import end
 from ledger.runs.run import RunRows, load_run
@@ -25,7 +26,7 @@ from routing.policy.agents import Account
 from routing.policy.prices import format_usd, nanousd_of
 from routing.policy.project import GitHub, ProjectConfig
 from sites.errors import WorkspaceError
-from sites.repository.workspace import RESERVED, Workspace
+from sites.repository.workspace import AUTHOR, RESERVED, Workspace
 from workers.lifecycle import Resources, retry_later
 from workers.retries import is_passing, unavailable_reason
 from workers.runs.apply_actions import end_facts
@@ -34,6 +35,8 @@ from workers.runs.git.sync import push, remote_of, remote_rules
 MAX_TITLE = 200
 MAX_SUMMARY = 8_000
 MAX_LISTED = 60
+MAX_SUBJECT = 72
+_CONVENTIONAL = re.compile(r"(feat|fix|docs|style|refactor|perf|test|build|ci|chore|revert)(\([\w./-]+\))?!?: \S")
 _SLUG = re.compile(r"[^a-z0-9]+")
 
 
@@ -61,7 +64,7 @@ def describe(rows: RunRows, ticket: Ticket) -> PullRequestText:
     gates = [f"{gate.reason}: {gate.state} by {gate.actor or 'nobody'}" for gate in rows.gates]
     parts = [
         f"Made by Pointsman for the ticket {about}: {_cell(ticket.title)}",
-        _quoted(str(end_facts(rows, State.PUBLISHED).get("summary", ""))),
+        quoted(str(end_facts(rows, State.PUBLISHED).get("summary", ""))[:MAX_SUMMARY]),
         _steps(rows),
         _bullets("Left open by the reviewers", _open_issues(rows)),
         _bullets("Looked at by people", gates),
@@ -73,9 +76,26 @@ def describe(rows: RunRows, ticket: Ticket) -> PullRequestText:
     return PullRequestText(title, "\n\n".join(part for part in parts if part))
 
 
-def _quoted(text: str) -> str:
-    lines = neutralise(text[:MAX_SUMMARY]).splitlines()
-    return "\n".join(f"> {line}".rstrip() for line in lines)
+def commit_message(text: str, *, intent: str | None, changed: Sequence[str], run_id: UUID) -> str:
+    """Return the message of a pushed commit, in the form of Conventional Commits 1.0.0.
+
+    Args:
+        text: a ticket's title, or what a later round was asked; untrusted.
+        intent: the run's: fix or build.
+        changed: paths.
+        run_id: named in its trailer.
+    """
+    line = neutralise(" ".join(text.split("\n", 1)[0].split()))
+    kind = "docs" if changed and all(map(_is_document, changed)) else "fix" if intent == "fix" else "feat"
+    subject = line if _CONVENTIONAL.match(line) else f"{kind}: {line}"
+    if len(subject) > MAX_SUBJECT:
+        subject = f"{textwrap.wrap(subject, MAX_SUBJECT - 1)[0]}\u2026"
+        return f"{subject}\n\n{line}\n\nRun: {run_id}"
+    return f"{subject}\n\nRun: {run_id}"
+
+
+def _is_document(path: str) -> bool:
+    return path.startswith("docs/") or path.endswith((".md", ".rst"))
 
 
 def _steps(rows: RunRows) -> str:
@@ -162,28 +182,34 @@ def _hand_over(
 
     `check` precedes each request: it refuses a run that was taken away.
     """
-    commit = _squash(rows, workspace)
+    config, pushed = ProjectConfig.model_validate(rows.project.config), rows.run.pushed or {}
+    github = config.integrations.github
+    account = account_for(github, resources, tenant=rows.job.tenant) if github is not None else None
+    commit = _squash(rows, workspace, author=account.author.encode() if account is not None else AUTHOR)
     if commit is None:
         return {"branch": None, "commit": None}
     ticket = ticket_of(rows)
-    branch = branch_of(ticket, rows.job.id)
+    branch = str(pushed.get("branch") or branch_of(ticket, rows.job.id))
+    pull = pushed.get("pull_request")
+    if github is not None and account is not None and pull is not None:
+        check()
+        check_open(account, repository=github.repository, number=int(pull["number"]))
     workspace.point(f"refs/heads/{branch}", commit)
-    config = ProjectConfig.model_validate(rows.project.config)
     remote = remote_of(config, resources.accounts, tenant=rows.job.tenant)
     rules = remote_rules(resources.runs, resources.policy.runs, seconds=PUSH_SECONDS)
     check()
-    push(workspace, commit, branch=branch, remote=remote, rules=rules)
+    push(workspace, commit, branch=branch, remote=remote, rules=rules, expected=pushed.get("commit"))
     facts: dict[str, Any] = {"branch": branch, "commit": commit}
-    github = config.integrations.github
-    if github is None:
+    if pull is not None:
+        return {**facts, "pull_request": pull}
+    if github is None or account is None:
         return facts
-    account = account_for(github, resources, tenant=rows.job.tenant)
     check()
     text, base = describe(rows, ticket), config.repo.branch
-    pull = open_pull_request(
+    made = open_pull_request(
         account, repository=github.repository, branch=branch, base=base, title=text.title, body=text.body
     )
-    return {**facts, "pull_request": {"number": pull.number, "url": pull.url}}
+    return {**facts, "pull_request": {"number": made.number, "url": made.url}}
 
 
 def account_for(github: GitHub, resources: Resources, *, tenant: str) -> Account:
@@ -198,15 +224,16 @@ def account_for(github: GitHub, resources: Resources, *, tenant: str) -> Account
     return account
 
 
-def _squash(rows: RunRows, workspace: Workspace) -> str | None:
+def _squash(rows: RunRows, workspace: Workspace, *, author: bytes) -> str | None:
     run = rows.run
     if run.base_commit is None or run.head_commit is None:
         return None
     if not workspace.changes(run.base_commit, run.head_commit):
         return None
     when = int(rows.job.created_at.timestamp())
-    message = f"{run.ticket.get('title', '')}\n\nRun {rows.job.id}"
-    return workspace.squash(run.base_commit, run.head_commit, message=message, when=when)
+    about = rows.job.prompt if run.pushed else str(run.ticket.get("title", ""))
+    message = commit_message(about, intent=run.intent, changed=_changed(rows), run_id=rows.job.id)
+    return workspace.squash(run.base_commit, run.head_commit, message=message, when=when, author=author)
 
 
 def ticket_of(rows: RunRows) -> Ticket:

@@ -233,7 +233,7 @@ def _work(start: _Start, attempt: Attempt, runners: Mapping[Runtime, AgentRunner
 def _start(attempt: Attempt, order: StepOrder) -> _Start:
     project = ProjectConfig.model_validate(order.project_config)
     policy = for_project(attempt.policy, project)
-    workspace = Workspace.of_run(attempt.runs.root, order.run_id, limits=tree_limits(policy.runs))
+    workspace = Workspace.of_run(attempt.runs.root, order.workspace_id or order.run_id, limits=tree_limits(policy.runs))
     base = order.base_commit
     with attempt.step("workspace"):
         if base is None:
@@ -366,7 +366,8 @@ def _commit(start: _Start, changes: Mapping[str, bytes | None], attempt: Attempt
 
 
 def _step_of(start: _Start) -> Step:
-    return Step(start.order.key, start.order.attempt)
+    order = start.order
+    return Step(order.key, order.attempt, round=order.run_id.hex if order.workspace_id else "")
 
 
 def _failure(detail: str) -> Failed:

@@ -157,10 +157,18 @@ def _sweep(root: Path) -> None:
             shutil.rmtree(draft, ignore_errors=True)
 
 
-def push(workspace: Workspace, commit: str, *, branch: str, remote: Remote, rules: RemoteRules) -> None:
-    """Point a branch of the remote at a commit of `Workspace.squash`. Idempotent.
+def push(
+    workspace: Workspace,
+    commit: str,
+    *,
+    branch: str,
+    remote: Remote,
+    rules: RemoteRules,
+    expected: str | None = None,
+) -> None:
+    """Point a branch of the remote at a commit of `Workspace.squash`, if it is still at `expected`. Idempotent.
 
-    The remote has the commit's parent, unless it was empty.
+    `expected` is None for a new branch. The remote has the commit's parent, unless it was empty.
 
     Raises:
         WorkspaceError: the branch exists with other content; nothing was changed.
@@ -171,7 +179,10 @@ def push(workspace: Workspace, commit: str, *, branch: str, remote: Remote, rule
     name = ObjectID(commit.encode("ascii"))
 
     def update(refs: dict[Ref, ObjectID]) -> dict[Ref, ObjectID]:
-        if ref in refs and refs[ref] != name:
+        there = refs.get(ref)
+        if expected is not None and there not in (name, expected.encode("ascii")):
+            raise WorkspaceError(f"somebody else has pushed to the branch {branch!a}, or deleted it")
+        if expected is None and there not in (name, None):
             raise WorkspaceError(f"the remote has a branch {branch!a} already, with other content")
         return {ref: name}
 
