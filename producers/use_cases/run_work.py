@@ -87,7 +87,7 @@ class RunWork:
             base, head = _step_range(rows, step) if step is not None else _range(rows, since_last=since_last)
         if base is None or head is None:
             return []
-        workspace = Workspace.of_run(self.root, run_id)
+        workspace = Workspace.of_run(self.root, rows.run.workspace)
         left = MAX_DIFF_CHARS
         changed: list[ChangedFile] = []
         for path, data in sorted(workspace.changes(base, head).items()):
@@ -112,7 +112,7 @@ class RunWork:
             base, head = _range(rows, since_last=False)
             title = str(rows.run.ticket.get("title", ""))
             when = int(rows.job.created_at.timestamp())
-        workspace = Workspace.of_run(self.root, run_id)
+        workspace = Workspace.of_run(self.root, rows.run.workspace)
         changes = workspace.changes(base, head) if base is not None and head is not None else {}
         if base is None or head is None or not changes:
             raise HandoverError(f"run {run_id} has changed nothing")

@@ -32,7 +32,7 @@ from routing.jobs import SITE_NAME_RULE, CallbackUrl, IdempotencyKey, Label, Sit
 from routing.policy.agents import Account, AccountsConfig
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, decimal_usd
-from routing.policy.project import ProjectConfig, read_project
+from routing.policy.project import Integrations, ProjectConfig, read_project
 
 
 class ProjectView(View):

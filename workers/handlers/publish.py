@@ -20,6 +20,7 @@ from ledger.job_control import approved_release
 from ledger.job_ends import is_run
 from ledger.jobs import end
 from ledger.releases import activate, note_projection
+from ledger.runs.tables import Run
 from ledger.start_attempt import Claim
 from ledger.tables import Approval, Release, Site
 from monitoring import traces
