@@ -257,7 +257,9 @@ class Account(Section):
     project cannot send the token elsewhere."""
     username: str = "x-access-token"
     """User name for git beside the token; most forges accept any."""
-    author: str = Field(default="Pointsman <pointsman@localhost>", max_length=200, pattern=r"^[^<>\n\x00]+ <[^<>\s\x00]+>$")
+    author: str = Field(
+        default="Pointsman <pointsman@localhost>", max_length=200, pattern=r"^[^<>\n\x00]+ <[^<>\s\x00]+>$"
+    )
     """`NAME <E-MAIL>` of the commits that are pushed with it."""
     tenants: tuple[str, ...] = ()
     """Tenants whose projects may use this account, as JSON, such as ["acme"]; empty for none."""
