@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from producers.use_cases.jobs import PreviewLinks
     from producers.use_cases.notices import Notices
     from producers.use_cases.rounds import Replays, Rounds
+    from producers.use_cases.run_work import RunWork
     from producers.use_cases.runs import Projects
     from producers.use_cases.sites import Sites
     from sites.content_store import ContentStore
@@ -215,6 +216,13 @@ class Installation:
             known_keys=collect_secrets(self.settings),
             private_remotes=self.settings.runs.private_remotes,
         )
+
+    @property
+    def run_work(self) -> RunWork:
+        """The work of runs."""
+        from producers.use_cases.run_work import RunWork
+
+        return RunWork(self.ledger, self.settings.runs.root, collect_secrets(self.settings))
 
     @cached_property
     def content_store(self) -> ContentStore:

@@ -141,3 +141,50 @@ class DetachedPagesError(SiteError, ValueError):
     def __str__(self) -> str:
         verb = "is" if len(self.paths) == 1 else "are"
         return f"{', '.join(self.paths)} {verb} no longer rendered from the spec, and this edit would change more there"
+
+
+class WorkspaceError(SiteError):
+    """Base of errors of a run's workspace."""
+
+
+class WorkspaceMissingError(WorkspaceError, LookupError):
+    """The workspace, or a commit of it, is missing (our fault, or a lost disk)."""
+
+
+class RepositoryRefusedError(WorkspaceError, ValueError):
+    """A project's repository is refused (its owner's fault); the reason is a short, stable code."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"the repository is refused: {self.reason}: {self.detail}"
+
+
+class WriteConflictError(WorkspaceError):
+    """A step changed files that changed on the run's head meanwhile (the plan's fault): the step fails."""
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        super().__init__(paths)
+        self.paths = paths
+
+    def __str__(self) -> str:
+        shown = ", ".join(ascii(path) for path in self.paths[:5])
+        return f"files were changed by another step meanwhile: {shown}"
+
+
+class ObstructedError(WorkspaceError, ValueError):
+    """A file cannot replace a directory, a link or a submodule (the agent's fault)."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.path!a} cannot be written: something else stands in its place"
+
+
+class HandoverError(SiteError, ValueError):
+    """The work of a run cannot be handed over (the caller's fault); the text says why."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from routing.jobs import Reason, State
+from sites.errors import WorkspaceError
 
 
 class WorkerError(Exception):
@@ -49,51 +50,8 @@ class ToolRefusedError(WorkerError):
     """A tool refuses a call (the agent's fault); the text is for the model."""
 
 
-class WorkspaceError(WorkerError):
-    """Base of errors of a run's workspace."""
-
-
-class WorkspaceMissingError(WorkspaceError, LookupError):
-    """The workspace, or a commit of it, is missing (our fault, or a lost disk)."""
-
-
-class RepositoryRefusedError(WorkspaceError, ValueError):
-    """A project's repository is refused (its owner's fault); the reason is a short, stable code."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(reason, detail)
-        self.reason = reason
-        self.detail = detail
-
-    def __str__(self) -> str:
-        return f"the repository is refused: {self.reason}: {self.detail}"
-
-
 class RemoteError(WorkspaceError, ConnectionError):
     """A project's remote cannot be reached, or breaks off (its owner's fault, or transient)."""
-
-
-class WriteConflictError(WorkspaceError):
-    """A step changed files that changed on the run's head meanwhile (the plan's fault): the step fails."""
-
-    def __init__(self, paths: tuple[str, ...]) -> None:
-        super().__init__(paths)
-        self.paths = paths
-
-    def __str__(self) -> str:
-        shown = ", ".join(ascii(path) for path in self.paths[:5])
-        return f"files were changed by another step meanwhile: {shown}"
-
-
-class ObstructedError(WorkspaceError, ValueError):
-    """A file cannot replace a directory, a link or a submodule (the agent's fault)."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
-
-    def __str__(self) -> str:
-        return f"{self.path!a} cannot be written: something else stands in its place"
 
 
 class TooFewFilesError(OSError):

@@ -36,15 +36,8 @@ from sandbox.box import (
     SandboxUnavailableError,
     UncontainedSessionError,
 )
-from workers.errors import (
-    CancelledByOwnerError,
-    LeaseLostError,
-    ObstructedError,
-    RemoteError,
-    RepositoryRefusedError,
-    SoftTimeLimit,
-    WorkspaceError,
-)
+from sites.errors import ObstructedError, RepositoryRefusedError, WorkspaceError
+from workers.errors import CancelledByOwnerError, LeaseLostError, RemoteError, SoftTimeLimit
 from workers.outcomes import Deferred, Ended
 
 BUSY_RETRIES = 2

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
@@ -20,14 +21,21 @@ from producers.commands.context import (
     USAGE,
     AsJson,
     OperatorTenant,
+    Tenant,
     clear_errors,
     context_of,
     fail,
+    harmless,
+    installed,
     out,
     print_json,
     print_result,
     print_rows,
 )
+
+if TYPE_CHECKING:
+    from producers.use_cases.run_work import ChangedFile
+
 
 run_app = typer.Typer(no_args_is_help=True, help="Runs: teams of agents that work on tickets.")
 project_app = typer.Typer(no_args_is_help=True, help="Code projects.")
@@ -98,6 +106,96 @@ def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False, tenant: Ope
     with connected(ctx) as client:
         view = client.get_run(run_id)
     print_json(view) if as_json else show_run(view)
+
+
+@run_app.command("diff")
+def show_diff(
+    ctx: typer.Context,
+    run_id: RunId,
+    step: Annotated[str | None, typer.Option(metavar="KEY", help="Only what this step's last try changed.")] = None,
+    since_last: Annotated[
+        bool, typer.Option("--since-last", help="Only what is new since the last decided gate.")
+    ] = False,
+    as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:
+    """Show what a run has changed, also one that ended badly. Files with secrets are named and not shown."""
+    with installed(ctx) as installation:
+        files = installation.run_work.diff(run_id, tenant=tenant, step=step, since_last=since_last)
+    print_json([asdict(file) for file in files]) if as_json else _print_files(files)
+
+
+@run_app.command()
+def fetch(
+    ctx: typer.Context,
+    run_id: RunId,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the bundle is written.")],
+    as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:
+    """Write the work of any run as a git bundle, for `git fetch BUNDLE BRANCH` in a clone of its project."""
+    with installed(ctx) as installation, installation.run_work.branch(run_id, tenant=tenant) as (name, commit, objects):
+        from sites.repository.handover import bundle_of
+
+        path = directory / f"{run_id}.bundle"
+        try:
+            path.write_bytes(bundle_of(objects, branch=name))
+        except OSError as error:
+            fail(f"{path}: cannot be written: {error.strerror}", code=USAGE)
+    result = {"bundle": str(path), "branch": name, "commit": commit}
+    print_result(result, f"{path}\nbranch {name}\ncommit {commit}", as_json=as_json)
+
+
+@run_app.command()
+def branch(
+    ctx: typer.Context,
+    run_id: RunId,
+    repository: Annotated[Path, typer.Option("--repo", metavar="DIR", help="A clone of the project.")] = Path(),
+    as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:
+    """Create a branch with the work of any run in a local clone of its project; nothing is checked out."""
+    with installed(ctx) as installation, installation.run_work.branch(run_id, tenant=tenant) as (name, commit, objects):
+        from sites.repository.handover import write_branch
+
+        write_branch(repository, objects, branch=name)
+    print_result({"branch": name, "commit": commit}, f"branch {name}\ncommit {commit}", as_json=as_json)
+
+
+@gate_app.command("show")
+def show_gate(ctx: typer.Context, gate_id: GateId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
+    """Show what a gate's decision is about: findings, bill by agent, and the diff of its run."""
+    with installed(ctx) as installation:
+        from ledger.errors import GateNotFoundError, JobNotFoundError
+        from ledger.runs.run import find_gate
+        from producers.use_cases.runs import GateView, describe_run
+
+        with installation.ledger.begin() as session:
+            gate = GateView.of(find_gate(session, gate_id))
+            try:
+                run = describe_run(session, gate.run_id, tenant=tenant)
+            except JobNotFoundError:
+                raise GateNotFoundError(gate_id) from None
+        files = installation.run_work.diff(gate.run_id, tenant=tenant)
+    if as_json:
+        print_json({"gate": gate, "cost": run.cost, "files": [asdict(file) for file in files]})
+        return
+    out.print(harmless(f"gate {gate.key} {gate.state}: {gate.reason}"), markup=False)
+    for issue in gate.facts.get("issues", ()):
+        place = ":".join(str(issue[name]) for name in ("file", "line") if issue.get(name))
+        text = " ".join(filter(None, (issue.get("severity"), place, issue.get("title"), issue.get("detail"))))
+        out.print(harmless(f"  {text}"), markup=False)
+    out.print(f"cost ${run.cost.spent_usd} of ${run.cost.cap_usd}", markup=False)
+    for name, total in run.cost.by_agent.items():
+        out.print(harmless(f"  {name}: ${total.cost_usd} in {total.calls} calls"), markup=False)
+    _print_files(files)
+
+
+def _print_files(files: Sequence[ChangedFile]) -> None:
+    """Print changed files; control and direction characters are masked."""
+    for file in files:
+        text = file.diff.rstrip("\n") if file.diff else f"{file.path}: {file.why_hidden}"
+        out.print("\n".join(harmless(line) for line in text.split("\n")), markup=False)
 
 
 @gate_app.command("list")

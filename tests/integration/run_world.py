@@ -33,6 +33,7 @@ from routing.policy.platform import Policy, platform_policy
 from routing.policy.prices import Usage, cost_nanousd, nanousd_per_token
 from routing.queues import QueueName
 from sites.content_store import ContentStore
+from sites.repository.workspace import Workspace
 from tests.factories import Shop
 from tests.unit.workers.runs.repositories import make_project
 from workers.attempt import Attempt
@@ -42,7 +43,6 @@ from workers.lifecycle import Resources, claim_job, run_attempt
 from workers.outcomes import Ended, Outcome
 from workers.runs.coordinator import Advance, Observe
 from workers.runs.git.sync import Remote, RemoteRules, create_workspace
-from workers.runs.git.workspace import Workspace
 from workers.runs.step import step_of
 
 FILES = {"README.md": b"# Shop\n", "src/app.ts": b"export {};\n", "package.json": b"{}\n"}

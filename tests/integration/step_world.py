@@ -18,11 +18,11 @@ from routing.broker import create_app
 from routing.jobs import Source
 from routing.policy.platform import Policy, platform_policy
 from routing.queues import QueueName
+from sites.repository.workspace import Workspace
 from tests.factories import Shop
 from tests.unit.workers.runs.repositories import Files, make_project
 from workers.config import RunsConfig
 from workers.lifecycle import Handler, Resources, run_attempt
-from workers.runs.git.workspace import Workspace
 from workers.runs.step import run_step
 
 FILES: Files = {

@@ -12,10 +12,11 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 
+from sites.errors import WorkspaceError
+from sites.repository.workspace import Step, Workspace
 from tests.unit.workers.runs.repositories import make_project
-from workers.errors import RemoteError, WorkspaceError
+from workers.errors import RemoteError
 from workers.runs.git.sync import Remote, RemoteRules, create_workspace, push
-from workers.runs.git.workspace import Step, Workspace
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="no git here")
 

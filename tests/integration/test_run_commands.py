@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from producers.cli import app
-from routing.jobs import State
+from producers.use_cases.run_work import describe_file
+from routing.jobs import Reason, State
 from tests.factories import Shop
-from tests.integration.run_world import PROJECT, Yard
+from tests.integration.run_world import FIX, PROJECT, Yard
 
 
 class Terminal:
@@ -24,6 +27,7 @@ class Terminal:
             "POINTSMAN_LEDGER__URL": url,
             "POINTSMAN_BROKER__URL": "redis://127.0.0.1:1/0",
             "POINTSMAN_POLICY__PATH": str(policy),
+            "POINTSMAN_RUNS__ROOT": str(yard.resources.runs.root),
         }
 
     def run(self, *arguments: str, code: int = 0) -> str:
@@ -56,6 +60,10 @@ def test_a_ticket_goes_from_its_file_over_a_gate_to_its_branch(terminal: Termina
     assert "estimate: $2.00 to $4.00" in shown
     gate = json.loads(terminal.run("gate", "list", "--tenant", "acme", "--json"))[0]
     assert f"pointsman gate pass {gate['id']}" in shown
+    seen = terminal.run("gate", "show", gate["id"], "--tenant", "acme")
+    assert "+// " in seen
+    assert "  qa: $" in seen
+    terminal.run("gate", "show", gate["id"], code=1)  # of another tenant
     assert terminal.run("gate", "pass", gate["id"], "--reason", "fine", "--tenant", "acme").strip() == "passed"
     terminal.run("gate", "pass", gate["id"], "--tenant", "acme", code=1)
     terminal.yard.settle()
@@ -97,3 +105,46 @@ def test_what_is_not_there_or_no_ticket_is_said_clearly(terminal: Terminal, tmp_
     unknown = terminal.run("run", "submit", "--project", "x", "--ticket", ticket(tmp_path), "--tenant", "acme", code=2)
     assert "no project of this name" in unknown
     terminal.run("run", "show", "00000000-0000-4000-8000-000000000000", "--tenant", "acme", code=1)
+
+
+def git(*arguments: str | Path) -> str:
+    return subprocess.run(["git", *map(str, arguments)], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.slow
+@pytest.mark.req("S-112")
+def test_the_work_of_an_escalated_run_stands_as_a_branch_in_a_clone(terminal: Terminal, tmp_path: Path) -> None:
+    yard = terminal.yard
+    yard.team.answers["qa"] = {"status": "blocked", "summary": "nobody can go on"}
+    yard.team.answers["plan"] = [{"status": "complete", "summary": "done", "plan": dict(FIX)}, Reason.OUTPUT_REFUSED]
+    run_id = str(yard.submit())
+    yard.settle()
+    assert yard.job(UUID(run_id)).state != State.PUBLISHED
+    assert yard.job(UUID(run_id)).ended_at is not None
+    who = ("--tenant", "acme")
+    diff = terminal.run("run", "diff", run_id, *who)
+    assert "+// " in diff
+    assert "artifacts/" not in diff
+    clone = tmp_path / "clone"
+    git("clone", "-q", yard.home / "remotes" / "shop.git", clone)
+    made = json.loads(terminal.run("run", "branch", run_id, "--repo", str(clone), *who, "--json"))
+    assert made == json.loads(terminal.run("run", "branch", run_id, "--repo", str(clone), *who, "--json"))
+    assert git("-C", clone, "log", "--format=%H %s", "-1", made["branch"]) == f"{made['commit']} Fix the broken header"
+    assert "src/" in git("-C", clone, "diff", "--name-only", f"HEAD..{made['branch']}")
+    bundled = json.loads(terminal.run("run", "fetch", run_id, str(tmp_path), *who, "--json"))
+    git("clone", "-q", yard.home / "remotes" / "shop.git", tmp_path / "other")
+    git("-C", tmp_path / "other", "fetch", "-q", bundled["bundle"], f"{bundled['branch']}:taken")
+    assert git("-C", tmp_path / "other", "rev-parse", "taken") == made["commit"]
+    assert git("-C", tmp_path / "other", "fsck", "--strict") == ""
+    terminal.run("run", "fetch", run_id, str(tmp_path), "--tenant", "demo", code=1)
+    git("init", "-q", tmp_path / "empty")
+    terminal.run("run", "branch", run_id, "--repo", str(tmp_path / "empty"), *who, code=1)
+
+
+def test_a_file_with_a_secret_is_named_and_its_text_is_not_shown() -> None:
+    key = "ghp_" + "a1B2c3D4e5" * 4
+    assert describe_file("src/a.ts", b"let a;\n", f"const key = '{key}';\n".encode()).diff == ""
+    assert (
+        describe_file("src/a.ts", b"let a = 'my-own-known-key';\n", None, known_keys=("my-own-known-key",)).diff == ""
+    )
+    assert "+let b;" in describe_file("src/a.ts", b"let a;\n", b"let b;\n").diff

@@ -15,13 +15,13 @@ import pytest
 
 from routing.jobs import Reason, State
 from routing.queues import QueueName
+from sites.repository.workspace import Workspace
 from tests.factories import Shop
 from tests.integration.run_world import MAX_TURNS, Killed, Yard, done, issues
 from workers.attempt import Attempt
 from workers.lifecycle import claim_job
 from workers.outcomes import Outcome
 from workers.runs.coordinator import Point
-from workers.runs.git.workspace import Workspace
 from workers.runs.publishing import publish_run
 
 ENDS_WELL = State.PUBLISHED

@@ -24,13 +24,13 @@ from ledger.runs.steps import StepReport, wake_run
 from routing.jobs import Reason, State
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
+from sites.repository.workspace import Step
 from tests.factories import Shop
 from tests.integration.run_world import BUILD, HAIKU, PROJECT, Yard, done
 from workers.attempt import Attempt
 from workers.lifecycle import claim_job
 from workers.outcomes import Outcome
 from workers.runs.coordinator import Point
-from workers.runs.git.workspace import Step
 
 LEAK = b'export const key = "ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8";\n'
 REWORK = {"status": "needs_rework", "summary": "the spec is wrong"}

@@ -28,11 +28,11 @@ from routing.jobs import JobMessage, Reason, State
 from routing.queues import QueueName
 from sites.errors import SiteError, StoreUnavailableError
 from sites.releases import check_release_integrity, lay_out, try_show_active
+from sites.repository.workspace import Workspace
 from workers.lease import Lease
 from workers.lifecycle import LEDGER_UNREACHABLE, Resources, claim_job, hand_back, retry_later, trace_attempt
 from workers.retries import is_passing, unavailable_reason
 from workers.runs.coordinator import Advance
-from workers.runs.git.workspace import Workspace
 from workers.runs.publishing import publish_run
 
 logger = logging.getLogger(__name__)

@@ -39,11 +39,11 @@ from sites.content_store import ContentStore
 from sites.directories import Worktree
 from sites.errors import PathRefusedError, SiteError, TreeRefusedError
 from sites.files import NameSet, is_planted
+from sites.repository.trees import LeftOut, Snapshot, TreeLimits
 from workers.attempt import Attempt
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand, open_engine_pool
 from workers.config import RunsConfig
 from workers.errors import ResultInvalidError, WorkerError
-from workers.runs.git.trees import LeftOut, Snapshot, TreeLimits
 from workers.runs.scheduling.view import parse_result
 from workers.runs.step import RUNNERS, collect_output
 from workers.runs.step_context import StepBrief, agent_order

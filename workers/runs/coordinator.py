@@ -28,13 +28,13 @@ from routing.jobs import Reason, State
 from routing.policy.platform import Policy
 from routing.policy.project import ProjectConfig, accounts_for, for_project
 from routing.redaction import REDACTED, redact
+from sites.errors import WorkspaceMissingError, WriteConflictError
+from sites.repository.workspace import Workspace
 from sites.scan.rules import Notes, TooManyFindingsError
 from sites.scan.secrets import SecretBudget, find_secrets
-from workers.errors import WorkspaceMissingError, WriteConflictError
 from workers.handlers.build import build_commands
 from workers.lifecycle import Resources, clear_retries
 from workers.runs.apply_actions import Scene, apply_action, fits, record_explanation, spent_by_agent
-from workers.runs.git.workspace import Workspace
 from workers.runs.scheduling.ending import Decision, ScanChanges, StartStep
 from workers.runs.scheduling.schedule import next_actions
 from workers.runs.scheduling.view import AgentResult, GateView, Rulebook, RunView, StepView

@@ -25,12 +25,12 @@ from routing.jobs import Reason, State, Ticket
 from routing.policy.agents import Account
 from routing.policy.prices import format_usd, nanousd_of
 from routing.policy.project import GitHub, ProjectConfig
-from workers.errors import WorkspaceError
+from sites.errors import WorkspaceError
+from sites.repository.workspace import AUTHOR, RESERVED, Workspace
 from workers.lifecycle import Resources, retry_later
 from workers.retries import is_passing, unavailable_reason
 from workers.runs.apply_actions import end_facts
 from workers.runs.git.sync import push, remote_of, remote_rules
-from workers.runs.git.workspace import AUTHOR, RESERVED, Workspace
 
 MAX_TITLE = 200
 MAX_SUMMARY = 8_000

@@ -23,6 +23,8 @@ from routing.policy.project import ProjectConfig, for_project
 from routing.redaction import redact
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.files import NameSet, check_path, is_planted
+from sites.repository.trees import Snapshot
+from sites.repository.workspace import Step, Workspace
 from sites.scan.rules import Notes, TooManyFindingsError
 from sites.scan.secrets import SecretBudget, find_secrets
 from workers.attempt import Attempt
@@ -31,8 +33,6 @@ from workers.outcomes import Ended, Outcome
 from workers.runs.api_runner import run_api
 from workers.runs.cli_runners import run_check, run_claude_code, run_codex
 from workers.runs.git.sync import create_workspace, pack_limits, remote_of, remote_rules, tree_limits
-from workers.runs.git.trees import Snapshot
-from workers.runs.git.workspace import Step, Workspace
 from workers.runs.scheduling.view import AgentResult, parse_result
 from workers.runs.step_context import (
     AgentOrder,

@@ -16,8 +16,8 @@ from typing import Any
 from routing.errors import PolicyError
 from routing.jobs import Reason, State
 from routing.policy.agents import CONTEXT_DIRECTORY, AgentDefinition, instruction_file, is_covered
+from sites.repository.trees import Snapshot
 from workers.attempt import Attempt
-from workers.runs.git.trees import Snapshot
 
 INDEX = f"{CONTEXT_DIRECTORY}index.md"
 TICKET = f"{CONTEXT_DIRECTORY}ticket.md"

@@ -28,17 +28,14 @@ from routing.jobs import ENDS, MOVES, Reason, State
 from routing.policy.platform import platform_policy
 from routing.scheduling import retry_delay_seconds
 from sandbox.box import UncontainedSessionError
-from sites.errors import BlobMissingError
-from workers.errors import (
-    CancelledByOwnerError,
-    LeaseLostError,
+from sites.errors import (
+    BlobMissingError,
     ObstructedError,
-    RemoteError,
     RepositoryRefusedError,
-    SoftTimeLimit,
     WorkspaceError,
     WorkspaceMissingError,
 )
+from workers.errors import CancelledByOwnerError, LeaseLostError, RemoteError, SoftTimeLimit
 from workers.outcomes import Deferred, Ended
 from workers.retries import (
     BUSY_RETRIES,

@@ -34,8 +34,7 @@ from dulwich.errors import (
     ObjectFormatException,
     RefFormatError,
 )
-from dulwich.object_store import BaseObjectStore
-from dulwich.objects import Commit, ObjectID, ShaFile, Tree
+from dulwich.objects import Commit, ObjectID
 from dulwich.pack import UnpackedObject, pack_objects_to_data
 from dulwich.refs import Ref, check_ref_format
 from dulwich.repo import Repo
@@ -46,10 +45,11 @@ from gateway.network import connect_public
 from routing.policy.agents import AccountsConfig, RunRules
 from routing.policy.project import ProjectConfig
 from sites.content_store import Disk
+from sites.errors import RepositoryRefusedError, WorkspaceError
+from sites.repository.trees import PackLimits, TreeLimits, check_pack, object_of
+from sites.repository.workspace import BASE, Workspace, new_objects
 from workers.config import RunsConfig
-from workers.errors import RemoteError, RepositoryRefusedError, WorkspaceError
-from workers.runs.git.trees import PackLimits, TreeLimits, check_pack, entries_of, object_of, tree_of
-from workers.runs.git.workspace import AUTHOR, BASE, Workspace
+from workers.errors import RemoteError
 
 _STALE_SECONDS = 86_400
 _DRAFT = ".draft-"
@@ -189,38 +189,12 @@ def push(
     with workspace.store() as store, connected(remote, rules) as (client, path):
 
         def pack(have: Any, want: Any, **options: Any) -> tuple[int, Iterator[UnpackedObject]]:
-            return pack_objects_to_data(list(_new_objects(store, name)))
+            return pack_objects_to_data(list(new_objects(store, name)))
 
         result = client.send_pack(path.encode(), update, pack)
         refused = (result.ref_status or {}).get(ref)
         if refused:
             raise RemoteError(f"the remote refuses the branch: {str(refused)[:200]!a}")
-
-
-def _new_objects(store: BaseObjectStore, name: ObjectID) -> Iterator[ShaFile]:
-    """Yield a commit and what its parent does not have."""
-    commit = object_of(store, name, Commit)
-    yield commit
-    parent: ObjectID | None = commit.parents[0] if commit.parents else None
-    before = object_of(store, parent, Commit) if parent is not None else None
-    if parent is not None and before is not None and not before.parents and before.author == AUTHOR:
-        yield from _new_objects(store, parent)  # the remote was empty: our first commit is new to it too
-    yield from _new_in_tree(store, tree_of(store, parent) if parent is not None else None, commit.tree)
-
-
-def _new_in_tree(store: BaseObjectStore, before: ObjectID | None, after: ObjectID) -> Iterator[ShaFile]:
-    if before == after:
-        return
-    yield object_of(store, after, Tree)
-    old_entries = entries_of(store, before)
-    for entry in entries_of(store, after).values():
-        old = old_entries.get(entry.name)
-        if old is not None and old.target == entry.target:
-            continue
-        if entry.is_directory:
-            yield from _new_in_tree(store, old.target if old and old.is_directory else None, entry.target)
-        elif entry.is_object:
-            yield object_of(store, entry.target, ShaFile)
 
 
 def remote_of(project: ProjectConfig, accounts: AccountsConfig, *, tenant: str) -> Remote:

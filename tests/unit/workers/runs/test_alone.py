@@ -12,11 +12,11 @@ from routing.policy.agents import is_covered
 from routing.policy.platform import platform_policy
 from sites.content_store import ContentStore
 from sites.directories import Worktree
+from sites.repository.trees import Snapshot, TreeLimits
 from tests.played_cli import PlayedMaker
 from workers.attempt import Attempt
 from workers.config import RunsConfig
 from workers.runs.alone import attempt_alone, read_project, run_alone
-from workers.runs.git.trees import Snapshot, TreeLimits
 
 FILES = {"README.md": b"# Shop\n", "package.json": b"{}\n", "src/app.js": b"export const a = 1;\n"}
 AGENTS = platform_policy().agents

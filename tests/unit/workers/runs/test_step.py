@@ -10,7 +10,7 @@ from routing.policy.agents import is_covered
 from routing.policy.platform import platform_policy
 from sites.errors import PathRefusedError
 from sites.files import check_path, check_tree
-from workers.runs.git.trees import LeftOut, Snapshot
+from sites.repository.trees import LeftOut, Snapshot
 from workers.runs.step import Accepted, Dropped, collect_output, holds_key
 
 BASE = {"README.md": b"# Shop\n", "src/app.ts": b"app\n", "src/cart.ts": b"cart\n", "tests/a.test.ts": b"a\n"}

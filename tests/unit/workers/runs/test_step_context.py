@@ -11,7 +11,7 @@ from routing.errors import PolicyError
 from routing.policy.agents import RESULT_FILE, AgentRole, instruction_file, is_covered
 from routing.policy.platform import platform_policy
 from routing.redaction import REDACTED, redact
-from workers.runs.git.trees import LeftOut, Snapshot
+from sites.repository.trees import LeftOut, Snapshot
 from workers.runs.scheduling.view import AgentResult, Status
 from workers.runs.step_context import INDEX, TICKET, TREE, StepBrief, claude_md, order_text, stage_context
 

@@ -20,9 +20,12 @@ from pydantic import SecretStr
 from routing.policy.agents import Account, AccountsConfig
 from routing.policy.platform import platform_policy
 from routing.policy.project import ProjectConfig
+from sites.errors import RepositoryRefusedError
+from sites.repository.trees import PackLimits
+from sites.repository.workspace import Step, Workspace
 from tests.unit.workers.runs.repositories import files_of, make_project
 from workers.config import RunsConfig
-from workers.errors import RemoteError, RepositoryRefusedError
+from workers.errors import RemoteError
 from workers.runs.git.sync import (
     Credentials,
     Remote,
@@ -33,8 +36,6 @@ from workers.runs.git.sync import (
     remote_of,
     remote_rules,
 )
-from workers.runs.git.trees import PackLimits
-from workers.runs.git.workspace import Step, Workspace
 
 TOKEN = "forge-token-0123456789abcdef"
 FILES = {"README.md": b"# Shop\n", "src/app.ts": b"app\n"}

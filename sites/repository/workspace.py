@@ -20,14 +20,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 from dulwich.errors import NotGitRepository
-from dulwich.object_store import BaseObjectStore
+from dulwich.object_store import BaseObjectStore, MemoryObjectStore, OverlayObjectStore
 from dulwich.objects import Blob, Commit, ObjectID, ShaFile, Tree
 from dulwich.repo import Repo
 
 from routing.policy.agents import ARTIFACTS, CONTEXT_DIRECTORY, RESULT_FILE
 from sites.content_store import Disk
-from workers.errors import ObstructedError, WorkspaceMissingError, WriteConflictError
-from workers.runs.git.trees import (
+from sites.errors import ObstructedError, WorkspaceMissingError, WriteConflictError
+from sites.repository.trees import (
     DIRECTORY,
     Entry,
     Snapshot,
@@ -175,6 +175,32 @@ _COMMIT_ID = re.compile(r"[0-9a-f]{40}")
 _STEP_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_-]{0,63}){0,3}")
 
 
+def new_objects(store: BaseObjectStore, name: ObjectID) -> Iterator[ShaFile]:
+    """Yield a commit and what its parent does not have."""
+    commit = object_of(store, name, Commit)
+    yield commit
+    parent: ObjectID | None = commit.parents[0] if commit.parents else None
+    before = object_of(store, parent, Commit) if parent is not None else None
+    if parent is not None and before is not None and not before.parents and before.author == AUTHOR:
+        yield from new_objects(store, parent)  # the remote was empty: our first commit is new to it too
+    yield from _new_in_tree(store, tree_of(store, parent) if parent is not None else None, commit.tree)
+
+
+def _new_in_tree(store: BaseObjectStore, before: ObjectID | None, after: ObjectID) -> Iterator[ShaFile]:
+    if before == after:
+        return
+    yield object_of(store, after, Tree)
+    old_entries = entries_of(store, before)
+    for entry in entries_of(store, after).values():
+        old = old_entries.get(entry.name)
+        if old is not None and old.target == entry.target:
+            continue
+        if entry.is_directory:
+            yield from _new_in_tree(store, old.target if old and old.is_directory else None, entry.target)
+        elif entry.is_object:
+            yield object_of(store, entry.target, ShaFile)
+
+
 class Step(NamedTuple):
     """The step and attempt that made a commit."""
 
@@ -312,12 +338,23 @@ class Workspace:
             WorkspaceMissingError: one of the commits is missing.
         """
         with self.store() as store:
-            kept = entries_of(store, tree_of(store, _id(base)))
-            editor = TreeEditor(store)
-            tree = editor.replace(tree_of(store, _id(head)), {name: kept.get(name) for name in RESERVED})
-            commit = _commit(tree, parents=(base,), message=message, when=when, author=author)
-            self._write(store, (*editor.objects, commit))
-        return _hex(commit.id)
+            objects = _squashed(store, base, head, message=message, when=when, author=author)
+            self._write(store, objects)
+        return _hex(objects[-1].id)
+
+    @contextmanager
+    def squashed(self, base: str, head: str, *, message: str, when: int) -> Iterator[tuple[str, Iterator[ShaFile]]]:
+        """Yield the commit of `squash`, and the objects that its base does not have; nothing is written.
+
+        Raises:
+            WorkspaceMissingError: one of the commits is missing.
+        """
+        with self.store() as store:
+            memory = MemoryObjectStore()
+            objects = _squashed(store, base, head, message=message, when=when)
+            for item in objects:
+                memory.add_object(item)
+            yield _hex(objects[-1].id), new_objects(OverlayObjectStore([memory, store]), objects[-1].id)
 
     def read_file(self, commit: str, path: str) -> bytes | None:
         """Return one file of a commit; None where there is none.
@@ -370,6 +407,16 @@ class Workspace:
             path = self.path / "objects" / name[:2] / name[2:]
             self._disk.make_directory(path.parent)
             self._disk.write_atomically(path, item.as_legacy_object())
+
+
+def _squashed(
+    store: BaseObjectStore, base: str, head: str, *, message: str, when: int, author: bytes = AUTHOR
+) -> list[ShaFile]:
+    """Return the objects of one commit on `base` with what the run changed; the commit comes last."""
+    kept = entries_of(store, tree_of(store, _id(base)))
+    editor = TreeEditor(store)
+    tree = editor.replace(tree_of(store, _id(head)), {name: kept.get(name) for name in RESERVED})
+    return [*editor.objects, _commit(tree, parents=(base,), message=message, when=when, author=author)]
 
 
 def _commit(tree: ObjectID, *, parents: Sequence[str], message: str, when: int, author: bytes = AUTHOR) -> Commit:

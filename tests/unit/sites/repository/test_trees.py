@@ -13,8 +13,8 @@ from dulwich.pack import write_pack_objects
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.errors import RepositoryRefusedError
-from workers.runs.git.trees import PackLimits, check_pack
+from sites.errors import RepositoryRefusedError
+from sites.repository.trees import PackLimits, check_pack
 
 LIMITS = PackLimits(objects=100, object_bytes=10_000, total_bytes=20_000)
 

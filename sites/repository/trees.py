@@ -17,9 +17,8 @@ from typing import BinaryIO, NamedTuple, TypeVar
 from dulwich.object_store import BaseObjectStore
 from dulwich.objects import Blob, Commit, ObjectID, ShaFile, Tree
 
-from sites.errors import PathRefusedError, TreeRefusedError
+from sites.errors import PathRefusedError, RepositoryRefusedError, TreeRefusedError, WorkspaceMissingError
 from sites.files import MAX_DEPTH, NameSet, collision_key, is_planted
-from workers.errors import RepositoryRefusedError, WorkspaceMissingError
 
 MEBIBYTE = 1_048_576
 DIRECTORY = 0o040000

@@ -12,6 +12,9 @@ import pytest
 from dulwich.objects import ObjectID, Tree
 from dulwich.repo import Repo
 
+from sites.errors import ObstructedError, RepositoryRefusedError, WorkspaceMissingError, WriteConflictError
+from sites.repository.trees import LeftOut, TreeLimits
+from sites.repository.workspace import Step, Workspace
 from tests.unit.workers.runs.repositories import (
     DIRECTORY,
     EXECUTABLE,
@@ -22,10 +25,7 @@ from tests.unit.workers.runs.repositories import (
     make_project,
     write_tree,
 )
-from workers.errors import ObstructedError, RepositoryRefusedError, WorkspaceMissingError, WriteConflictError
 from workers.runs.git.sync import Remote, RemoteRules, create_workspace, push
-from workers.runs.git.trees import LeftOut, TreeLimits
-from workers.runs.git.workspace import Step, Workspace
 
 FILES = {"README.md": b"# Shop\n", "src/app.ts": b"export {};\n", "src/cart.ts": b"// cart\n"}
 
@@ -332,7 +332,7 @@ sys.addaudithook(lambda event, args: started.append(event) if event in
     ("subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty", "os.system") else None)
 from workers.runs.git.sync import create_workspace, push
 from workers.runs.git.sync import Remote, RemoteRules
-from workers.runs.git.workspace import Step, Workspace
+from sites.repository.workspace import Step, Workspace
 rules = RemoteRules(schemes={"file"}, files_below=place / "remotes")
 remote = Remote(url=f"file://{place}/remotes/shop.git", branch="main")
 workspace = Workspace.of_run(place / "runs", uuid4())
@@ -358,7 +358,7 @@ print(started, squashed)
 
 
 def test_a_squashed_commit_is_pushed_once_and_never_over_something_else(place: Path) -> None:
-    from workers.errors import WorkspaceError
+    from sites.errors import WorkspaceError
 
     workspace, base = begin(place, commits=3)
     bare = place / "remotes" / "shop.git"

@@ -1,0 +1,1 @@
+"""The git repositories of runs: their objects as files, commits and bundles."""
