@@ -39,6 +39,13 @@ def render(site: Site) -> dict[str, bytes]:
     return files | {STYLESHEET: stylesheet(main, classes, component_rules())}
 
 
+def render_tree(site: Site, path: str, root: Node) -> bytes:
+    """Return a page of a valid site, rendered from another tree than its own whose props are checked."""
+    trees = require_valid(site)
+    theme, main = _page_props(trees[path]).theme, _page_props(trees[INDEX]).theme or Theme()
+    return _document(path, root, _page_props(root), theme=theme if theme != main else None, base=main)
+
+
 def referenced_assets(site: Site) -> frozenset[str]:
     """Return the paths of the site's own files, other than pages, that its pages show or link to.
 
