@@ -12,7 +12,7 @@ import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final, Literal, get_args, get_origin
 
@@ -33,12 +33,17 @@ Changes = dict[Place, Any]
 _GONE: Final = object()
 _FIRST_MARK: Final = 0xF0000
 _MARK: Final = re.compile(r"[\U000F0000-\U000FFFFD]")
-_TOKEN: Final = re.compile(r"<(?P<close>/?)(?P<name>[a-zA-Z][a-zA-Z0-9]*)(?P<rest>(?:[^>\"]|\"[^\"]*\")*)>|[^<]+")
+_TOKEN: Final = re.compile(r"<(?P<close>/?)(?P<name>[a-zA-Z][a-zA-Z0-9]*)(?P<rest>(?:[^<>\"]|\"[^<\"]*\")*)>|[^<]+")
 _ATTRIBUTE: Final = re.compile(r"\s+([^\s=>\"]+)(?:=\"([^\"]*)\")?")
 _VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track"})
 _MAX_TRIES: Final = 24
 """Other values of choices, and further texts, to try for one page; each costs some milliseconds."""
-_MAX_BYTES: Final = 512 * 1024
+_MAX_GROWTH: Final = 20_000
+"""Bytes that an edit may add to a page."""
+_MAX_DEPTH: Final = 60
+_MAX_ENTRIES: Final = 200
+_LISTS: Final = frozenset({"ul", "ol", "dl", "table", "thead", "tbody"})
+"""What holds entries and never is one."""
 
 
 class _MismatchError(Exception):
@@ -83,7 +88,7 @@ def read_back(site: Site, files: Mapping[str, bytes]) -> Site | None:
     rendered = render(site)
     for path in sorted(site.pages, key=lambda path: (path != INDEX, path)):
         edited = files.get(path)
-        if edited is None or edited == rendered[path] or len(edited) > _MAX_BYTES:
+        if edited is None or edited == rendered[path] or len(edited) > len(rendered[path]) + _MAX_GROWTH:
             continue
         after = _read_page(site, path, edited.decode(errors="replace"))
         after_files = render(after) if after is not None else {}
@@ -123,7 +128,7 @@ def _proposed(site: Site, path: str, wanted: _Element) -> Site | None:
     _locate(shown, marked, marks, site)
     parents = {child: (page, parent) for page, parent, child in _children(site)}
     try:
-        changes = _Reader(site, parents).read(shown, wanted)
+        changes = _Reader(site, parents, frozenset(marks)).read(shown, wanted)
         return _apply(site, changes)
     except (_MismatchError, SpecError, LookupError, TypeError):
         return None
@@ -200,7 +205,9 @@ def _marked(value: Any, raw: Any, place: Place, marks: list[Place]) -> Any:
         names = [
             name
             for name, info in type(value).model_fields.items()
-            if name in raw and name != "lang" and not any(get_origin(kind) is Literal for kind in _kinds(info.annotation))
+            if name in raw
+            and name != "lang"
+            and not any(get_origin(kind) is Literal for kind in _kinds(info.annotation))
         ]
         marked = {name: _marked(getattr(value, name), raw[name], (*place, name), marks) for name in names}
         return value.model_copy(update=marked)
@@ -242,24 +249,27 @@ def _is_alike(one: _Element | str, other: _Element | str) -> bool:
     return one.name == other.name
 
 
-def _note(
-    shown: _Element, where: str | int, marked: str, text: str | None, marks: Sequence[Place], site: Site
-) -> None:
+def _note(shown: _Element, where: str | int, marked: str, text: str | None, marks: Sequence[Place], site: Site) -> None:
     found = _MARK.findall(marked)
     if len(found) == 1 and text is not None:
-        before, after = marked.replace("https:", "").split(found[0]) if "https:" + found[0] in marked else marked.split(found[0])
+        before, after = marked.split(found[0])
+        before = before.removesuffix("https:")
         place = marks[ord(found[0]) - _FIRST_MARK]
         if before + str(_look_up(site.pages, place)).lstrip("/" if where in ("href", "src") else "") + after == text:
             shown.slots[where] = (place, before, after)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Reader:
     """Compares the render of a page with its edited form."""
 
     site: Site
     parents: Mapping[tuple[str, str], tuple[str, str]]
     """Page and key of each element's parent, by its own."""
+    places: frozenset[Place]
+    """Of all texts of the page."""
+    inside: tuple[Place, ...] = ()
+    """The lists whose entries are being compared."""
 
     def read(self, shown: _Element, wanted: _Element) -> Changes:
         """Return what an edit changed in the spec.
@@ -273,7 +283,11 @@ class _Reader:
             raise _MismatchError
         changes: Changes = {}
         for name, slot in shown.slots.items():
-            if isinstance(name, str) and name in wanted.attributes and wanted.attributes[name] != shown.attributes[name]:
+            if (
+                isinstance(name, str)
+                and name in wanted.attributes
+                and wanted.attributes[name] != shown.attributes[name]
+            ):
                 changes[slot[0]] = _value(slot, wanted.attributes[name], is_address=name in ("href", "src"))
         try:
             return changes | self._contents(shown, wanted)
@@ -327,8 +341,10 @@ class _Reader:
             return (first[0], "elements", key)
         for length in range(5, len(first)):
             prefix = first[: length + 1]
-            if isinstance(prefix[-1], int) and all(place[: length + 1] == prefix for place in places):
-                return prefix
+            if isinstance(prefix[-1], int) and prefix[:-1] not in self.inside and child.name not in _LISTS:
+                whole = {place for place in self.places if place[: length + 1] == prefix}
+                if places == whole:
+                    return prefix
         return None
 
     def _removal(self, child: _Element | str) -> Changes:
@@ -349,15 +365,18 @@ class _Reader:
         sources = [(child, place) for child, place in zip(shown, entries, strict=True) if place is not None]
         changes: Changes = {}
         is_list = isinstance(sources[0][1][-1], int)
+        if len(wanted) > _MAX_ENTRIES:
+            raise _MismatchError
+        reader = replace(self, inside=(*self.inside, sources[0][1][:-1]))
         unused, kept = list(sources), []
         exact = {id(child) for child in wanted if any(child == source for source, _ in sources)}
         for child in wanted:
             if isinstance(child, str):
                 raise _MismatchError
             pool = unused if id(child) in exact else [each for each in unused if each[0] not in wanted]
-            read = self._source(child, pool)
+            read = reader._source(child, pool)
             is_new = read is None
-            source, found = read or self._source(child, sources) or (None, {})
+            source, found = read or reader._source(child, sources) or (None, {})
             if source is None:
                 raise _MismatchError
             if not is_new:
@@ -542,4 +561,6 @@ def _parse(text: str) -> _Element | None:
             stack[-1].children.append(element)
             if name not in _VOID:
                 stack.append(element)
+            if len(stack) > _MAX_DEPTH:
+                return None
     return root if len(stack) == 1 else None

@@ -1,8 +1,8 @@
 """Render a valid site to HTML and CSS files, byte for byte the same every time (H-012, H-024).
 
 No page has a script, an inline style or an event handler, so the strictest Content-Security-Policy fits them all. A
-file belongs to the spec while its bytes equal its render. Once edited it is detached: other files are still rendered,
-and a change of the spec that needs the detached file is refused.
+file belongs to the spec while its bytes equal its render. Once edited beyond what the spec can say (`read_back`) it is
+detached: other files are still rendered, and a change of the spec that needs the detached file is refused.
 """
 
 from __future__ import annotations
