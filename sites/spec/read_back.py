@@ -8,70 +8,35 @@ that the changed spec renders the edited bytes.
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
 from sites.errors import SpecError
 from sites.spec.catalog import components
-from sites.spec.expressions import Node, walk
+from sites.spec.expressions import Node
 from sites.spec.html import is_external
-from sites.spec.model import INDEX, JsonObject, Site, parse_site
+from sites.spec.markup import Element, MismatchError, Place, parse_rendered, prose_of, said
+from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.render import render, render_tree
 from sites.spec.theme import Theme
 from sites.spec.validate import props_of, require_valid
 
-Place = tuple[str | int, ...]
-"""Keys and indexes from `pages` on."""
 Changes = dict[Place, Any]
 _GONE: Final = object()
 _FIRST_MARK: Final = 0xF0000
 _MARK: Final = re.compile(r"[\U000F0000-\U000FFFFD]")
-_TOKEN: Final = re.compile(r"<(?P<close>/?)(?P<name>[a-zA-Z][a-zA-Z0-9]*)(?P<rest>(?:[^<>\"]|\"[^<\"]*\")*)>|[^<]+")
-_ATTRIBUTE: Final = re.compile(r"\s+([^\s=>\"]+)(?:=\"([^\"]*)\")?")
-_VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track"})
 _MAX_TRIES: Final = 24
 """Other values of choices, and further texts, to try for one page; each costs some milliseconds."""
 _MAX_GROWTH: Final = 20_000
 """Bytes that an edit may add to a page."""
-_MAX_DEPTH: Final = 60
 _MAX_ENTRIES: Final = 200
 _LISTS: Final = frozenset({"ul", "ol", "dl", "table", "thead", "tbody"})
 """What holds entries and never is one."""
-
-
-class _MismatchError(Exception):
-    """The edited page has something here that no element of the catalog writes (nobody's fault)."""
-
-
-@dataclass
-class _Element:
-    name: str
-    attributes: dict[str, str]
-    children: list[_Element | str] = field(default_factory=list)
-    slots: dict[str | int, tuple[Place, str, str]] = field(default_factory=dict, compare=False)
-    """By attribute or index of a child: the place of the text shown there, what stands before it, and after it."""
-    prose: Place | None = field(default=None, compare=False)
-    """The place of the running text that is all its content."""
-
-    def elements(self) -> Iterator[_Element]:
-        """Yield the element and all below it."""
-        yield self
-        for child in self.children:
-            if isinstance(child, _Element):
-                yield from child.elements()
-
-    @property
-    def places(self) -> set[Place]:
-        """The places of all that it shows."""
-        found = {place for each in self.elements() for place, _, _ in each.slots.values()}
-        return found | {each.prose for each in self.elements() if each.prose}
 
 
 def read_back(site: Site, files: Mapping[str, bytes]) -> Site | None:
@@ -100,7 +65,7 @@ def read_back(site: Site, files: Mapping[str, bytes]) -> Site | None:
 
 def _read_page(site: Site, path: str, edited: str) -> Site | None:
     """Return the spec that says what an edited page says, as far as it can be read."""
-    wanted = _parse(edited)
+    wanted = parse_rendered(edited)
     if wanted is None:
         return None
     tries = _MAX_TRIES
@@ -120,9 +85,9 @@ def _read_page(site: Site, path: str, edited: str) -> Site | None:
     return site if render(site)[path].decode() == edited else None
 
 
-def _proposed(site: Site, path: str, wanted: _Element) -> Site | None:
+def _proposed(site: Site, path: str, wanted: Element) -> Site | None:
     """Return the site with all changes that can be read from an edited page; None if there is no such valid site."""
-    shown = _parse(render(site)[path].decode())
+    shown = parse_rendered(render(site)[path].decode())
     marked, marks = _marked_page(site, path)
     assert shown is not None
     _locate(shown, marked, marks, site)
@@ -130,19 +95,19 @@ def _proposed(site: Site, path: str, wanted: _Element) -> Site | None:
     try:
         changes = _Reader(site, parents, frozenset(marks)).read(shown, wanted)
         return _apply(site, changes)
-    except (_MismatchError, SpecError, LookupError, TypeError):
+    except (MismatchError, SpecError, LookupError, TypeError):
         return None
 
 
-def _parts(site: Site, path: str) -> dict[str, _Element]:
+def _parts(site: Site, path: str) -> dict[str, Element]:
     """Return the markup of a page's elements directly below its root, by id."""
-    page = _parse(render(site)[path].decode())
+    page = parse_rendered(render(site)[path].decode())
     assert page is not None
     found = {node.id: _by_id(page, node.id) for node in require_valid(site)[path].children}
     return {id: part for id, part in found.items() if part is not None}
 
 
-def _by_id(page: _Element, id: str) -> _Element | None:
+def _by_id(page: Element, id: str) -> Element | None:
     return next((each for each in page.elements() if each.attributes.get("id") == id), None)
 
 
@@ -162,27 +127,25 @@ def _variants(site: Site, path: str, id: str) -> Iterator[Site]:
                     continue
 
 
-@cache
 def _kinds(annotation: Any) -> frozenset[Any]:
     """Return the plain types and the choices that a field may hold directly."""
     parts = get_args(annotation)
     if get_origin(annotation) is Literal or not parts or get_origin(annotation) is tuple:
         return frozenset({annotation})
-    return frozenset(kind for part in parts for kind in _kinds(part)) if isinstance(parts, tuple) else frozenset()
+    return frozenset(kind for part in parts for kind in _kinds(part))
 
 
-@cache
 def _choices(annotation: Any) -> tuple[Any, ...]:
     kinds = _kinds(annotation)
     found = [value for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]
     return tuple(found) if found else (False, True) if bool in kinds and str not in kinds else ()
 
 
-def _marked_page(site: Site, path: str) -> tuple[_Element, list[Place]]:
+def _marked_page(site: Site, path: str) -> tuple[Element, list[Place]]:
     """Return a page with a mark in place of each text that its spec spells out, and the place of each mark."""
     marks: list[Place] = []
     root = _marked_node(site, require_valid(site)[path], marks)
-    page = _parse(render_tree(site, path, root).decode())
+    page = parse_rendered(render_tree(site, path, root).decode())
     assert page is not None
     return page, marks
 
@@ -220,13 +183,13 @@ def _marked(value: Any, raw: Any, place: Place, marks: list[Place]) -> Any:
     return value
 
 
-def _locate(shown: _Element, marked: _Element, marks: Sequence[Place], site: Site) -> None:
+def _locate(shown: Element, marked: Element, marks: Sequence[Place], site: Site) -> None:
     """Note on an element of the render where it shows which text; what is derived from a text has no place."""
     for name, value in marked.attributes.items():
         _note(shown, name, value, shown.attributes.get(name), marks, site)
-    if [child.name for child in marked.children if isinstance(child, _Element)] == ["p"] and len(marked.children) == 1:
+    if [child.name for child in marked.children if isinstance(child, Element)] == ["p"] and len(marked.children) == 1:
         (only,) = marked.children
-        assert isinstance(only, _Element)
+        assert isinstance(only, Element)
         if not only.attributes and len(only.children) == 1 and _MARK.fullmatch(str(only.children[0])):
             shown.prose = marks[ord(str(only.children[0])) - _FIRST_MARK]
     at = 0
@@ -238,18 +201,18 @@ def _locate(shown: _Element, marked: _Element, marks: Sequence[Place], site: Sit
         other = shown.children[at]
         if isinstance(child, str):
             _note(shown, at, child, str(other), marks, site)
-        elif isinstance(other, _Element):
+        elif isinstance(other, Element):
             _locate(other, child, marks, site)
         at += 1
 
 
-def _is_alike(one: _Element | str, other: _Element | str) -> bool:
+def _is_alike(one: Element | str, other: Element | str) -> bool:
     if isinstance(one, str) or isinstance(other, str):
         return isinstance(one, str) and isinstance(other, str)
     return one.name == other.name
 
 
-def _note(shown: _Element, where: str | int, marked: str, text: str | None, marks: Sequence[Place], site: Site) -> None:
+def _note(shown: Element, where: str | int, marked: str, text: str | None, marks: Sequence[Place], site: Site) -> None:
     found = _MARK.findall(marked)
     if len(found) == 1 and text is not None:
         before, after = marked.split(found[0])
@@ -271,16 +234,16 @@ class _Reader:
     inside: tuple[Place, ...] = ()
     """The lists whose entries are being compared."""
 
-    def read(self, shown: _Element, wanted: _Element) -> Changes:
+    def read(self, shown: Element, wanted: Element) -> Changes:
         """Return what an edit changed in the spec.
 
         Raises:
-            _MismatchError: the edited element holds something that cannot be read.
+            MismatchError: the edited element holds something that cannot be read.
         """
         if shown == wanted:
             return {}
         if shown.name != wanted.name:
-            raise _MismatchError
+            raise MismatchError
         changes: Changes = {}
         for name, slot in shown.slots.items():
             if (
@@ -291,12 +254,12 @@ class _Reader:
                 changes[slot[0]] = _value(slot, wanted.attributes[name], is_address=name in ("href", "src"))
         try:
             return changes | self._contents(shown, wanted)
-        except _MismatchError:
+        except MismatchError:
             if shown.prose is None:
                 raise
-            return changes | {shown.prose: _prose_of(wanted)}
+            return changes | {shown.prose: prose_of(wanted)}
 
-    def _contents(self, shown: _Element, wanted: _Element) -> Changes:
+    def _contents(self, shown: Element, wanted: Element) -> Changes:
         entries = [self._entry(child) for child in shown.children]
         changes: Changes = {}
         at, end = 0, 0
@@ -325,10 +288,10 @@ class _Reader:
                 changes |= self._removal(child)
             at += 1
         if end != len(wanted.children):
-            raise _MismatchError
+            raise MismatchError
         return changes
 
-    def _entry(self, child: _Element | str) -> Place | None:
+    def _entry(self, child: Element | str) -> Place | None:
         """Return the place of the section or list entry that an element of the render stands for, whole."""
         if isinstance(child, str):
             return None
@@ -347,11 +310,11 @@ class _Reader:
                     return prefix
         return None
 
-    def _removal(self, child: _Element | str) -> Changes:
+    def _removal(self, child: Element | str) -> Changes:
         """Return the change that takes out all that an element shows."""
-        places = child.places if isinstance(child, _Element) else set()
+        places = child.places if isinstance(child, Element) else set()
         if not places:
-            raise _MismatchError
+            raise MismatchError
         gone: Changes = {}
         for place in places:
             top = next((at for at, step in enumerate(place) if isinstance(step, int)), len(place))
@@ -359,26 +322,26 @@ class _Reader:
         return gone
 
     def _run(
-        self, shown: Sequence[_Element | str], entries: Sequence[Place | None], wanted: Sequence[_Element | str]
+        self, shown: Sequence[Element | str], entries: Sequence[Place | None], wanted: Sequence[Element | str]
     ) -> Changes:
         """Read sections or list entries side by side, of which some may be new, gone or moved."""
         sources = [(child, place) for child, place in zip(shown, entries, strict=True) if place is not None]
         changes: Changes = {}
         is_list = isinstance(sources[0][1][-1], int)
         if len(wanted) > _MAX_ENTRIES:
-            raise _MismatchError
+            raise MismatchError
         reader = replace(self, inside=(*self.inside, sources[0][1][:-1]))
         unused, kept = list(sources), []
         exact = {id(child) for child in wanted if any(child == source for source, _ in sources)}
         for child in wanted:
             if isinstance(child, str):
-                raise _MismatchError
+                raise MismatchError
             pool = unused if id(child) in exact else [each for each in unused if each[0] not in wanted]
             read = reader._source(child, pool)
             is_new = read is None
             source, found = read or reader._source(child, sources) or (None, {})
             if source is None:
-                raise _MismatchError
+                raise MismatchError
             if not is_new:
                 unused.remove(source)
             if is_list:
@@ -393,38 +356,38 @@ class _Reader:
         return changes | self._rewritten(sources, kept, is_list=is_list)
 
     def _source(
-        self, child: _Element, pool: Sequence[tuple[_Element | str, Place]]
-    ) -> tuple[tuple[_Element | str, Place], Changes] | None:
+        self, child: Element, pool: Sequence[tuple[Element | str, Place]]
+    ) -> tuple[tuple[Element | str, Place], Changes] | None:
         """Return the element of the render that an edited one comes from, or looks most like, and the changes."""
 
-        def likeness(source: tuple[_Element | str, Place]) -> tuple[bool, bool, int]:
+        def likeness(source: tuple[Element | str, Place]) -> tuple[bool, bool, int]:
             element = source[0]
-            assert isinstance(element, _Element)
+            assert isinstance(element, Element)
             same_id = "id" in child.attributes and child.attributes["id"] == element.attributes.get("id")
-            return element == child, same_id, len(_said(element) & _said(child))
+            return element == child, same_id, len(said(element) & said(child))
 
         for source in sorted(pool, key=likeness, reverse=True):
             element = source[0]
-            assert isinstance(element, _Element)
+            assert isinstance(element, Element)
             try:
                 return source, self.read(element, child)
-            except _MismatchError:
+            except MismatchError:
                 if likeness(source)[1]:
                     return source, {}  # the rest of the page can still be read
         return None
 
-    def _copy(self, child: _Element, source: Place, found: Changes, changes: Changes) -> str:
+    def _copy(self, child: Element, source: Place, found: Changes, changes: Changes) -> str:
         """Note a new section that is written like another one; return its key."""
         page, _, key = source
         element = self.site.pages[str(page)]["elements"][key]
         new = child.attributes.get("id", "")
         if not new or element.get("children") or element.get("slots") or (str(page), new) in self.parents:
-            raise _MismatchError
+            raise MismatchError
         changes[(page, "elements", new)] = _changed(element, len(source), found)
         return new
 
     def _rewritten(
-        self, sources: Sequence[tuple[_Element | str, Place]], kept: Sequence[Any], *, is_list: bool
+        self, sources: Sequence[tuple[Element | str, Place]], kept: Sequence[Any], *, is_list: bool
     ) -> Changes:
         """Return the change of a list of entries, or of children, to those that are left."""
         first = sources[0][1]
@@ -443,24 +406,18 @@ class _Reader:
             return {place: list(kept) if kept else _GONE}
         start = before.index(held[0])
         if before[start : start + len(held)] != held:
-            raise _MismatchError
+            raise MismatchError
         gone: Changes = {(first[0], "elements", key): _GONE for key in held if key not in kept}
         return {place: [*before[:start], *kept, *before[start + len(held) :]], **gone}
 
 
-def _said(element: _Element) -> set[str]:
-    """Return the texts and attributes of an element and all below it."""
-    found = {child for each in element.elements() for child in each.children if isinstance(child, str)}
-    return found | {f"{name}={value}" for each in element.elements() for name, value in each.attributes.items()}
-
-
-def _fits(shown: _Element | str | None, wanted: _Element | str) -> bool:
+def _fits(shown: Element | str | None, wanted: Element | str) -> bool:
     if shown is None or isinstance(shown, str) or isinstance(wanted, str):
         return isinstance(shown, str) and isinstance(wanted, str)
     return shown.name == wanted.name and shown.attributes.get("class") == wanted.attributes.get("class")
 
 
-def _text_change(shown: _Element, at: int, old: _Element | str, new: _Element | str) -> Changes:
+def _text_change(shown: Element, at: int, old: Element | str, new: Element | str) -> Changes:
     if old == new:
         return {}
     if at not in shown.slots or not isinstance(new, str):
@@ -473,36 +430,6 @@ def _value(slot: tuple[Place, str, str], text: str, *, is_address: bool = False)
     if is_address and is_external(text):
         return text
     return text.removeprefix(before).removesuffix(after)
-
-
-def _prose_of(element: _Element) -> str:
-    """Return the running text of paragraphs and lists, as `paragraphs` reads it.
-
-    Raises:
-        _MismatchError: there is something else among them.
-    """
-    blocks: list[str] = []
-    for child in element.children:
-        if isinstance(child, str) or child.attributes or child.name not in ("p", "ul"):
-            raise _MismatchError
-        lines = [child] if child.name == "p" else child.children
-        blocks.append("\n".join(("" if child.name == "p" else "- ") + _line_of(line) for line in lines))
-    return "\n\n".join(blocks)
-
-
-def _line_of(line: _Element | str) -> str:
-    if isinstance(line, str):
-        raise _MismatchError
-    stars = {"strong": "**", "em": "*"}
-    pieces = []
-    for child in line.children:
-        if isinstance(child, str):
-            pieces.append(child)
-        elif child.name in stars and len(child.children) == 1 and isinstance(child.children[0], str):
-            pieces.append(stars[child.name] + child.children[0] + stars[child.name])
-        else:
-            raise _MismatchError
-    return "".join(pieces)
 
 
 def _children(site: Site) -> Iterator[tuple[str, str, tuple[str, str]]]:
@@ -540,27 +467,3 @@ def _apply(site: Site, changes: Changes) -> Site:
     changed = parse_site({"pages": _changed(dict(site.pages), 0, changes)})
     require_valid(changed)
     return changed
-
-
-def _parse(text: str) -> _Element | None:
-    """Return a rendered page as a tree without the white space between blocks; None for what nobody renders so."""
-    root = _Element("", {})
-    stack = [root]
-    for match in _TOKEN.finditer(text.removeprefix("<!doctype html>\n")):
-        name = match["name"]
-        if name is None:
-            said = match[0]
-            if said.strip() or "\n" not in said:
-                stack[-1].children.append(html.unescape(said))
-        elif match["close"]:
-            if len(stack) == 1 or stack.pop().name != name:
-                return None
-        else:
-            attributes = {key: html.unescape(value) for key, value in _ATTRIBUTE.findall(match["rest"])}
-            element = _Element(name, attributes)
-            stack[-1].children.append(element)
-            if name not in _VOID:
-                stack.append(element)
-            if len(stack) > _MAX_DEPTH:
-                return None
-    return root if len(stack) == 1 else None

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 
@@ -50,8 +49,6 @@ def read(path: str, *changes: tuple[str, str]) -> Site | None:
         ],
         [(SECTIONS[1], ""), (LINES[1], ""), ("Bread with the patience", "Loaves with the patience")],
     ],
-    ids="title text link alt entry-gone entry-new entry-moved text-gone section-gone section-moved section-new choice "
-    "text-new many".split(),
 )
 def test_an_edit_that_the_spec_can_hold_is_read_back_to_the_byte(changes: list[tuple[str, str]]) -> None:
     edited = FILES[INDEX].decode()
@@ -89,9 +86,9 @@ def test_a_shared_header_that_was_edited_on_each_page_is_read_back() -> None:
 
 
 def test_a_page_is_read_back_beside_one_that_cannot_be() -> None:
-    edit: Callable[[bytes], bytes] = lambda data: data.replace(b"Learn it with your hands", b"Learn it")
-    files = FILES | {INDEX: FILES[INDEX] + b"<!-- by hand -->", "classes.html": edit(FILES["classes.html"])}
-    assert files["classes.html"] != FILES["classes.html"]
+    shorter = FILES["classes.html"].replace(b"Learn it with your hands", b"Learn it")
+    files = FILES | {INDEX: FILES[INDEX] + b"<!-- by hand -->", "classes.html": shorter}
+    assert shorter != FILES["classes.html"]
     site = read_back(SITE, files)
     assert site is not None
     assert detached_files(site, files) == {INDEX}
