@@ -24,6 +24,8 @@ class MismatchError(SiteError):
 
 @dataclass
 class Element:
+    """An element of a page, and which texts of the spec it shows."""
+
     name: str
     attributes: dict[str, str]
     children: list[Element | str] = field(default_factory=list)
