@@ -51,7 +51,7 @@ def _ids(page: etree._Element) -> frozenset[str] | None:
     """Return the places that a page has; None if a script may make more."""
     if next(page.iter("script"), None) is not None:
         return None
-    return frozenset({*page.xpath("//@id"), *page.xpath("//a/@name")})
+    return frozenset(name for each in page.iter() for name in (each.get("id"), each.get("name")) if name)
 
 
 def _has_target(page: str, href: str, *, files: Mapping[str, bytes], ids: Mapping[str, frozenset[str] | None]) -> bool:
