@@ -13,12 +13,13 @@ SITE = {
 }
 
 
-@pytest.mark.parametrize(
-    "href",
-    ["#here", "#", "#top", "index.html#top-of-list", "index.html#old", "/", "en/", "en", "/en/index.html#caf%C3%A9"]
-    + ["app#made-by-a-script", "app.html#made", "assets/menu.pdf", "https://example.org/x", "mailto:a@example.org"]
-    + ["//cdn.example/x", "http://[", "?page=2"],
-)
+GOOD = """
+# #here #top index.html#top-of-list index.html#old / en/ en /en/index.html#caf%C3%A9 app#made-by-a-script app.html#made
+assets/menu.pdf https://example.org/x mailto:a@example.org //cdn.example/x http://[ ?page=2
+"""
+
+
+@pytest.mark.parametrize("href", GOOD.split())
 def test_a_link_with_a_target_is_no_finding(href: str) -> None:
     assert dead_links(SITE | {"page.html": f'<a href="{href}" id="here">go</a>'.encode()}) == frozenset()
 
