@@ -137,7 +137,7 @@ from pydantic import BaseModel, ConfigDict
 class Model(BaseModel):
     """Base of all. Fields that a newer server adds are ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 '''
 
 _STATE = '''
@@ -295,7 +295,8 @@ def _method(operation: Operation, define: str, wait: str) -> str:
 
 
 def _argument(field: Field) -> str:
-    return _python(field.schema).replace("list[", "Sequence[")
+    kind = _python(field.schema).replace("list[", "Sequence[")
+    return kind.replace("[JobRequest]", "[JobRequest | dict[str, Any]]")  # a body that is at hand is sent as it is
 
 
 def _optional(field: Field) -> str:

@@ -21,7 +21,7 @@ VERSION = "0.1.0"
 PANELS: Mapping[str, Sequence[str]] = {
     panel: names.split()
     for panel, names in (
-        ("Submit", "submit jobs job watch reply cancel resume project run agent"),
+        ("Submit", "login logout submit jobs job watch reply cancel resume project run agent"),
         ("Review", "approve reject revise gate site"),
         (
             "Operate",
@@ -37,6 +37,7 @@ PANELS: Mapping[str, Sequence[str]] = {
 _MODULE_OF = {
     name: module
     for module, names in {
+        "servers": "login logout",
         "jobs": "submit jobs job watch reply cancel resume approve reject revise",
         "deliveries": "dead replay dismiss webhook",
         "runs": "project run agent gate",
@@ -53,6 +54,10 @@ _MODULE_OF = {
 """The module of `producers.commands` with each command: in its `app` or, for a group of commands, its `NAME_app`."""
 
 EXAMPLES: Mapping[str, Sequence[str]] = {
+    "login": (
+        "pointsman login https://pointsman.example.com",
+        "pointsman login https://pointsman.example.com --key-file key.txt",
+    ),
     "submit": (
         "pointsman submit \"Change the hero heading to 'Fresh bread daily'\" --site bakery --wait",
         'pointsman submit "A one-page site for a bike repair shop" --new-site bikes --budget 0.10 --json',
@@ -169,10 +174,7 @@ class _RootGroup(TyperGroup):
 
 
 def _read_environment() -> Mapping[str, str]:
-    """Return the environment, completed by a running `pointsman up` of this account."""
-    from producers.local.supervisor import with_up_file
-
-    return with_up_file(os.environ)
+    return os.environ
 
 
 app = typer.Typer(
@@ -198,11 +200,18 @@ def _show_version(is_requested: bool) -> None:
 
 @app.callback()
 def _root(
+    ctx: typer.Context,
+    profile: Annotated[
+        str, typer.Option("--profile", metavar="NAME", help="The server of this `pointsman login`; `local`: none.")
+    ] = "",
     _: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Options of the program itself."""
+    if profile:  # what a command line says is stronger than its environment
+        own = {name: value for name, value in ctx.obj().items() if name not in ("POINTSMAN_URL", "POINTSMAN_KEY")}
+        ctx.obj = lambda: {**own, "POINTSMAN_PROFILE": profile}
 
 
 def main() -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from routing.jobs import Reason
-from routing.policy.prices import BudgetExceeded
+if TYPE_CHECKING:
+    from routing.policy.prices import BudgetExceeded
 
 MAX_SHOWN_FINDINGS = 50
 """In the error's text; the error itself has all."""
@@ -27,6 +27,9 @@ class AdmissionRefusedError(ProducerError):
     """
 
     def __init__(self, what: str | BudgetExceeded, retry_after_seconds: int) -> None:
+        from routing.jobs import Reason  # commands by HTTP, which know only errors of their own, must start fast
+        from routing.policy.prices import BudgetExceeded
+
         super().__init__(what, retry_after_seconds)
         self.reason = Reason.COST_CAP if isinstance(what, BudgetExceeded) else Reason.QUEUE_FULL
         self.retry_after_seconds = retry_after_seconds
@@ -178,3 +181,7 @@ class MissingScopeError(AuthenticationError):
 
     def __str__(self) -> str:
         return f"this needs a key with scope {self.scope}"
+
+
+class ServerChoiceError(ProducerError, ValueError):
+    """Environment, profile or options name no server that can be used (the user's fault)."""

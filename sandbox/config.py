@@ -6,7 +6,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from routing.config import Section
 
@@ -26,8 +26,8 @@ class BoxConfig(Section):
     """Label of this installation's containers, networks and volumes; unique among the installations on one engine."""
     image: str = ""
     """Image of all boxes; empty for the one that `pointsman image build` makes of this version."""
-    base_image: str = Field(default="debian:bookworm-slim", pattern=r"^[a-z0-9][a-z0-9._/:@-]{0,254}$")
-    """Base of the image if it can be pulled; otherwise debootstrap makes one."""
+    base_image: str = Field(default="python:3.11-slim-bookworm", pattern=r"^[a-z0-9][a-z0-9._/:@-]{0,254}$")
+    """Base of the image, with Python, if it can be pulled; otherwise debootstrap makes one."""
     cache: Path = Path(".pointsman/box")
     """Where `pointsman image build` keeps its downloads."""
     runtime: str = Field(default="", pattern=r"^[A-Za-z0-9._-]{0,64}$")
@@ -91,6 +91,11 @@ class MirrorConfig(Section):
     npmrc: Path | None = None
     """A file that names them where there is no npm, as in a container: `registry`, `@scope:registry`, `cafile`, and
     credentials by `//host/path/`."""
+    python_index: SecretStr = SecretStr("")
+    """URL of the simple index of Python packages, with its user and password if it needs them; empty for pip's own."""
+    python_sdists: frozenset[Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]] = frozenset()
+    """Python projects, as JSON, whose source distributions are served too: installing one runs its code in the box.
+    Of all others only wheels are served, which install without running any."""
     cache: Path = Path(".pointsman/mirror")
     """The package cache, addressed by content."""
     cache_bytes: Annotated[int, Field(ge=_MEBIBYTE)] = 2048 * _MEBIBYTE

@@ -103,6 +103,16 @@ def write_tar(files: Mapping[str, bytes], prefix: str) -> bytes:
     return buffer.getvalue()
 
 
+def read_tar(archive: bytes) -> dict[str, bytes]:
+    """Return the files of an archive that `write_tar` made, without its one directory. What is no file is left out."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        return {
+            member.name.partition("/")[2]: content.read()
+            for member in tar
+            if member.isfile() and (content := tar.extractfile(member)) is not None
+        }
+
+
 def _walk(
     directory: int, prefix: str, max_bytes: int, keep_planted: bool, without: frozenset[str]
 ) -> Iterator[tuple[str, bytes]]:

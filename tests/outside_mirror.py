@@ -18,7 +18,7 @@ from routing.policy.platform import platform_policy
 from sandbox.box import RegistryConfigError
 from sandbox.config import MirrorConfig
 from sandbox.package_mirror.app import server_config
-from sandbox.package_mirror.registries import read_registries
+from sandbox.package_mirror.registries import read_all, read_registries
 
 
 def unreachable() -> str:
@@ -48,7 +48,7 @@ def listen(port: int, outside: str) -> None:
 def serve(descriptor: int) -> None:
     """Outside: serve a socket of the inside."""
     config = MirrorConfig(cache=Path(os.environ["MIRROR_CACHE"]))
-    registries = read_registries(config.npm, os.environ)
+    registries = read_all(config, os.environ)
     server = uvicorn.Server(server_config(config, os.environ["MIRROR_LEDGER"], platform_policy(), registries))
     server.run(sockets=[socket.socket(fileno=descriptor)])
 

@@ -379,6 +379,8 @@ export interface JobView {
   /** What it waits for besides its turn: `site`, `time` or `provider`. */
   held_for: string | null;
   held_until: string | null;
+  /** What blocks it while it is queued, in words: a paused queue, or the job that holds the lock on its site. */
+  waits_for: string | null;
   bill: BillView;
   attempts: AttemptView[];
   /** From acceptance to end, or until now. */

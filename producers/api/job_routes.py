@@ -48,7 +48,7 @@ from producers.use_cases.rounds import ResumeOrder, ReviseOrder
 from producers.use_cases.sites import Comparison, ScanView, changes_of_job, scan_of_job
 from producers.use_cases.tenants import Caller, Scope
 from routing.errors import FieldError, InvalidJobError
-from routing.jobs import SiteName, Source, State, parse_as
+from routing.jobs import SiteName, State, parse_as
 from routing.policy.prices import decimal_usd
 from routing.queues import TierName, parse_tier
 
@@ -144,7 +144,7 @@ def submit_job(resources: ResourcesDep, key: SubmitKey, raw: Body, idempotency_k
         caller = resources.caller(key, Scope.SUBMIT)
         with record_refusals(resources, caller):
             body = _job_body(raw, idempotency_key)
-        submitted = resources.submitter.submit(body, tenant=caller.tenant, source=Source.HTTP, actor=caller.actor)
+        submitted = resources.submitter.submit(body, tenant=caller.tenant, source=caller.source, actor=caller.actor)
     return respond(accepted_view(submitted), status=202, headers={"Location": f"/v1/jobs/{submitted.job.id}"})
 
 
@@ -209,7 +209,7 @@ def record_refusals(resources: Resources, caller: Caller) -> Iterator[None]:
         refusal = (
             error if isinstance(error, InvalidJobError) else InvalidJobError((FieldError("body", _rule_of(error)),))
         )
-        resources.submitter.record_refusal(refusal, tenant=caller.tenant, source=Source.HTTP)
+        resources.submitter.record_refusal(refusal, tenant=caller.tenant, source=caller.source)
         raise
 
 
@@ -386,7 +386,7 @@ def submit_jobs(resources: ResourcesDep, caller: SubmitCaller, raw: BatchBytes) 
     """Submit up to 1,000 jobs, each accepted or refused on its own."""
     with record_refusals(resources, caller):
         bodies = parse_as(BatchBody, parse_json(raw, max_bytes=MAX_BATCH_BYTES)).jobs
-    outcomes = resources.submitter.submit_many(bodies, tenant=caller.tenant, source=Source.HTTP, actor=caller.actor)
+    outcomes = resources.submitter.submit_many(bodies, tenant=caller.tenant, source=caller.source, actor=caller.actor)
     items = [
         BatchItem(job=accepted_view(one)) if isinstance(one, Submitted) else BatchItem(problem=problem_of(one))
         for one in outcomes

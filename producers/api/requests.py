@@ -23,7 +23,6 @@ from producers.use_cases.jobs import PreviewLinks
 from producers.use_cases.rounds import Requester
 from producers.use_cases.tenants import USE_SECONDS, Caller, Scope, authenticate, check_shape, hash_secret
 from routing.errors import FieldError, InvalidJobError
-from routing.jobs import Source
 from routing.policy.agents import AccountsConfig
 from routing.redaction import HIDDEN
 from sites.preview import PreviewSigner
@@ -138,7 +137,7 @@ def require(scope: Scope) -> Callable[..., Caller]:
 
 def asker_of(caller: Caller) -> Requester:
     """Return the author of an order over HTTP."""
-    return Requester(tenant=caller.tenant, source=Source.HTTP, actor=caller.actor)
+    return Requester(tenant=caller.tenant, source=caller.source, actor=caller.actor)
 
 
 Reader = Annotated[Caller, Depends(require(Scope.READ))]

@@ -26,7 +26,7 @@ from producers.use_cases.runs import GateView, ProjectView, RunView, TicketBody,
 from producers.use_cases.sites import Comparison, ReleaseView, SiteView, release_view, site_view
 from producers.use_cases.tenants import Caller
 from routing.errors import FieldError, InvalidJobError
-from routing.jobs import SiteName, Source, State
+from routing.jobs import SiteName, State
 from sites.directories import write_tar
 
 router = APIRouter(prefix="/v1")
@@ -217,7 +217,7 @@ def submit_run(
     """Submit a ticket. Its run plans itself: callers do not choose agents or their order."""
     ticket = _with_key(parse_model(TicketBody, raw), idempotency_key)
     accepted = resources.submitter.submit(
-        job_body(ticket), tenant=caller.tenant, source=Source.HTTP, actor=caller.actor
+        job_body(ticket), tenant=caller.tenant, source=caller.source, actor=caller.actor
     )
     run_id = accepted.job.id
     with resources.ledger.begin() as session:

@@ -13,8 +13,9 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from uuid import UUID
 
 import typer
@@ -22,17 +23,12 @@ from pydantic import BaseModel, ValidationError
 from rich.console import Console
 from rich.text import Text
 
-from gateway.errors import GatewayError
-from ledger.errors import LedgerError, SchemaMismatchError, TracingUnavailableError
-from producers.errors import ProducerError, UnknownTenantError
-from routing.config import read_settings
-from routing.errors import InvalidJobError, RoutingError
-from routing.jobs import Source, State
-from sandbox.box import SandboxError
-from sites.errors import SiteError, TreeRefusedError
+from producers.errors import ServerChoiceError
+from producers.servers import LOCAL, chosen_server, configures_installation, with_up_file
 
 if TYPE_CHECKING:
-    from sqlmodel import Session
+    from pointsman_client.models import Comparison as SentComparison
+    from pointsman_client.models import Problem
 
     from producers.bootstrap import Installation
     from producers.use_cases.rounds import Requester
@@ -69,6 +65,10 @@ _HINTS = {
 """What a user can do next, by the error's name: its class may not be imported."""
 
 Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="The tenant.")]
+OperatorTenant = Annotated[
+    str | None,
+    typer.Option("--tenant", metavar="NAME", help="The tenant, for an operator; elsewhere the key names it."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PROVIDER_HELP = (
     "fake: recorded and improvised replies, at no cost. anthropic: with ANTHROPIC_API_KEY. Any other: the account of "
@@ -83,13 +83,28 @@ class Context:
         self._environment = environment
 
     @property
-    def environment(self) -> Mapping[str, str]:
-        """The environment of the installation's processes."""
+    def given(self) -> Mapping[str, str]:
+        """The environment as it was given."""
         return self._environment()
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment of the installation's processes, those of a running `pointsman up` if it names no other."""
+        return with_up_file(self.given)
+
     def installation(self) -> Installation:
-        """Return the installation that the environment describes."""
+        """Return the installation that the environment describes.
+
+        Raises:
+            ServerChoiceError: the user's fault: they chose a server, which is reached by its API alone.
+        """
+        if not configures_installation(self.given) and (server := chosen_server(self.given)) is not None:
+            raise ServerChoiceError(
+                f"this acts on the installation itself, which {server.origin} does not reach: run it beside the "
+                f"ledger, with POINTSMAN_LEDGER__URL, or with `--profile {LOCAL}` for a `pointsman up` of this machine"
+            )
         from producers.bootstrap import Installation, Settings
+        from routing.config import read_settings
 
         environment = self.environment  # a live view: its switches are read for every decision
         return Installation(read_settings(Settings, environment), environment=lambda: environment)
@@ -100,9 +115,26 @@ def context_of(ctx: typer.Context) -> Context:
     return Context(ctx.find_root().obj)
 
 
-def fail(message: str, *, code: int = FAILED) -> NoReturn:
-    """Print an error and exit."""
-    err.print(f"pointsman: {message}", markup=False)
+_errors_as_json: ContextVar[bool] = ContextVar("errors_as_json", default=False)
+
+
+@contextmanager
+def json_errors(ctx: typer.Context) -> Iterator[None]:
+    """Print errors as JSON within, if the command prints JSON."""
+    token = _errors_as_json.set(bool(ctx.params.get("as_json")))
+    try:
+        yield
+    finally:
+        _errors_as_json.reset(token)
+
+
+def fail(message: str, *, code: int = FAILED, problem: Problem | None = None) -> NoReturn:
+    """Print an error on stderr, with the API's problem (RFC 9457) where that is the cause, and exit."""
+    if _errors_as_json.get():
+        told = {"error": message} | ({} if problem is None else {"problem": problem})
+        typer.echo(json.dumps(told, ensure_ascii=False, default=_to_json), err=True)
+    else:
+        err.print(f"pointsman: {message}", markup=False)
     raise typer.Exit(code)
 
 
@@ -111,20 +143,50 @@ def clear_errors() -> Iterator[None]:
     """Turn errors that a user can cause or fix into one clear line and the right exit code."""
     try:
         yield
-    except InvalidJobError as error:
-        fail("\n  ".join(["refused", *(f"{item.field}: {item.rule}" for item in error.errors)]), code=USAGE)
-    except (RoutingError, UnknownTenantError, SchemaMismatchError, TracingUnavailableError) as error:
+    except ServerChoiceError as error:
         fail(str(error), code=USAGE)
-    except TreeRefusedError as error:
-        if error.reason in _WRONG_PATH:
+    except _known_errors() as error:
+        _explain(error)
+
+
+def _known_errors() -> tuple[type[Exception], ...]:
+    """Return the errors that have a clear line. An `except` clause calls this only once something has failed."""
+    from sqlalchemy.exc import ArgumentError, OperationalError
+
+    from gateway.errors import GatewayError
+    from ledger.errors import LedgerError
+    from producers.errors import ProducerError
+    from routing.errors import RoutingError
+    from sandbox.box import SandboxError
+    from sites.errors import SiteError
+
+    own = (RoutingError, ProducerError, LedgerError, SandboxError, GatewayError, SiteError)
+    return (*own, ArgumentError, OperationalError)
+
+
+def _explain(error: Exception) -> NoReturn:
+    from sqlalchemy.exc import ArgumentError, OperationalError
+
+    from ledger.errors import SchemaMismatchError, TracingUnavailableError
+    from producers.errors import UnknownTenantError
+    from routing.errors import InvalidJobError, RoutingError
+    from sites.errors import TreeRefusedError
+
+    match error:
+        case InvalidJobError():
+            fail("\n  ".join(["refused", *(f"{item.field}: {item.rule}" for item in error.errors)]), code=USAGE)
+        case RoutingError() | UnknownTenantError() | SchemaMismatchError() | TracingUnavailableError():
+            fail(str(error), code=USAGE)
+        case TreeRefusedError() if error.reason in _WRONG_PATH:
             fail(f"{error.shown}: {error.detail}", code=USAGE)
-        fail(str(error))
-    except (ProducerError, LedgerError, SandboxError, GatewayError, SiteError) as error:
-        fail(f"{error}{_hint_for(error)}")
-    except _database_error("ArgumentError"):
-        fail("POINTSMAN_LEDGER__URL: must be a URL such as postgresql://user@host/database", code=USAGE)
-    except _database_error("OperationalError"):
-        fail("the ledger cannot be reached; is `pointsman up` running, or is POINTSMAN_LEDGER__URL right?")
+        case TreeRefusedError():
+            fail(str(error))
+        case ArgumentError():
+            fail("POINTSMAN_LEDGER__URL: must be a URL such as postgresql://user@host/database", code=USAGE)
+        case OperationalError():
+            fail("the ledger cannot be reached; is `pointsman up` running, or is POINTSMAN_LEDGER__URL right?")
+        case _:
+            fail(f"{error}{_hint_for(error)}")
 
 
 def _hint_for(error: Exception) -> str:
@@ -132,18 +194,10 @@ def _hint_for(error: Exception) -> str:
     return next((f"; {_HINTS[kind.__name__]}" for kind in type(error).__mro__ if kind.__name__ in _HINTS), "")
 
 
-def _database_error(name: str) -> type[Exception]:
-    """Return a class of SQLAlchemy's errors. An `except` clause calls this only once something has failed."""
-    from sqlalchemy import exc
-
-    kind: type[Exception] = getattr(exc, name)
-    return kind
-
-
 @contextmanager
 def installed(ctx: typer.Context) -> Iterator[Installation]:
     """Yield the installation that the environment describes, within `clear_errors`, and close it afterwards."""
-    with clear_errors():
+    with json_errors(ctx), clear_errors():
         installation = context_of(ctx).installation()
         try:
             yield installation
@@ -280,7 +334,7 @@ def _line_error(error: Exception) -> str:
     return str(error)
 
 
-def show_comparison(comparison: Comparison) -> None:
+def show_comparison(comparison: Comparison | SentComparison) -> None:
     """Print which files differ, with their unified diffs; control characters are masked."""
     out.print(f"from {comparison.before or 'nothing'} to {comparison.after}")
     out.print(f"{comparison.added} added, {comparison.removed} removed, {comparison.changed} changed")
@@ -295,61 +349,10 @@ def show_comparison(comparison: Comparison) -> None:
 def requester_of(tenant: str) -> Requester:
     """Return the author of orders at a terminal."""
     from producers.use_cases.rounds import Requester
+    from routing.jobs import Source
 
     return Requester(tenant=tenant, source=Source.CLI, actor="cli")
 
 
-# Shell completion. It reports no errors: what cannot be read completes to nothing.
-
-ItemT = TypeVar("ItemT")
-_MAX_COMPLETIONS = 50
-
-
-def complete_sites(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the tenant's sites whose names start with this."""
-    from sqlmodel import col, select
-
-    from ledger.tables import Site
-
-    def read(session: Session) -> list[str]:
-        query = select(Site.name).where(
-            Site.tenant == _tenant_in(ctx), col(Site.name).startswith(incomplete, autoescape=True)
-        )
-        return list(session.exec(query.order_by(Site.name).limit(_MAX_COMPLETIONS)))
-
-    return _complete(ctx, read)
-
-
-def complete_jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Return the tenant's newest jobs whose ids start with this, each with its state and prompt."""
-    from producers.use_cases.job_search import JobFilter, find_jobs
-
-    def read(session: Session) -> list[tuple[str, str]]:
-        found = find_jobs(session, JobFilter(tenant=_tenant_in(ctx)), limit=_MAX_COMPLETIONS)
-        items = ((str(job.id), f"{job.state}: {' '.join(job.prompt.split())[:60]}") for job in found.jobs)
-        return [item for item in items if item[0].startswith(incomplete)]
-
-    return _complete(ctx, read)
-
-
-def _tenant_in(ctx: typer.Context) -> str:
-    return str(ctx.params.get("tenant") or "demo")
-
-
-def _complete(ctx: typer.Context, read: Callable[[Session], list[ItemT]]) -> list[ItemT]:
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        installation = context_of(ctx).installation()
-        try:
-            with installation.ledger.begin() as session:
-                return read(session)
-        finally:
-            installation.close()
-    except (LedgerError, RoutingError, SQLAlchemyError):
-        return []
-
-
-JobId = Annotated[UUID, typer.Argument(metavar="ID", help="The job's id.", autocompletion=complete_jobs)]
-
-GOOD_ENDS = frozenset({State.ANSWERED, State.PUBLISHED})
+OwnJobId = Annotated[UUID, typer.Argument(metavar="ID", help="The job's id.")]
+GOOD_ENDS = frozenset({"answered", "published"})

@@ -12,7 +12,7 @@ from producers.commands.context import (
     OK,
     USAGE,
     AsJson,
-    JobId,
+    OwnJobId,
     Tenant,
     context_of,
     fail,
@@ -203,7 +203,7 @@ def list_notices(
 
 
 @webhook_app.command()
-def show(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
+def show(ctx: typer.Context, job_id: OwnJobId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
     """Show a job's notification and every attempt to deliver it."""
     with installed(ctx) as installation:
         notification = installation.use_cases.notifications.show(job_id, tenant=tenant)

@@ -71,6 +71,7 @@ def up(
     from gateway.fake_provider.config import FakeProviderConfig
     from producers.local.embedded import Embedded, Options, account_in
     from producers.local.supervisor import data_home, write_up_file
+    from producers.servers import KEY, URL
 
     environment = context_of(ctx).environment
     with clear_errors():
@@ -92,7 +93,8 @@ def up(
     with clear_errors():
         out.print("starting PostgreSQL, Valkey, gateway, API, dispatcher, exporter and three worker pools ...")
         with Embedded(options, base_environment=environment) as embedded:
-            path = write_up_file(environment, embedded.environment)
+            own = {URL: embedded.api_url, KEY: embedded.api_key}
+            path = write_up_file(environment, {**embedded.environment, **own})
             try:
                 _announce(embedded, program=_program(environment), settings=path)
                 _keep_running(embedded, stopping)

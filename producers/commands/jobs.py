@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 from uuid import UUID
 
 import typer
+from pointsman_client.models import BatchItem, EventView, JobView, RoundView, ScanView, State
 from rich.console import Console
 from rich.text import Text
 
+from producers.commands.connection import JobId, complete_sites, connected, job_id_of
 from producers.commands.context import (
     FAILED,
     GOOD_ENDS,
@@ -22,33 +25,22 @@ from producers.commands.context import (
     OK,
     USAGE,
     AsJson,
-    JobId,
-    Tenant,
-    complete_sites,
+    OperatorTenant,
     err,
     fail,
     harmless,
-    installed,
     print_facts,
     print_json,
     print_result,
     print_rows,
     read_lines,
-    requester_of,
     show_comparison,
 )
-from routing.jobs import Source, State, parse_as
-from routing.policy.prices import format_usd
-from routing.rounds import Verb, can_go_on
 
 if TYPE_CHECKING:
-    from sqlmodel import Session
+    from pointsman_client import Client
 
-    from ledger.tables import Job
-    from producers.bootstrap import Installation
-    from producers.use_cases.jobs import EventView, JobView, RoundView
-    from producers.use_cases.sites import ScanView
-
+    from routing.jobs import State as RoutingState
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -81,7 +73,7 @@ def submit(
         typer.Option(metavar="FILE", help="Submit many jobs: JSON lines as for the HTTP API; prints one line each."),
     ] = None,
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """Submit a job. Exit 0 if it was accepted (with --wait: if it succeeded or waits for approval), 2 if refused.
 
@@ -92,41 +84,43 @@ def submit(
     options = {**texts, **limits, "pin": pin or None, "advanced_edit": advanced or None}
     body = {name: value for name, value in options.items() if value is not None}
     if batch is not None:
-        _submit_batch(ctx, batch, tenant, has_options=bool(body) or wait)
+        _submit_batch(ctx, batch, has_options=bool(body) or wait)
     elif prompt is None:
         fail("submit: give a PROMPT or --batch FILE", code=USAGE)
     else:
-        _submit_one(ctx, body, tenant, wait=wait, as_json=as_json)
+        _submit_one(ctx, body, wait=wait, as_json=as_json)
 
 
-def _submit_one(ctx: typer.Context, body: Mapping[str, Any], tenant: str, *, wait: bool, as_json: bool) -> None:
-    with installed(ctx) as installation:
-        from monitoring import traces
-
-        traces.start(installation.settings.tracing, program="cli")
-        job_id = installation.submitter.submit(body, tenant=tenant, source=Source.CLI, actor="cli").job.id
-        status = _status(installation, job_id, tenant, wait=wait, quiet=as_json)
-    exit_with(status, as_json=as_json)
+def _submit_one(ctx: typer.Context, body: dict[str, Any], *, wait: bool, as_json: bool) -> None:
+    with connected(ctx) as client:
+        view = _shown(client, client.submit_job(**body).id, wait=wait, quiet=as_json)
+    exit_with(view, as_json=as_json)
 
 
-def _submit_batch(ctx: typer.Context, path: Path, tenant: str, *, has_options: bool) -> None:
+MOST_IN_A_BATCH = 1_000
+"""Of the API."""
+
+
+def _submit_batch(ctx: typer.Context, path: Path, *, has_options: bool) -> None:
     if has_options:
         fail("submit: --batch FILE takes no other options; each line has its own", code=USAGE)
     bodies = [body for _, body in read_lines(path, command="submit")]
-    with installed(ctx) as installation:
-        from monitoring import traces
-        from producers.intake.submit import Submitted
-
-        traces.start(installation.settings.tracing, program="cli")
-        outcomes = installation.submitter.submit_many(bodies, tenant=tenant, source=Source.CLI, actor="cli")
+    outcomes: list[BatchItem] = []
+    with connected(ctx) as client:
+        for start in range(0, len(bodies), MOST_IN_A_BATCH):
+            outcomes += client.submit_jobs(bodies[start : start + MOST_IN_A_BATCH]).jobs
     for one in outcomes:
-        if isinstance(one, Submitted):
-            line = {"id": str(one.job.id), "state": one.job.state, "queue": one.job.queue, "is_new": one.is_new}
+        if one.job is not None:
+            line = one.job.model_dump(mode="json", include={"id", "state", "queue", "is_new"})
         else:
-            line = {"id": None, "refused": str(one)}
+            line = {"id": None, "refused": one.problem.detail if one.problem is not None else ""}
         sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
-    if not all(isinstance(one, Submitted) for one in outcomes):
+    if not all(one.job is not None for one in outcomes):
         raise typer.Exit(FAILED)
+
+
+MOST_ON_A_PAGE = 200
+"""Of the API."""
 
 
 @app.command("jobs")
@@ -137,15 +131,13 @@ def list_jobs(
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many.")] = 20,
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """List jobs, newest first."""
-    with installed(ctx) as installation:
-        from producers.use_cases.job_search import JobFilter
-        from producers.use_cases.jobs import page_of_jobs
-
-        with installation.ledger.begin() as session:
-            views = page_of_jobs(session, JobFilter(tenant=tenant, states=state or ()), limit=limit).jobs
+    with connected(ctx) as client:
+        views = list(islice(client.iterate_jobs(state=state), limit)) if limit > MOST_ON_A_PAGE else None
+        if views is None:
+            views = client.list_jobs(state=state, limit=limit).jobs
     rows = ((v.id, v.state, f"${v.spent_usd}", v.site or v.project or "", " ".join(v.prompt.split())) for v in views)
     print_rows(views, ("job", "state", "cost", "site or project", "prompt"), rows, as_json=as_json)
 
@@ -157,30 +149,21 @@ def job(
     diff: Annotated[bool, typer.Option("--diff", help="Show what its release changes as unified diffs.")] = False,
     scan: Annotated[bool, typer.Option("--scan", help="Show the scan report of its release.")] = False,
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """Show a job: route, cost, result, and what it waits for."""
-    with installed(ctx) as installation:
+    with connected(ctx) as client:
+        found = job_id_of(client, job_id)
         if diff:
-            from producers.use_cases.sites import changes_of_job
-
-            changes = changes_of_job(installation.ledger, installation.content_store, job_id, tenant=tenant)
+            changes = client.get_job_diff(found)
             print_json(changes) if as_json else show_comparison(changes)
             return
         if scan:
-            report = _read_scan(installation, job_id, tenant)
+            report = client.get_job_scan(found)
             print_json(report) if as_json else _show_scan(report)
             return
-        status = read_status(installation, job_id, tenant)
-    _show_job(status, as_json=as_json)
-
-
-def _read_scan(installation: Installation, job_id: UUID, tenant: str) -> ScanView:
-    from ledger.jobs import find_job
-    from producers.use_cases.sites import scan_of_job
-
-    with installation.ledger.begin() as session:
-        return scan_of_job(session, find_job(session, job_id, tenant=tenant))
+        view = client.get_job(found)
+    _show_job(view, as_json=as_json)
 
 
 def _show_scan(report: ScanView) -> None:
@@ -192,11 +175,11 @@ def _show_scan(report: ScanView) -> None:
 
 
 @app.command()
-def watch(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
+def watch(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: OperatorTenant = None) -> None:
     """Follow a job until it ends or waits for approval. Exit 1 if it failed."""
-    with installed(ctx) as installation:
-        status = follow(installation, job_id, tenant, quiet=as_json)
-    exit_with(status, as_json=as_json)
+    with connected(ctx) as client:
+        view = follow(client, job_id_of(client, job_id), quiet=as_json)
+    exit_with(view, as_json=as_json)
 
 
 @app.command()
@@ -205,40 +188,34 @@ def reply(
     job_id: JobId,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The answer; `cancel` dismisses the question.")],
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """Answer a job's question with an option's name or number. Exit 1 if the text does not answer it."""
-    with installed(ctx) as installation:
-        taken = installation.use_cases.clarifier.reply(job_id, text, tenant=tenant, actor="cli")
-        status = read_status(installation, job_id, tenant)
+    with connected(ctx) as client:
+        taken = client.reply_to_job(job_id_of(client, job_id), text=text)
     if as_json:
-        print_json({**taken._asdict(), "job": status.view})
+        print_json(taken)
     else:
-        _show_job(status, as_json=False)
+        _show_job(taken.job, as_json=False)
     if not taken.handled:
         fail("this does not answer the question, which stays open")
 
 
 @app.command()
-def cancel(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
+def cancel(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: OperatorTenant = None) -> None:
     """Cancel a job: at once if it waits, at its next model call or step if it runs."""
-    with installed(ctx) as installation, installation.ledger.begin() as session:
-        from ledger.job_control import request_cancel
-        from ledger.jobs import lock_job
-
-        request_cancel(session, lock_job(session, job_id, tenant=tenant), actor="cli")
-        view = _view_in(session, job_id, tenant, installation)
+    with connected(ctx) as client:
+        view = client.cancel_job(job_id_of(client, job_id))
     print_result(view, "cancelled" if view.is_final else "cancellation requested", as_json=as_json)
 
 
-def exit_with(status: JobStatus, *, as_json: bool) -> NoReturn:
+def exit_with(view: JobView, *, as_json: bool) -> NoReturn:
     """Print a job and exit: with failure if it ended without success."""
-    _show_job(status, as_json=as_json)
-    raise typer.Exit(FAILED if status.view.is_final and status.view.state not in GOOD_ENDS else OK)
+    _show_job(view, as_json=as_json)
+    raise typer.Exit(FAILED if view.is_final and view.state not in GOOD_ENDS else OK)
 
 
-def _show_job(status: JobStatus, *, as_json: bool) -> None:
-    view = status.view
+def _show_job(view: JobView, *, as_json: bool) -> None:
     if as_json:
         print_json(view)
         return
@@ -247,7 +224,7 @@ def _show_job(status: JobStatus, *, as_json: bool) -> None:
         ("job", view.id),
         ("state", view.state),
         ("why it ended", "" if view.state in GOOD_ENDS else view.detail or view.reason or ""),
-        ("waits for", status.waits_for),
+        ("waits for", view.waits_for or ""),
         ("tier", view.tier or "none"),
         ("queue", view.queue),
         ("route", f"{view.rule}: {view.why}"),
@@ -288,6 +265,8 @@ def _round(one: RoundView) -> str:
 
 def _next_step(view: JobView) -> str:
     """Return the command that probably comes next."""
+    from routing.rounds import Verb, can_go_on
+
     if view.state == State.AWAITING_APPROVAL and view.project:
         return f"pointsman run show {view.id}"
     if view.state == State.AWAITING_APPROVAL:
@@ -295,7 +274,8 @@ def _next_step(view: JobView) -> str:
         return f"pointsman approve {view.id} (or reject{costly}, or revise it with a TEXT)"
     if view.state == State.CLARIFYING:
         return f"pointsman reply {view.id} TEXT"
-    if can_go_on(Verb.RESUME, view.state, view.reason) and view.continued_as is None and view.mode is not None:
+    may_resume = can_go_on(Verb.RESUME, cast("RoutingState", view.state), view.reason)
+    if may_resume and view.continued_as is None and view.mode is not None:
         return f"pointsman resume {view.id} --budget USD"
     if view.state in (State.REJECTED, State.EXPIRED) and view.continued_as is None and view.release_id is not None:
         return f"pointsman revise {view.id} TEXT"
@@ -312,15 +292,11 @@ def approve(
         UUID | None, typer.Option(metavar="ID", help="Approve only if the preview still shows this release.")
     ] = None,
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """Approve a job's preview and publish it."""
-    with installed(ctx) as installation, installation.ledger.begin() as session:
-        from ledger import job_control
-
-        seen = job_control.Seen(release)
-        job_control.approve(session, job_id, actor="cli", policy=installation.policy, tenant=tenant, seen=seen)
-        view = _view_in(session, job_id, tenant, installation)
+    with connected(ctx) as client:
+        view = client.approve_job(job_id_of(client, job_id), release_id=release)
     print_result(view, "approved; publishing", as_json=as_json)
 
 
@@ -330,14 +306,11 @@ def reject(
     job_id: JobId,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the job's owner.")] = "",
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """Reject a job's preview; the live site stays as it is."""
-    with installed(ctx) as installation, installation.ledger.begin() as session:
-        from ledger import job_control
-
-        job_control.reject(session, job_id, actor="cli", reason=reason, tenant=tenant)
-        view = _view_in(session, job_id, tenant, installation)
+    with connected(ctx) as client:
+        view = client.reject_job(job_id_of(client, job_id), reason)
     print_result(view, "rejected", as_json=as_json)
 
 
@@ -351,16 +324,13 @@ def resume(
     budget: Annotated[float, typer.Option(metavar="USD", help="Budget on top of what has been spent.")],
     wait: Wait = False,
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """Resume a job that failed or hit a limit: the same request, from the work it kept."""
-    from producers.use_cases.rounds import ResumeOrder
-
-    with installed(ctx) as installation:
-        order = parse_as(ResumeOrder, {"budget_usd": budget})
-        new = installation.use_cases.rounds.resume(job_id, order, requester=requester_of(tenant))
-        status = _status(installation, new.job.id, tenant, wait=wait, quiet=as_json)
-    exit_with(status, as_json=as_json)
+    with connected(ctx) as client:
+        new = client.resume_job(job_id_of(client, job_id), budget)
+        view = _shown(client, new.id, wait=wait, quiet=as_json)
+    exit_with(view, as_json=as_json)
 
 
 @app.command()
@@ -372,63 +342,29 @@ def revise(
     budget: Annotated[float | None, typer.Option(metavar="USD", help="Budget of this round.")] = None,
     wait: Wait = False,
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """Request changes to a job's result; this rejects a preview that waits for approval."""
-    from producers.use_cases.rounds import ReviseOrder
-
-    options: dict[str, Any] = {"text": text, "tier": tier, "budget_usd": budget}
-    with installed(ctx) as installation:
-        order = parse_as(ReviseOrder, {name: value for name, value in options.items() if value is not None})
-        new = installation.use_cases.rounds.revise(job_id, order, requester=requester_of(tenant))
-        status = _status(installation, new.job.id, tenant, wait=wait, quiet=as_json)
-    exit_with(status, as_json=as_json)
+    options: dict[str, Any] = {"tier": tier, "budget_usd": budget}
+    with connected(ctx) as client:
+        new = client.revise_job(job_id_of(client, job_id), text, **options)
+        view = _shown(client, new.id, wait=wait, quiet=as_json)
+    exit_with(view, as_json=as_json)
 
 
 WAITS_FOR_OWNER = frozenset({State.AWAITING_APPROVAL, State.CLARIFYING})
-POLL_SECONDS = 0.25
+FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.1, 1.0
 
 
-class JobStatus(NamedTuple):
-    """A job and what blocks it; empty if it only waits for its turn."""
-
-    view: JobView
-    waits_for: str
+def _shown(client: Client, job_id: UUID, *, wait: bool, quiet: bool) -> JobView:
+    return follow(client, job_id, quiet=quiet) if wait else client.get_job(job_id)
 
 
-def read_status(installation: Installation, job_id: UUID, tenant: str) -> JobStatus:
-    """Return a job's current status.
-
-    Raises:
-        JobNotFoundError: the caller's fault.
-    """
-    from ledger.jobs import find_job
-    from producers.use_cases.jobs import describe
-
-    with installation.ledger.begin() as session:
-        job = find_job(session, job_id, tenant=tenant)
-        return JobStatus(describe(session, job, links=installation.previews), _blocker(session, job))
-
-
-def _status(installation: Installation, job_id: UUID, tenant: str, *, wait: bool, quiet: bool) -> JobStatus:
-    if wait:
-        return follow(installation, job_id, tenant, quiet=quiet)
-    return read_status(installation, job_id, tenant)
-
-
-def _view_in(session: Session, job_id: UUID, tenant: str, installation: Installation) -> JobView:
-    """Return a job as the caller's transaction sees it."""
-    from ledger.jobs import find_job
-    from producers.use_cases.jobs import describe
-
-    return describe(session, find_job(session, job_id, tenant=tenant), links=installation.previews)
-
-
-def follow(installation: Installation, job_id: UUID, tenant: str, *, quiet: bool) -> JobStatus:
+def follow(client: Client, job_id: UUID, *, quiet: bool) -> JobView:
     """Print each event on stderr until the job ends or waits for its owner. Ctrl-C stops following, not the job."""
     try:
         with show_progress(err, is_shown=not quiet and err.is_terminal) as update:
-            return _follow(installation, job_id, tenant, quiet=quiet, update=update)
+            return _follow(client, job_id, quiet=quiet, update=update)
     except KeyboardInterrupt:
         err.print(f"the job continues; `pointsman job {job_id}` shows it, `pointsman cancel {job_id}` cancels it")
         raise typer.Exit(INTERRUPTED) from None
@@ -449,47 +385,23 @@ def _status_line(view: JobView) -> Text:
     return Text(f"{view.state}{tier}, {view.seconds:.0f} s, ${view.bill.spent_usd} of ${view.bill.cap_usd}")
 
 
-def _follow(
-    installation: Installation, job_id: UUID, tenant: str, *, quiet: bool, update: Callable[[JobView], None]
-) -> JobStatus:
-    from ledger.events import events_after
-    from producers.use_cases.jobs import describe_events
-
-    last_id, shown_blocker = 0, ""
+def _follow(client: Client, job_id: UUID, *, quiet: bool, update: Callable[[JobView], None]) -> JobView:
+    last_id, shown_blocker, pause = 0, "", FIRST_POLL_SECONDS
     while True:
-        status = read_status(installation, job_id, tenant)
-        update(status.view)
-        with installation.ledger.begin() as session:
-            page = events_after(session, job_id, after_id=last_id)
-            events = describe_events(session, page.events)
+        view = client.get_job(job_id)
+        update(view)
+        events = client.list_job_events(job_id, after=last_id)
         for event in events:
             last_id = event.id
             if not quiet and (line := format_event(event)):
                 err.print(f"  {event.at:%H:%M:%S}  {line}", markup=False)
-        if status.waits_for not in ("", shown_blocker) and not quiet:
-            shown_blocker = status.waits_for
+        if view.waits_for not in (None, shown_blocker) and not quiet:
+            shown_blocker = view.waits_for
             err.print(f"            waits for {shown_blocker}", markup=False)
-        if page.is_all and (status.view.is_final or status.view.state in WAITS_FOR_OWNER):
-            return status
-        time.sleep(POLL_SECONDS)
-
-
-def _blocker(session: Session, job: Job) -> str:
-    """Return what blocks a queued job: a paused queue, or another job on its site."""
-    from ledger.record_tables import QueueControl
-    from ledger.tables import Job, Site
-
-    if job.state != State.QUEUED:
-        return ""
-    control = session.get(QueueControl, job.queue)
-    if control is not None and control.paused_at is not None:
-        return f"queue {job.queue}, which is paused: pointsman queue resume {job.queue}"
-    site = session.get(Site, job.site_id) if job.site_id is not None else None
-    if site is None or site.lock_job_id in (None, job.id):
-        return ""
-    holder = session.get(Job, site.lock_job_id)
-    state = holder.state if holder is not None else "unknown"
-    return f"job {site.lock_job_id} ({state}), which holds the lock on site {site.name}"
+        if not events and (view.is_final or view.state in WAITS_FOR_OWNER):
+            return view
+        pause = FIRST_POLL_SECONDS if events else min(pause * 1.5, LONGEST_POLL_SECONDS)
+        time.sleep(pause)
 
 
 def format_event(event: EventView) -> str | None:
@@ -511,6 +423,8 @@ def _line_of(event: EventView) -> str | None:
             return str(data.get("text", ""))
         case "call":
             tokens = f"{data['input_tokens']} in, {data['output_tokens']} out"
+            from routing.policy.prices import format_usd
+
             return f"{data['model']}: {tokens}, {format_usd(data['cost_nanousd'], digits=6)} ({data['finish']})"
         case "escalated":
             return f"escalated to tier {data['target']}: {data['detail']}"

@@ -6,33 +6,28 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from uuid import UUID
 
 import typer
+from pointsman_client.models import GateView, RunView, State, StepTreeView
 
+from producers.commands.connection import connected
 from producers.commands.context import (
     FAILED,
     GOOD_ENDS,
     OK,
     USAGE,
     AsJson,
-    Tenant,
+    OperatorTenant,
+    clear_errors,
     context_of,
     fail,
-    installed,
     out,
     print_json,
     print_result,
     print_rows,
 )
-from routing.jobs import Source, State
-from routing.policy.prices import format_usd, nanousd_of
-
-if TYPE_CHECKING:
-    from ledger.runs.run import Verdict
-    from producers.use_cases.runs import GateView, RunView, StepTreeView
-
 
 run_app = typer.Typer(no_args_is_help=True, help="Runs: teams of agents that work on tickets.")
 project_app = typer.Typer(no_args_is_help=True, help="Code projects.")
@@ -51,20 +46,20 @@ def add_project(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The project's YAML file.")],
     name: Annotated[str | None, typer.Option(metavar="NAME", help="By default the file's name.")] = None,
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """Add a code project, or replace the one of this name. Exit 2 if the file is invalid."""
     text = _read(file)
-    with installed(ctx) as installation:
-        view = installation.use_cases.projects.put(tenant, name or file.stem, text, source=file.name, actor="cli")
+    with connected(ctx) as client:
+        view = client.put_project(name or file.stem, text)
     print_result(view, f"project {view.name}: {view.config['repo']['url']}", as_json=as_json)
 
 
 @project_app.command("list")
-def list_projects(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
+def list_projects(ctx: typer.Context, as_json: AsJson = False, tenant: OperatorTenant = None) -> None:
     """List code projects."""
-    with installed(ctx) as installation:
-        views = list(installation.use_cases.projects.all(tenant))
+    with connected(ctx) as client:
+        views = client.list_projects()
     print_rows(
         views, ("project", "repository"), ((view.name, view.config["repo"]["url"]) for view in views), as_json=as_json
     )
@@ -78,78 +73,59 @@ def submit(
     budget: Annotated[float | None, typer.Option(metavar="USD", help="Budget of this run.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the run until it ends or waits at a gate.")] = False,
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """Submit a ticket. Exit 0 if it was accepted (with --wait: if it succeeded or waits at a gate), 2 if refused."""
     text = _read(ticket)
-    with installed(ctx) as installation:
-        from producers.commands.jobs import follow
-        from producers.use_cases.runs import describe_run, job_body, read_ticket
+    from producers.commands.jobs import follow
+    from producers.use_cases.runs import read_ticket
 
+    with clear_errors():
         request = read_ticket(text, project=project)
-        body = job_body(request if budget is None else request.model_copy(update={"budget_usd": budget}))
-        run_id = installation.submitter.submit(body, tenant=tenant, source=Source.CLI, actor="cli").job.id
+    order = request.model_dump(exclude_none=True) | ({} if budget is None else {"budget_usd": budget})
+    with connected(ctx) as client:
+        run_id = client.submit_run(**order).id
         if wait:
-            follow(installation, run_id, tenant, quiet=as_json)
-        with installation.ledger.begin() as session:
-            view = describe_run(session, run_id, tenant=tenant)
+            follow(client, run_id, quiet=as_json)
+        view = client.get_run(run_id)
     print_json(view) if as_json else show_run(view)
     raise typer.Exit(FAILED if wait and view.is_final and view.state not in GOOD_ENDS else OK)
 
 
 @run_app.command()
-def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
+def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False, tenant: OperatorTenant = None) -> None:
     """Show a run: its steps with state, attempts, cost and duration, its gates, and estimated and actual cost."""
-    with installed(ctx) as installation:
-        from producers.use_cases.runs import describe_run
-
-        with installation.ledger.begin() as session:
-            view = describe_run(session, run_id, tenant=tenant)
+    with connected(ctx) as client:
+        view = client.get_run(run_id)
     print_json(view) if as_json else show_run(view)
 
 
 @gate_app.command("list")
-def list_gates(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
+def list_gates(ctx: typer.Context, as_json: AsJson = False, tenant: OperatorTenant = None) -> None:
     """List the open gates."""
-    with installed(ctx) as installation:
-        from ledger.runs.run import open_gates
-        from producers.use_cases.runs import GateView
-
-        with installation.ledger.begin() as session:
-            views = [*map(GateView.of, open_gates(session, tenant))]
+    with connected(ctx) as client:
+        views = client.list_gates()
     print_rows(views, ("gate", "run", "why"), ((view.id, view.run_id, view.reason) for view in views), as_json=as_json)
 
 
 @gate_app.command("pass")
 def pass_gate(
-    ctx: typer.Context, gate_id: GateId, reason: Reason = "", as_json: AsJson = False, tenant: Tenant = "demo"
+    ctx: typer.Context, gate_id: GateId, reason: Reason = "", as_json: AsJson = False, tenant: OperatorTenant = None
 ) -> None:
     """Pass a gate, so that its run continues."""
-    _decide(ctx, gate_id, "passed", reason=reason, as_json=as_json, tenant=tenant)
+    with connected(ctx) as client:
+        view = client.pass_gate(gate_id, reason=reason)
+    print_result(view, view.state, as_json=as_json)
 
 
 @gate_app.command("fail")
 def fail_gate(
-    ctx: typer.Context, gate_id: GateId, reason: Reason = "", as_json: AsJson = False, tenant: Tenant = "demo"
+    ctx: typer.Context, gate_id: GateId, reason: Reason = "", as_json: AsJson = False, tenant: OperatorTenant = None
 ) -> None:
     """Fail a gate, which ends its run; the work done so far is kept."""
-    _decide(ctx, gate_id, "failed", reason=reason, as_json=as_json, tenant=tenant)
-
-
-def _decide(ctx: typer.Context, gate_id: UUID, verdict: Verdict, *, reason: str, as_json: bool, tenant: str) -> None:
-    with installed(ctx) as installation, installation.ledger.begin() as session:
-        from ledger.runs.run import decide_gate
-
-        decide_gate(
-            session,
-            gate_id,
-            verdict,
-            actor="cli",
-            policy=installation.policy,
-            note=reason,
-            tenant=tenant,
-        )
-    print_result({"id": gate_id, "state": verdict, "reason": reason}, verdict, as_json=as_json)
+    with connected(ctx) as client:
+        view = client.fail_gate(gate_id, reason=reason)
+    print_result(view, view.state, as_json=as_json)
 
 
 def _read(path: Path) -> str:
@@ -196,6 +172,8 @@ def _facts(view: RunView) -> Iterator[tuple[str, str]]:
     yield "cost", f"${cost.spent_usd} of ${cost.cap_usd}, {cost.tokens} tokens in {cost.calls} calls"
     if cost.estimate.get("high_usd"):
         comparison = f", {cost.against_estimate} it" if cost.against_estimate else ""
+        from routing.policy.prices import format_usd, nanousd_of
+
         low, high = (format_usd(nanousd_of(cost.estimate[end]), digits=2) for end in ("low_usd", "high_usd"))
         yield "estimate", f"{low} to {high}{comparison}"
     if cost.orchestrator_share is not None:

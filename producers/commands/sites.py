@@ -18,6 +18,7 @@ from producers.commands.context import (
     OK,
     USAGE,
     AsJson,
+    OperatorTenant,
     Tenant,
     clear_errors,
     context_of,
@@ -68,14 +69,14 @@ def create(
     name: Name,
     profile: Annotated[str, typer.Option(metavar="PROFILE", help="Publish profile of the policy.")] = "default",
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """Create an empty site."""
-    from producers.use_cases.sites import site_view
+    from producers.commands.connection import connected
 
-    with _installed(ctx) as installation:
-        site = installation.use_cases.sites.create(tenant, name, profile=profile, actor="cli")
-    print_result(site_view(site, pages_url=installation.settings.pages.public_url), f"created {name}", as_json=as_json)
+    with connected(ctx) as client:
+        view = client.create_site(name, profile=profile)
+    print_result(view, f"created {name}", as_json=as_json)
 
 
 @site_app.command("profile")
@@ -137,31 +138,29 @@ def export_site(
     release: Release = None,
     sources: Annotated[bool, typer.Option("--sources", help="Include the sources of a built site.")] = False,
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """Write what a release serves to a new or empty directory."""
-    from producers.use_cases.sites import release_view
+    from producers.commands.connection import connected
+    from sites.directories import read_tar, write_directory
 
-    with _installed(ctx) as installation:
-        site, _ = installation.use_cases.sites.releases(tenant, name, limit=1)
-        exported = installation.use_cases.sites.export_site(
-            tenant, name, directory, release=release, with_sources=sources
-        )
-    print_result(
-        release_view(exported, is_active=exported.id == site.active_release_id),
-        f"wrote release {exported.id} to {directory}",
-        as_json=as_json,
-    )
+    with connected(ctx) as client:
+        shown = client.list_releases(name, limit=200)
+        wanted = release or next((one.id for one in shown if one.is_active), None)
+        archive = client.export_site(name, release=wanted, sources=sources)
+    with clear_errors():
+        write_directory(read_tar(archive), directory)
+    view = next((one for one in shown if one.id == wanted), None)
+    print_result(view, f"wrote release {wanted} to {directory}", as_json=as_json)
 
 
 @site_app.command("list")
-def list_sites(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
+def list_sites(ctx: typer.Context, as_json: AsJson = False, tenant: OperatorTenant = None) -> None:
     """List the tenant's sites."""
-    from producers.use_cases.sites import site_view
+    from producers.commands.connection import connected
 
-    with _installed(ctx) as installation:
-        sites = installation.use_cases.sites.all(tenant)
-    views = [site_view(site, pages_url=installation.settings.pages.public_url) for site in sites]
+    with connected(ctx) as client:
+        views = client.list_sites()
     rows = ((v.name, v.active_release_id or "none", "" if v.is_shown else "lags", v.live_url or "") for v in views)
     print_rows(views, ("site", "active release", "", "live page"), rows, as_json=as_json)
 
@@ -170,16 +169,15 @@ def list_sites(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "de
 def releases(
     ctx: typer.Context,
     name: Name,
-    limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=200, metavar="N", help="How many.")] = 50,
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """List a site's published releases, newest first."""
-    from producers.use_cases.sites import release_view
+    from producers.commands.connection import connected
 
-    with _installed(ctx) as installation:
-        site, found = installation.use_cases.sites.releases(tenant, name, limit=limit)
-    views = [release_view(release, is_active=release.id == site.active_release_id) for release in found]
+    with connected(ctx) as client:
+        views = client.list_releases(name, limit=limit)
     print_rows(
         views,
         ("release", "published", "", "digest", "files", "bytes", "job"),
@@ -210,11 +208,13 @@ def diff(
         UUID | None, typer.Argument(metavar="[B]", help="Another release; default: the active one.")
     ] = None,
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """Show what changed between two releases, by default in the last publication."""
-    with _installed(ctx) as installation:
-        comparison = installation.use_cases.sites.diff(tenant, name, before, after)
+    from producers.commands.connection import connected
+
+    with connected(ctx) as client:
+        comparison = client.get_site_diff(name, before=before, after=after)
     print_json(comparison) if as_json else show_comparison(comparison)
 
 
@@ -226,14 +226,14 @@ def rollback(
         UUID | None, typer.Argument(metavar="[RELEASE]", help="The release; default: the previous one.")
     ] = None,
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """Make an earlier release the active one again."""
-    from producers.use_cases.sites import release_view
+    from producers.commands.connection import connected
 
-    with _installed(ctx) as installation:
-        restored = installation.use_cases.sites.rollback(tenant, name, to=release, actor="cli")
-    print_result(release_view(restored, is_active=True), f"{name} shows release {restored.id} again", as_json=as_json)
+    with connected(ctx) as client:
+        restored = client.roll_back_site(name, release_id=release)
+    print_result(restored, f"{name} shows release {restored.id} again", as_json=as_json)
 
 
 @site_app.command("revoke-previews")
@@ -242,14 +242,16 @@ def revoke_previews(
     name: Name,
     release: Annotated[UUID | None, typer.Option("--release", metavar="ID", help="Only links to this release.")] = None,
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """Revoke every preview link of a site, for example because one leaked."""
-    with _installed(ctx) as installation:
-        revoked = installation.use_cases.sites.revoke_previews(tenant, name, release=release, actor="cli")
+    from producers.commands.connection import connected
+
+    with connected(ctx) as client:
+        revoked = client.revoke_previews(name, release_id=release)
     print_result(
-        {"releases": revoked},
-        f"the preview links of {revoked} releases are revoked; `pointsman job ID` shows a new one",
+        revoked,
+        f"the preview links of {revoked.releases} releases are revoked; `pointsman job ID` shows a new one",
         as_json=as_json,
     )
 

@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader
 from producers.evaluation.browser import Browser
 from producers.evaluation.cases import Case, read_cases
 from producers.evaluation.run import CaseResult, Plan, StepResult, installed_for
-from producers.local.supervisor import state_home
+from producers.servers import state_home
 from routing.policy.platform import load_policy
 from routing.policy.prices import decimal_usd
 

@@ -29,7 +29,6 @@ from producers.local.preparation import (
     start_postgres,
 )
 from producers.local.supervisor import (
-    INHERITED_SETTINGS,
     Home,
     Program,
     Supervisor,
@@ -37,6 +36,7 @@ from producers.local.supervisor import (
     python_module,
     write_private,
 )
+from producers.servers import INHERITED_SETTINGS
 from routing.config import read_settings
 from routing.errors import PolicyError
 from routing.policy.platform import load_policy

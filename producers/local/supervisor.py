@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 from producers.errors import InstallationError
 from producers.local.fork_server import END, FORK
-from routing.config import PREFIX
+from producers.servers import PREFIX, up_path
 
 logger = logging.getLogger(__name__)
 
@@ -425,43 +425,15 @@ def write_private(path: Path, text: str) -> None:
     new.replace(path)
 
 
-INHERITED_SETTINGS = tuple(f"{PREFIX}{group}__" for group in ("BOX", "TRACING", "ACCOUNTS", "RUNS"))
-"""The only settings that `pointsman up` takes from its environment: these groups."""
-
-
 def data_home(environment: Mapping[str, str]) -> Path:
     """Return the directory for an embedded installation's data (XDG base directories)."""
     base = environment.get("XDG_DATA_HOME") or Path(environment.get("HOME", "/root")) / ".local" / "share"
     return Path(base) / "pointsman"
 
 
-def state_home(environment: Mapping[str, str]) -> Path:
-    """Return the directory for what programs of one account remember (XDG base directories)."""
-    base = environment.get("XDG_STATE_HOME") or Path(environment.get("HOME", "/root")) / ".local" / "state"
-    return Path(base) / "pointsman"
-
-
-def _up_file(environment: Mapping[str, str]) -> Path:
-    return state_home(environment) / "up.json"
-
-
 def write_up_file(environment: Mapping[str, str], wiring: Mapping[str, str]) -> Path:
     """Write a running installation's settings for other commands of the same user, who alone can read them."""
-    path = _up_file(environment)
+    path = up_path(environment)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_private(path, json.dumps({name: value for name, value in wiring.items() if name.startswith(PREFIX)}))
     return path
-
-
-def with_up_file(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the environment, completed from a running `pointsman up` if it configures no installation.
-
-    What that takes from its own environment does not count: a shell has it for `pointsman up` itself.
-    """
-    if any(name.startswith(PREFIX) and not name.startswith(INHERITED_SETTINGS) for name in environment):
-        return environment
-    try:
-        settings: dict[str, str] = json.loads(_up_file(environment).read_text())
-    except (OSError, ValueError):
-        return environment
-    return {**environment, **settings}

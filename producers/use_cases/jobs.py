@@ -16,7 +16,7 @@ from sqlmodel import Session, col
 
 from ledger.job_ends import is_step, rejection_starts_debate
 from ledger.money import Bill, bill_of
-from ledger.record_tables import Event
+from ledger.record_tables import Event, QueueControl
 from ledger.releases import rounds_of, successor_of, verb_of
 from ledger.runs.tables import AgentExecution
 from ledger.tables import Attempt, Call, Job, Release, Site
@@ -169,6 +169,8 @@ class JobView(View):
     held_for: str | None
     """What it waits for besides its turn: `site`, `time` or `provider`."""
     held_until: datetime | None
+    waits_for: str | None
+    """What blocks it while it is queued, in words: a paused queue, or the job that holds the lock on its site."""
     bill: BillView
     attempts: tuple[AttemptView, ...]
     seconds: float
@@ -269,10 +271,22 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         answer=answer if isinstance(answer, str) else None,
         result={name: value for name, value in job.result.items() if name != PAID_REPLIES},
         is_cancel_requested=job.cancel_requested_at is not None,
+        waits_for=_blocker(session, job, site) if job.state == State.QUEUED else None,
         bill=_bill_view(bill_of(session, job), rounds=rounds),
         attempts=tuple(_attempt_view(attempt) for attempt in session.scalars(attempts)),
         seconds=seconds_between(job.created_at, job.ended_at),
     )
+
+
+def _blocker(session: Session, job: Job, site: Site | None) -> str | None:
+    control = session.get(QueueControl, job.queue)
+    if control is not None and control.paused_at is not None:
+        return f"queue {job.queue}, which is paused"
+    if site is None or site.lock_job_id in (None, job.id):
+        return None
+    holder = session.get(Job, site.lock_job_id)
+    state = holder.state if holder is not None else "unknown"
+    return f"job {site.lock_job_id} ({state}), which holds the lock on site {site.name}"
 
 
 def page_of_jobs(session: Session, wanted: JobFilter, *, cursor: str | None = None, limit: int = 50) -> JobsPage:

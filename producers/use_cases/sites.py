@@ -239,10 +239,10 @@ def content_of(files: Mapping[str, bytes]) -> Content:
     site = parse_site(files[SPEC_FILE])
     pages = render(site)
     assets = {path: data for path, data in files.items() if path != SPEC_FILE}
-    if other := sorted(path for path in pages.keys() & assets.keys() if pages[path] != assets[path]):
+    if other := sorted(detached_files(site, assets) & assets.keys()):
         rule = f"renders {other[0]}, but the directory holds another file of this name; remove one of the two"
         raise InvalidInputError(SPEC_FILE, rule)
-    return Content(pages | assets, site.canonical().encode())
+    return Content(assets | pages, site.canonical().encode())
 
 
 @dataclass(frozen=True)

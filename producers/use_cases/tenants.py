@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -29,7 +29,7 @@ from ledger.tables import ApiKey, Attempt, Job, Tenant
 from producers.errors import AuthenticationError, InvalidInputError, MissingScopeError, UnknownTenantError
 from producers.use_cases.jobs import View
 from routing.addresses import refusal_of
-from routing.jobs import SITE_NAME_RULE, check_site_name
+from routing.jobs import SITE_NAME_RULE, Source, check_site_name
 from routing.queues import QueueName
 
 
@@ -220,6 +220,8 @@ class Caller:
     """Of the key, or of the person."""
     is_person: bool = False
     """Whether it is a person who signed in, by that name."""
+    source: ClassVar[Source] = Source.HTTP
+    """Where its jobs come from."""
 
     @property
     def actor(self) -> str:

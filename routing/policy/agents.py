@@ -199,6 +199,13 @@ class MandatoryRules(Section):
         return (*((rule.name, rule.agent) for rule in self.steps), *((rule.name, rule.after) for rule in self.gates))
 
 
+class LanguageRules(Section):
+    """What differs for projects in one language."""
+
+    writes: dict[AgentName, tuple[PathRule, ...]] = Field(default_factory=dict)
+    """Where an agent's source files are kept, in place of its own paths outside of artifacts/."""
+
+
 class RunRules(Section):
     """Bounds of a run (ruling A12). A project may lower a number and add a rule; a plan holds neither."""
 
@@ -235,6 +242,10 @@ class RunRules(Section):
     """Allowed URL schemes of repositories."""
     stack: dict[StackPart, Annotated[frozenset[str], InOrder]] = Field(default_factory=dict)
     """Supported stacks (S-088), which agents and images are made for."""
+    languages: dict[str, LanguageRules] = Field(default_factory=dict)
+    """By the stack's language; agents' own paths are for the languages that are not named."""
+    test_directories: tuple[str, ...] = ("tests", "test", "__tests__", "e2e")
+    """Names of directories that a project may open to its testers, wherever they lie."""
     rules: MandatoryRules = MandatoryRules()
 
 

@@ -202,6 +202,8 @@ class Tools(_Section):
 _LABEL = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 Host = Annotated[str, Field(max_length=253, pattern=rf"^{_LABEL}(\.{_LABEL})+$")]
 """A host name as browsers compare it: lower case, punycode, no scheme, port or wildcard. It goes into a header."""
+FrameSource = Annotated[str, Field(max_length=200, pattern=rf"^{_LABEL}(\.{_LABEL})+(/[A-Za-z0-9._~-]+)*/?$")]
+"""Host and path of pages that a page may embed, as in a header: below the path where it ends in `/`, else just it."""
 
 
 class Profile(_Section):
@@ -216,6 +218,8 @@ class Profile(_Section):
     image_hosts: tuple[Host, ...] = ()
     form_hosts: tuple[Host, ...] = ()
     """Hosts that forms may submit to; without one, a page may not ask for passwords or card numbers."""
+    frames: tuple[FrameSource, ...] = ()
+    """What a page may embed once a visitor asks for it; a bare host allows all of its pages."""
     max_files: int = Field(gt=0)
 
 

@@ -17,14 +17,18 @@ from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 from routing.config import Section
 from routing.errors import MissingKeyError, PolicyError, Problem, ProjectConfigError, YamlRefusedError
 from routing.policy.agents import (
+    ARTIFACTS,
     AgentDefinition,
     AgentName,
+    AgentRole,
     GateRule,
     MandatoryRules,
+    PathRule,
     ProviderName,
     RunRules,
     StackPart,
     StepRule,
+    is_covered,
 )
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, Usage, cost_nanousd
@@ -181,6 +185,23 @@ class ProjectRules(Section):
     gate_hours: Annotated[float, Field(gt=0)] | None = None
 
 
+Command = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[^\x00-\x1f\x7f]{1,500}$")]
+"""One line for a shell in a box."""
+
+
+class Commands(Section):
+    """How the project is set up and checked: run in this order in a box; the first that fails is a finding."""
+
+    setup: Command | None = None
+    build: Command | None = None
+    lint: Command | None = None
+    test: Command | None = None
+
+    def named(self) -> dict[str, str]:
+        """Return those that are given, in their order."""
+        return self.model_dump(exclude_none=True)
+
+
 class GitHub(Section):
     """Issues in, pull requests out. The API's URL is kept with the secret, so that no project can redirect it."""
 
@@ -214,6 +235,11 @@ class ProjectConfig(Section):
     repo: Repository
     stack: dict[StackPart, Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]{0,31}$")]]
     """Only declared stacks are supported (S-088)."""
+    commands: Commands = Commands()
+    writes: dict[AgentName, Annotated[tuple[PathRule, ...], Field(min_length=1, max_length=50)]] = Field(
+        default_factory=dict
+    )
+    """Where an agent's source files are kept, where the layout is not the platform's."""
     keys: dict[ProviderName, ProviderName] = Field(default_factory=dict)
     """The gateway's account that pays, by model provider; without one the tenant's."""
     models: dict[AgentName, str] = Field(default_factory=dict)
@@ -327,7 +353,7 @@ def for_project(policy: Policy, config: ProjectConfig) -> Policy:
     own = config.rules
     rules = MandatoryRules(steps=(*policy.runs.rules.steps, *own.steps), gates=(*policy.runs.rules.gates, *own.gates))
     runs = policy.runs.model_copy(update={**_given(own, *_LOOPS, "autonomy"), "rules": rules})
-    agents = {name: _agent(name, agent, config) for name, agent in policy.agents.items()}
+    agents = {name: _agent(name, agent, config, policy.runs) for name, agent in policy.agents.items()}
     return Policy.model_validate(policy.model_dump() | {"budgets": budgets, "runs": runs, "agents": agents})
 
 
@@ -356,6 +382,7 @@ def conflicts(config: ProjectConfig, policy: Policy) -> Iterator[Conflict]:
     if config.repo.scheme not in policy.runs.remotes:
         yield ("repo", "url"), f"must be reached by {' or '.join(sorted(policy.runs.remotes))}"
     yield from _stack_conflicts(config, policy.runs)
+    yield from _write_conflicts(config, policy)
     yield from _model_conflicts(config, policy)
     yield from _budget_conflicts(config, policy)
     yield from _rule_conflicts(config, policy)
@@ -369,6 +396,44 @@ def _stack_conflicts(config: ProjectConfig, runs: RunRules) -> Iterator[Conflict
         if choice not in supported:
             offer = ", ".join(sorted(supported)) or "nothing"
             yield ("stack", part), f"this installation's agents and images are made for {offer} only"
+
+
+def _write_conflicts(config: ProjectConfig, policy: Policy) -> Iterator[Conflict]:
+    for name, rules in config.writes.items():
+        if (agent := policy.agents.get(name)) is None:
+            yield ("writes", name), "there is no such agent"
+            continue
+        offered = _source_paths(name, agent, config, policy.runs)
+        for index, rule in enumerate(rules):
+            if not (rule in offered or is_covered(rule, offered) or _may_open(rule, agent, policy.runs)):
+                yield ("writes", name, index), _not_opened(agent, policy.runs)
+
+
+def _may_open(rule: str, agent: AgentDefinition, runs: RunRules) -> bool:
+    """Whether a project may add a path: directories of its own for who writes source, of tests for who tests.
+
+    What a forge or a tool obeys unasked lies in hidden directories, which stay closed.
+    """
+    segments = rule.removesuffix("/").split("/")
+    if not agent.needs_box or not rule.endswith("/") or any(segment.startswith(".") for segment in segments):
+        return False
+    if f"{segments[0]}/" == ARTIFACTS:
+        return False
+    return agent.role in (AgentRole.DEVELOPER, AgentRole.UI_UX) or segments[-1] in runs.test_directories
+
+
+def _not_opened(agent: AgentDefinition, runs: RunRules) -> str:
+    if not agent.needs_box:
+        return "this agent writes documents only"
+    if agent.role in (AgentRole.DEVELOPER, AgentRole.UI_UX):
+        return "must be one of the platform's paths, or a directory of the project that is not hidden"
+    return f"must be one of the platform's paths, or a directory named {' or '.join(runs.test_directories)}"
+
+
+def _source_paths(name: str, agent: AgentDefinition, config: ProjectConfig, runs: RunRules) -> tuple[str, ...]:
+    language = runs.languages.get(config.stack.get("language", ""))
+    own = tuple(rule for rule in agent.writes if not rule.startswith(ARTIFACTS))
+    return own if language is None else language.writes.get(name, own)
 
 
 def _model_conflicts(config: ProjectConfig, policy: Policy) -> Iterator[Conflict]:
@@ -418,12 +483,16 @@ def _call_usd(agent: AgentDefinition, model: str, policy: Policy) -> float:
     return cost_nanousd(policy.prices[model], usage) / NANOUSD_PER_USD
 
 
-def _agent(name: str, agent: AgentDefinition, config: ProjectConfig) -> AgentDefinition:
+def _agent(name: str, agent: AgentDefinition, config: ProjectConfig, runs: RunRules) -> AgentDefinition:
     changes: dict[str, Any] = {}
     if name in config.models:
         changes["model"] = config.models[name]
     if name in config.budgets.step_usd:
         changes["step_usd"] = config.budgets.step_usd[name]
+    documents = tuple(rule for rule in agent.writes if rule.startswith(ARTIFACTS))
+    writes = (*config.writes.get(name, _source_paths(name, agent, config, runs)), *documents)
+    if set(writes) != set(agent.writes):
+        changes["writes"] = writes
     return agent.model_copy(update=changes)
 
 

@@ -218,7 +218,12 @@ def _only_proposes(parsed: ParsedPrompt) -> bool:
 
 def _is_told(parsed: ParsedPrompt, sentence: Sentence) -> bool:
     """Return whether a statement beside `nothing to do` only tells: `FYI, I am away until the 14th`."""
-    return any(hit.first == sentence.first for hit in parsed.hits_in("fyi", sentence))
+    return _opens(parsed, sentence, "fyi")
+
+
+def _opens(parsed: ParsedPrompt, sentence: Sentence, *groups: str) -> bool:
+    """Return whether a phrase of one of these groups is at the head of a sentence."""
+    return any(hit.first == sentence.first for group in groups for hit in parsed.hits_in(group, sentence))
 
 
 def _only_wants_to_know(parsed: ParsedPrompt) -> bool:
@@ -242,9 +247,11 @@ def may_only_ask(parsed: ParsedPrompt) -> bool:
 
 def _is_background(parsed: ParsedPrompt, sentence: Sentence) -> bool:
     """Return whether a statement only explains a question: `I sell candles.`, not `It should be blue.`."""
+    if _opens(parsed, sentence, "hearsay") and not sentence.asks:
+        return True
     if parsed.hits_in("wish", sentence):
         return False
-    if _is_label(parsed, sentence):
+    if _is_label(parsed, sentence) or _opens(parsed, sentence, "fyi", "supposing"):
         return True
     words = parsed.vocabulary.words
     said = {parsed.tokens[at].word for at in range(sentence.first, sentence.end)}

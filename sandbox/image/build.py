@@ -44,6 +44,8 @@ _BOOTSTRAP_SECONDS = 1800
 _ENGINE_SECONDS = 900
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _PIECE_BYTES = 1_048_576
+_PACKAGES = ("python3", "python3-venv")
+"""What debootstrap's base gets beside the least system; a base that is pulled has Python, or is refused."""
 
 
 def _folder(cache: Path, name: str) -> Path:
@@ -180,7 +182,7 @@ def bootstrap(cache: Path, say: Progress) -> Path:
     """
     suite, mirror = apt_source()
     cache = _folder(cache, "")
-    made = cache / f"base-{suite}.tar"
+    made = cache / f"base-{suite}-{'-'.join(_PACKAGES)}.tar"
     if made.exists():
         return made
     program = shutil.which("debootstrap", path=f"{os.defpath}:/usr/sbin:/sbin")
@@ -190,7 +192,8 @@ def bootstrap(cache: Path, say: Progress) -> Path:
         raise SandboxUnavailableError("base_missing", "debootstrap needs root: run this once as root")
     with tempfile.TemporaryDirectory(dir=cache, prefix="bootstrap-") as folder:
         root = Path(folder, "root")
-        _run_debootstrap([program, "--variant=minbase", suite, str(root), mirror], say)
+        packages = f"--include={','.join(_PACKAGES)}"
+        _run_debootstrap([program, "--variant=minbase", packages, suite, str(root), mirror], say)
         _refuse_mounts(root)
         draft = Path(folder, "base.tar")
         with tarfile.open(draft, "w", format=tarfile.PAX_FORMAT) as archive:

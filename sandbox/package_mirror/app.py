@@ -29,18 +29,25 @@ from monitoring.asgi import TimedHttpProtocol
 from routing.policy.platform import Policy
 from sandbox.box import MirrorRefusedError
 from sandbox.config import MirrorConfig
+from sandbox.package_mirror.descriptions import SHORT, Descriptions, Form
 from sandbox.package_mirror.packages import (
-    SHORT,
     Description,
-    Descriptions,
     File,
     Incoming,
     Origin,
     Outbound,
+    Packument,
     Store,
     parse_path,
 )
-from sandbox.package_mirror.registries import Registries, read_registries
+from sandbox.package_mirror.python_packages import (
+    SIMPLE_JSON,
+    Distribution,
+    Project,
+    as_html,
+    parse_python_path,
+)
+from sandbox.package_mirror.registries import Registries, read_all
 
 logger = logging.getLogger(__name__)
 
@@ -206,7 +213,7 @@ class Mirror:
     def __init__(self, config: MirrorConfig, ledger_url: str, policy: Policy, registries: Registries) -> None:
         self._config = config
         self._registries = registries
-        self._prefixes = tuple({urlsplit(url).path for url in registries.urls})
+        self._prefixes = tuple({urlsplit(url).path for url in registries.npm_urls})
         self._ledger = Ledger(ledger_url, connections=config.ledger_connections)
         self._callers = Callers(self._ledger, policy, believed_seconds=config.caller_cache_seconds)
         self._store = Store(config.cache, max_bytes=config.cache_bytes)
@@ -258,7 +265,7 @@ class Mirror:
     async def _serve(self, scope: Any, send: Send) -> None:
         if scope["method"] not in ("GET", "HEAD"):
             raise MirrorRefusedError(405, "this mirror is read only")
-        target = parse_path(scope["path"], prefixes=self._prefixes)
+        target = parse_python_path(scope["path"]) or parse_path(scope["path"], prefixes=self._prefixes)
         if target is None or scope["query_string"]:
             raise MirrorRefusedError(404, "this mirror serves packages' metadata and files, and nothing else")
         headers = dict(scope["headers"])
@@ -271,6 +278,8 @@ class Mirror:
         try:
             if isinstance(target, Description):
                 await self._describe(target, headers, send, method=scope["method"])
+            elif isinstance(target, Project):
+                await self._list(target, headers, send, method=scope["method"])
             else:
                 await self._send_file(target, send, method=scope["method"])
         except MirrorRefusedError as refusal:
@@ -280,7 +289,20 @@ class Mirror:
 
     async def _describe(self, target: Description, headers: Mapping[bytes, bytes], send: Send, *, method: str) -> None:
         is_short = SHORT.encode() in headers.get(b"accept", b"")
-        packument, is_hit = await self._descriptions.get(target.name, is_short=is_short)
+        found = await self._descriptions.get(target.name, Form.SHORT if is_short else Form.FULL)
+        await self._show(found, headers, send, method=method, kind=SHORT if is_short else "application/json")
+
+    async def _list(self, target: Project, headers: Mapping[bytes, bytes], send: Send, *, method: str) -> None:
+        page, is_hit = await self._descriptions.get(target.name, Form.PYTHON)
+        kind = SIMPLE_JSON
+        if SIMPLE_JSON.encode() not in headers.get(b"accept", b""):
+            page, kind = Packument(as_html(page.body), f'{page.etag[:-1]}h"', page.files), "text/html; charset=utf-8"
+        await self._show((page, is_hit), headers, send, method=method, kind=kind)
+
+    async def _show(
+        self, found: tuple[Packument, bool], headers: Mapping[bytes, bytes], send: Send, *, method: str, kind: str
+    ) -> None:
+        packument, is_hit = found
         etag = packument.etag.encode()
         named = [(b"etag", etag), (b"vary", b"accept"), (b"cache-control", b"private, max-age=60")]
         if headers.get(b"if-none-match") == etag:
@@ -288,12 +310,13 @@ class Mirror:
             await send({"type": "http.response.body", "body": b""})
             self._count(is_hit=is_hit, sent=0)
             return
-        kind = SHORT.encode() if is_short else b"application/json"
-        await _reply(send, 200, packument.body, method=method, headers=named, kind=kind)
+        await _reply(send, 200, packument.body, method=method, headers=named, kind=kind.encode())
         self._count(is_hit=is_hit, sent=len(packument.body) if method == "GET" else 0)
 
-    async def _send_file(self, target: File, send: Send, *, method: str) -> None:
-        packument, _ = await self._descriptions.get(target.name, is_short=True)
+    async def _send_file(self, target: File | Distribution, send: Send, *, method: str) -> None:
+        packument, _ = await self._descriptions.get(
+            target.name, Form.PYTHON if isinstance(target, Distribution) else Form.SHORT
+        )
         origin = packument.files.get(target.file)
         if origin is None:
             raise MirrorRefusedError(404, "the operator's registry has no such file, or states no digest for it")
@@ -376,9 +399,9 @@ def serve(config: MirrorConfig, ledger_url: str, policy: Policy, *, environment:
     """Serve until SIGTERM or SIGINT, then leave with exit code 0.
 
     Raises:
-        RegistryConfigError: the operator's fault: neither npm nor an npmrc says which registry to use.
+        RegistryConfigError: the operator's fault: neither npm nor an npmrc names a registry, or pip's is no URL.
     """
-    registries = read_registries(config.npm, environment, npmrc=config.npmrc)
+    registries = read_all(config, environment)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)  # the server raises the signal again when it has shut down
     uvicorn.Server(server_config(config, ledger_url, policy, registries)).run()

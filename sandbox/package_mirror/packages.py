@@ -6,7 +6,6 @@ hop is checked, and the connection goes to the very address that was checked: a 
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import hashlib
@@ -15,14 +14,12 @@ import os
 import re
 import secrets
 import ssl
-import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
-from urllib.parse import quote, unquote, urljoin, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 import aiohttp
 from pydantic_core import from_json, to_json
@@ -383,111 +380,12 @@ def _session(config: MirrorConfig, connector: aiohttp.TCPConnector) -> aiohttp.C
 
 def _trust(registries: Registries) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=registries.ca_file)
+        trust = ssl.create_default_context(cafile=registries.ca_file)
     except (OSError, ssl.SSLError):
         raise RegistryConfigError(f"npm's cafile {registries.ca_file} cannot be read") from None
-
-
-SHORT = "application/vnd.npm.install-v1+json"
-"""Media type of the abbreviated metadata, which suffices for an install."""
-_ACCEPTED = {True: f"{SHORT}; q=1.0, application/json; q=0.8", False: "application/json"}
-_PARSED_AT_A_TIME = 2
-"""Parsing the largest metadata takes hundreds of MiB for a moment."""
-_FILE_COST = 400
-"""Approximate memory of a file's name, URL and digest, in bytes."""
-
-
-class _Key(NamedTuple):
-    name: str
-    is_short: bool
-
-
-class _Entry(NamedTuple):
-    packument: Packument
-    upstream_etag: str | None
-    fresh_until: float
-    cost: int
-
-
-class Descriptions:
-    """The metadata cache: one request to the registry serves all callers, and stale entries outlive its failures."""
-
-    def __init__(self, outbound: Outbound, registries: Registries, config: MirrorConfig) -> None:
-        self._outbound = outbound
-        self._registries = registries
-        self._config = config
-        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
-        self._cost = 0
-        self._pending: dict[_Key, asyncio.Task[Packument]] = {}
-        self._parsing = asyncio.Semaphore(_PARSED_AT_A_TIME)
-
-    async def get(self, name: str, *, is_short: bool) -> tuple[Packument, bool]:
-        """Return a package's metadata, and whether it came from the cache.
-
-        Raises:
-            MirrorRefusedError: there is no such package, or the registry failed.
-        """
-        key = _Key(name, is_short)
-        entry = self._entries.get(key)
-        if entry is not None and entry.fresh_until > time.monotonic():
-            self._entries.move_to_end(key)
-            return entry.packument, True
-        task = self._pending.get(key)
-        if task is None:
-            task = self._pending[key] = asyncio.create_task(self._fetch(key, entry))
-            task.add_done_callback(lambda _: self._pending.pop(key, None))
+    if registries.python_ca_file is not None:
         try:
-            return await asyncio.shield(task), False
-        except MirrorRefusedError as error:
-            if entry is None or error.status == 404:
-                raise
-            return entry.packument, True
-
-    async def _fetch(self, key: _Key, stale: _Entry | None) -> Packument:
-        url = self._registries.registry_of(key.name) + quote(key.name, safe="@~")
-        headers = {"accept": _ACCEPTED[key.is_short], "accept-encoding": "gzip"}
-        if stale is not None and stale.upstream_etag is not None:
-            headers["if-none-match"] = stale.upstream_etag
-        async with self._outbound.get(url, headers) as response:
-            if response.status == 304 and stale is not None:
-                return self._keep(key, stale.packument, response.headers.get("etag"))
-            _check_status(response.status)
-            raw = await self._read(response)
-            etag = response.headers.get("etag")
-        async with self._parsing:
-            packument = await asyncio.to_thread(read_packument, raw, name=key.name, public_url=self._config.public_url)
-        return self._keep(key, packument, etag)
-
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        parts = bytearray()
-        async for part in response.content.iter_any():
-            parts += part
-            if len(parts) > self._config.metadata_bytes:
-                raise MirrorRefusedError(
-                    502, f"the registry's description is longer than {self._config.metadata_bytes} bytes"
-                )
-        return bytes(parts)
-
-    def _keep(self, key: _Key, packument: Packument, etag: str | None) -> Packument:
-        cost = len(packument.body) + _FILE_COST * (1 + len(packument.files))
-        if (before := self._entries.pop(key, None)) is not None:
-            self._cost -= before.cost
-        self._entries[key] = _Entry(packument, etag, time.monotonic() + self._config.fresh_seconds, cost)
-        self._cost += cost
-        while self._cost > self._config.metadata_kept_bytes and len(self._entries) > 1:
-            self._cost -= self._entries.popitem(last=False)[1].cost
-        return packument
-
-
-def _check_status(status: int) -> None:
-    """Translate a registry's status for a caller, without revealing anything about the request.
-
-    Raises:
-        MirrorRefusedError: the status is not 200.
-    """
-    if status in (404, 405, 410):
-        raise MirrorRefusedError(404, "the operator's registry has no such package")
-    if status in (401, 403):
-        raise MirrorRefusedError(502, "the registry does not let the mirror in")
-    if status != 200:
-        raise MirrorRefusedError(502, f"the registry answered {status}")
+            trust.load_verify_locations(registries.python_ca_file)
+        except (OSError, ssl.SSLError):
+            raise RegistryConfigError(f"pip's cert {registries.python_ca_file} cannot be read") from None
+    return trust

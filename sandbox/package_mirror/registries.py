@@ -1,4 +1,4 @@
-"""Reads the operator's registries from npm's configuration at run time, so that this repository names no host.
+"""Reads the operator's registries from npm's and pip's configuration at run time: this repository names no host.
 
 Without npm, as in a container, an npmrc file of the operator's is read instead. npm does not print credentials: they
 are read from the two npmrc files that it names, and stay in this process.
@@ -11,13 +11,15 @@ import binascii
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from sandbox.box import RegistryConfigError
+from sandbox.config import MirrorConfig
 
 _SECONDS = 60
 _MAX_NPMRC_BYTES = 256 * 1024
@@ -36,11 +38,19 @@ class Registries:
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Authorization headers by `//host/path/`, as npm scopes them."""
     ca_file: Path | None = None
+    python: str | None = None
+    """The simple index of Python packages: a URL that ends with a slash; None for none."""
+    python_ca_file: Path | None = None
+
+    @property
+    def npm_urls(self) -> tuple[str, ...]:
+        """Every registry of npm packages."""
+        return (self.default, *self.scopes.values())
 
     @property
     def urls(self) -> tuple[str, ...]:
         """Every registry."""
-        return (self.default, *self.scopes.values())
+        return self.npm_urls if self.python is None else (*self.npm_urls, self.python)
 
     @property
     def origins(self) -> frozenset[tuple[str, int]]:
@@ -182,6 +192,83 @@ def _read(path: Path) -> str:
             return file.read(_MAX_NPMRC_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""  # npm ignores a missing file, too
+
+
+_PIP = """
+import json, sys
+from pip._internal.configuration import Configuration
+from pip._internal.models.index import PyPI
+settings = Configuration(isolated=False)
+settings.load()
+found = {}
+for section in ("global", "download", ":env:"):
+    for name in ("index-url", "cert"):
+        try:
+            found[name] = settings.get_value(f"{section}.{name}")
+        except Exception:
+            pass
+json.dump({"index-url": PyPI.simple_url, **found}, sys.stdout)
+"""
+"""Asks pip as pip itself does: its default index is in no file."""
+
+
+def read_all(config: MirrorConfig, environment: Mapping[str, str]) -> Registries:
+    """Read the registries of npm packages, and the index of Python packages from the setting or from pip.
+
+    Raises:
+        RegistryConfigError: the operator's fault.
+    """
+    registries = read_registries(config.npm, environment, npmrc=config.npmrc)
+    given = config.python_index.get_secret_value()
+    settings = {"index-url": given} if given else _pip_settings(environment)
+    return with_python(registries, settings)
+
+
+def with_python(registries: Registries, settings: Mapping[str, str]) -> Registries:
+    """Return the registries with pip's `index-url` and `cert`; unchanged without an index.
+
+    Raises:
+        RegistryConfigError: the operator's fault; does not repeat the URL, which may hold a password.
+    """
+    url = settings.get("index-url", "").rstrip("/")
+    if not url:
+        return registries
+    try:
+        host_of(url)
+        parts = urlsplit(url)
+    except ValueError:
+        raise RegistryConfigError("the index of Python packages is not an http or https URL") from None
+    if parts.query or parts.fragment:
+        raise RegistryConfigError("the index of Python packages has a query in its URL")
+    place = parts.netloc.rpartition("@")[2]
+    credentials = dict(registries.credentials)
+    if parts.username is not None:
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        credentials.setdefault(f"//{place}/", "Basic " + base64.b64encode(user.encode()).decode())
+    cert = settings.get("cert")
+    return replace(
+        registries,
+        credentials=credentials,
+        python=f"{parts.scheme}://{place}{parts.path}/",
+        python_ca_file=Path(cert) if cert else None,
+    )
+
+
+def _pip_settings(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Return pip's index and certificates; nothing where there is no pip, as in a container."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PIP],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=True,
+        )
+        settings: dict[str, str] = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return {}
+    return settings
 
 
 def check_mirror(npm: str, environment: Mapping[str, str], *, npmrc: Path | None = None) -> Iterator[tuple[str, str]]:

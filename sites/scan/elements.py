@@ -8,6 +8,7 @@ from typing import Any
 
 from lxml import etree
 
+from sites.scan.frames import complaint_about_frame
 from sites.scan.html_tokenizer import MAX_ATTRIBUTES_PER_TAG, Attribute, Tag
 from sites.scan.references import Place, References, Use, parse_url
 from sites.scan.rules import csp_hash
@@ -91,7 +92,7 @@ def _check_attribute(tag: Tag, name: str, value: str, place: Place, references: 
     if _HANDLER.match(name):
         references.find("event-handler", place, f"{name}={value}")
         references.notes.add_script(value.encode(errors="replace"))
-    elif name in _REFUSED_ATTRIBUTES:
+    elif name in _REFUSED_ATTRIBUTES and (tag.name, name) != ("iframe", "srcdoc"):  # which is scanned as a page
         references.find("dangerous-attribute", place, f"{name}={value}")
     elif name == "style":
         references.notes.has_style_attributes = True
@@ -199,7 +200,10 @@ def _check_base(tag: Tag, place: Place, references: References) -> None:
 
 
 def _check_iframe(tag: Tag, place: Place, references: References) -> None:
-    references.find("frame-host", place, tag.get("src") or "")
+    if complaint := complaint_about_frame(tag):
+        references.find("frame-loose", place, complaint)
+        if source := tag.get("src"):
+            references.check_url(source, "frame", place)
 
 
 def _check_input(tag: Tag, place: Place, references: References) -> None:

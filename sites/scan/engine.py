@@ -23,7 +23,8 @@ from sites.content_store import Entry, Manifest
 from sites.files import PACKAGE, is_below, is_text, media_type_of, public_of, served_part
 from sites.scan.elements import check_element, check_svg, check_xml
 from sites.scan.file_types import check_kind, check_source
-from sites.scan.html_tokenizer import MarkupBudget, Page
+from sites.scan.frames import MAX_SOURCES_BYTES, Link, frame_source, link_of
+from sites.scan.html_tokenizer import MarkupBudget, Page, Tag
 from sites.scan.references import Place, References
 from sites.scan.rules import MAX_INLINE, Notes, ScanReport, TooManyFindingsError, build_csp
 from sites.scan.secrets import SecretBudget, find_secrets
@@ -235,6 +236,8 @@ class _Scanner:
         inline = len(self.notes.script_hashes) + len(self.notes.style_hashes)
         if inline > MAX_INLINE:
             self.notes.find("too-many-inline", "", 0, detail=f"{inline} of {MAX_INLINE}")
+        if (frames := sum(map(len, self.notes.frames))) > MAX_SOURCES_BYTES:
+            self.notes.find("too-many-frames", "", 0, detail=f"{frames} of {MAX_SOURCES_BYTES} bytes")
 
     def check_js_budget(self) -> tuple[int, int]:
         """Check all JavaScript against the profile; return its bytes, raw and compressed."""
@@ -254,16 +257,43 @@ class _Scanner:
             self.notes.find("not-utf8", path, 0)
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
-    def _scan_page(self, path: str, text: str, *, first_line: int = 1, has_scripts: bool = True) -> None:
+    def _scan_page(
+        self, path: str, text: str, *, first_line: int = 1, has_scripts: bool = True, inside: bool = False
+    ) -> None:
+        """Scan a page, or a part of one that `inside` a frame is a page of its own."""
         page = Page(text, self._markup, first_line=first_line, has_scripts=has_scripts)
+        links: list[Link] = []
+        names: set[str] = set()
         for tag in page.tags():
             check_element(tag, Place(path, tag.line), self._references)
+            if link := link_of(tag, inside=inside):
+                links.append(link)
+            if tag.name == "iframe":
+                names.add(tag.get("name") or "")
+                self._scan_frame(path, tag, inside=inside)
             if tag.name == "noscript" and tag.text:  # a browser without scripts shows it
-                self._scan_page(path, tag.text, first_line=tag.text_line, has_scripts=False)
+                self._scan_page(path, tag.text, first_line=tag.text_line, has_scripts=False, inside=inside)
+        for link in links:
+            if inside or link.target in names:
+                self._check_frame_link(path, link)
         if page.too_complex:
             self.notes.find("html-too-complex", path, 0)
         for line, what in page.ambiguous:
             self.notes.find("html-ambiguous", path, line, detail=what)
+
+    def _scan_frame(self, path: str, tag: Tag, *, inside: bool) -> None:
+        part = tag.get("srcdoc")
+        if inside:
+            self.notes.find("frame-loose", path, tag.line, detail="a frame in a frame")
+        elif part is not None:
+            self._scan_page(path, part, first_line=tag.line, inside=True)
+
+    def _check_frame_link(self, path: str, link: Link) -> None:
+        source = frame_source(link.href, self._profile)
+        if source is not None:
+            self.notes.frames.add(source)
+        elif not link.href.startswith("#"):
+            self.notes.find("frame-host", path, link.line, detail=link.href)
 
     def _scan_css(self, path: str, text: str) -> None:
         self._css_left -= len(text)

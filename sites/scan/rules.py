@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from routing.policy.platform import Profile
+from sites.scan.frames import SANDBOX
 
 Gate = Literal["js_budget", "secrets", "csp", "allowlists"]
 
@@ -32,7 +33,17 @@ def describe_limits(profile: Profile) -> str:
         f"Forms send to the site{_or_from(profile.form_hosts)} or to a mailto: address. "
         f"Scripts: files of the site{_or_from(profile.script_hosts)} and inline <script>; {script}; "
         "no inline handlers (onclick), no eval, no workers. Style sheets, fonts, video and audio: files of the site. "
-        "Other sites are linked to, never embedded: no frames, no <base>, no <meta http-equiv>."
+        f"{_frames_of(profile)} No <base>, no <meta http-equiv>."
+    )
+
+
+def _frames_of(profile: Profile) -> str:
+    if not profile.frames:
+        return "Other sites are linked to, never embedded: no frames."
+    return (
+        "Other sites are linked to. Embedded, after a click, are only pages at "
+        f"{', '.join(profile.frames)}: in a page's spec by the prop `embed` and components that have it; in HTML by "
+        f'<iframe name="x" title="…" sandbox="{SANDBOX}"></iframe> without src, and <a href="…" target="x">.'
     )
 
 
@@ -289,7 +300,12 @@ _BY_GATE: dict[Gate, dict[str, tuple[str, str]]] = {
         "image-host": ("image from a host that the profile does not allow", "put the image in the release"),
         "media-host": ("audio or video from another host", "put the file in the release"),
         "form-host": ("form that sends to a host that the profile does not allow", "send it to this site"),
-        "frame-host": ("embedded page", "link to it instead"),
+        "frame-host": ("embedded page that the profile does not allow", "link to it instead"),
+        "frame-loose": (
+            "frame that loads or may do more than a visitor asks for",
+            "give it a title, a name and a sandbox, no src, and a link whose target is its name",
+        ),
+        "too-many-frames": ("more embedded pages than a header can list", "link to some instead"),
         "connect-host": ("connection to another host", "remove it, or read the data at build time"),
         "manifest-host": ("manifest from another host", "put the manifest in the release"),
         "script-navigation": ("script that leads visitors to another host", "use an ordinary link"),
@@ -356,6 +372,8 @@ class Notes:
     """Distinct pieces of JavaScript by digest; the same code on every page counts once."""
     script_hashes: set[str] = field(default_factory=set)
     style_hashes: set[str] = field(default_factory=set)
+    frames: set[str] = field(default_factory=set)
+    """Source expressions of the pages that a visitor may have shown in a frame."""
     has_style_attributes: bool = False
     has_data_images: bool = False
     has_data_fonts: bool = False
@@ -405,6 +423,7 @@ class Notes:
         self.scripts |= other.scripts
         self.script_hashes |= other.script_hashes
         self.style_hashes |= other.style_hashes
+        self.frames |= other.frames
         self.has_style_attributes |= other.has_style_attributes
         self.has_data_images |= other.has_data_images
         self.has_data_fonts |= other.has_data_fonts
@@ -452,7 +471,7 @@ def build_csp(profile: Profile, notes: Notes) -> str:
         "form-action": ["'self'", "mailto:", *_hosts(profile.form_hosts)],
         "base-uri": ["'none'"],
         "object-src": ["'none'"],
-        "frame-src": ["'none'"],
+        "frame-src": sorted(notes.frames) or ["'none'"],
         "frame-ancestors": ["'none'"],
         "worker-src": ["'none'"],
     }

@@ -50,14 +50,14 @@ class Verdict:
         notes = self.notes
         flags = [notes.has_style_attributes, notes.has_data_images, notes.has_data_fonts]
         scripts = [b64encode(source).decode() for source in notes.scripts.values()]
-        hashes = [sorted(notes.script_hashes), sorted(notes.style_hashes)]
+        hashes = [sorted(notes.script_hashes), sorted(notes.style_hashes), sorted(notes.frames)]
         return json.dumps([scripts, *hashes, flags, self.spent, self.seen]).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> Verdict:
         """Read what `to_json` has written."""
-        scripts, script_hashes, style_hashes, flags, spent, seen = json.loads(text)
-        notes = Notes(set(), {}, set(script_hashes), set(style_hashes), *flags)
+        scripts, script_hashes, style_hashes, frames, flags, spent, seen = json.loads(text)
+        notes = Notes(set(), {}, set(script_hashes), set(style_hashes), set(frames), *flags)
         for source in scripts:
             notes.add_script(b64decode(source))
         return cls(notes, tuple(spent), seen)

@@ -147,6 +147,8 @@ class RenderContext:
     lang: str
     render: Callable[[tuple[Node, ...], int], list[Html]]
     """Renders elements whose own headings have a level."""
+    theme_class: str | None = None
+    """Of a page with a theme of its own."""
 
     def children(self, *, deeper: bool) -> Html:
         """Render the children; `deeper` if the element's own heading is above theirs."""

@@ -12,10 +12,13 @@ from sites.errors import SiteError
 
 Place = tuple[str | int, ...]
 """Keys and indexes in a site document, from `pages` on."""
-_TOKEN: Final = re.compile(r"<(?P<close>/?)(?P<name>[a-zA-Z][a-zA-Z0-9]*)(?P<rest>(?:[^<>\"]|\"[^<\"]*\")*)>|[^<]+")
+_TOKEN: Final = re.compile(
+    r"<script[^<>]*>(?s:.*?)</script>|<(?P<close>/?)(?P<name>[a-zA-Z][a-zA-Z0-9]*)(?P<rest>(?:[^<>\"]|\"[^<\"]*\")*)>|[^<]+"
+)
 _ATTRIBUTE: Final = re.compile(r"\s+([^\s=>\"]+)(?:=\"([^\"]*)\")?")
 _VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track"})
 _MAX_DEPTH: Final = 60
+_MAX_SCRIPTS: Final = 9
 
 
 class MismatchError(SiteError):
@@ -50,6 +53,8 @@ class Element:
 
 def parse_rendered(text: str) -> Element | None:
     """Return a rendered page as a tree without the white space between blocks; None for what nobody renders so."""
+    if text.count("<script") > _MAX_SCRIPTS:
+        return None
     root = Element("", {})
     stack = [root]
     for match in _TOKEN.finditer(text.removeprefix("<!doctype html>\n")):

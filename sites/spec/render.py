@@ -1,6 +1,6 @@
 """Render a valid site to HTML and CSS files, byte for byte the same every time (H-012, H-024).
 
-No page has a script, an inline style or an event handler, so the strictest Content-Security-Policy fits them all. A
+No page has an inline style or an event handler, so a strict Content-Security-Policy fits them all. A
 file belongs to the spec while its bytes equal its render. Once edited beyond what the spec can say (`read_back`) it is
 detached: other files are still rendered, and a change of the spec that needs the detached file is refused.
 """
@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from sites.errors import DetachedPagesError
+from sites.spec import live
 from sites.spec.catalog import Component, Props, RenderContext, component_rules, components
 from sites.spec.components.page import PageProps
 from sites.spec.expressions import Node, resolve_page, walk
 from sites.spec.html import Html, is_external, relative_to, say, tag
 from sites.spec.model import INDEX, Site
-from sites.spec.theme import Theme, contrast_note, font_notes, stylesheet, theme_class
+from sites.spec.theme import Theme, contrast_note, font_notes, is_of_other_rules, stylesheet, theme_class
 from sites.spec.validate import props_of, require_valid
 
 STYLESHEET = "styles.css"
@@ -73,10 +74,10 @@ def theme_notes(site: Site) -> tuple[str, ...]:
 class _Renderer:
     """Renders the elements of a page; a closure would hold itself, and so the page, until garbage is collected."""
 
-    __slots__ = ("_catalog", "_first", "_lang", "_path")
+    __slots__ = ("_catalog", "_first", "_lang", "_path", "_theme_class")
 
-    def __init__(self, path: str, lang: str, first: Node | None) -> None:
-        self._path, self._lang, self._first = path, lang, first
+    def __init__(self, path: str, lang: str, first: Node | None, theme_class: str | None) -> None:
+        self._path, self._lang, self._first, self._theme_class = path, lang, first, theme_class
         self._catalog = components()
 
     def __call__(self, nodes: tuple[Node, ...], level: int) -> list[Html]:
@@ -85,7 +86,7 @@ class _Renderer:
         for node in nodes:
             component = self._catalog[node.type]
             own_level = 1 if node is self._first else level
-            context = RenderContext(node, node.id, own_level, self._path, self._lang, self)
+            context = RenderContext(node, node.id, own_level, self._path, self._lang, self, self._theme_class)
             markup.append(component.render(node.checked or props_of(node, component), context))
         return markup
 
@@ -93,7 +94,8 @@ class _Renderer:
 def _document(path: str, root: Node, props: PageProps, *, theme: Theme | None, base: Theme) -> bytes:
     catalog = components()
     first = _first_heading(root, catalog)
-    render_each = _Renderer(path, props.lang, first)
+    class_ = theme_class(theme) if theme else None
+    render_each = _Renderer(path, props.lang, first, class_)
     regions: dict[str, list[Html]] = {"header": [], "main": [], "footer": []}
     for node, markup in zip(root.children, render_each(root.children, 2), strict=True):
         regions[catalog[node.type].place].append(markup)
@@ -104,9 +106,10 @@ def _document(path: str, root: Node, props: PageProps, *, theme: Theme | None, b
         *regions["header"],
         tag("main", title, *regions["main"], id="page.main", tabindex="-1"),
         *regions["footer"],
+        live.script() if any(live.MARK in each for region in regions.values() for each in region) else None,
     )
     head = _head(path, props, (theme or base).mode)
-    html = tag("html", head, body, lang=props.lang, class_=theme_class(theme) if theme else None)
+    html = tag("html", head, body, lang=props.lang, class_=class_)
     return f"<!doctype html>\n{html}\n".encode()
 
 
@@ -154,11 +157,21 @@ def _local_paths(value: object) -> Iterator[str]:
 def detached_files(site: Site, files: Mapping[str, bytes]) -> frozenset[str]:
     """Return the pages and style sheet whose files differ from their render or are missing.
 
+    A stylesheet of another version of the catalog is none: sites stay with their spec when components come.
+
     Args:
         site: a valid site.
         files: the site's files by path.
     """
-    return frozenset(path for path, data in render(site).items() if files.get(path) != data)
+    built = render(site)
+    return frozenset(
+        path for path, data in built.items() if files.get(path) != data and not _is_older(path, files, built)
+    )
+
+
+def _is_older(path: str, files: Mapping[str, bytes], built: Mapping[str, bytes]) -> bool:
+    """Whether a file is the stylesheet of another version of the catalog; an edit brings it up to date."""
+    return path == STYLESHEET and path in files and is_of_other_rules(files[path], built[path])
 
 
 def render_onto(before: Site, after: Site, files: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -173,6 +186,8 @@ def render_onto(before: Site, after: Site, files: Mapping[str, bytes]) -> dict[s
         DetachedPagesError: the change needs a detached page, or a file outside the spec.
     """
     old, new = render(before), render(after)
+    if _is_older(STYLESHEET, files, old):
+        files = {**files, STYLESHEET: old[STYLESHEET]}
     changed = {path for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
     if lost := sorted(path for path in changed if files.get(path) != old.get(path)):
         raise DetachedPagesError(tuple(lost))

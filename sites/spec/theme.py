@@ -264,7 +264,31 @@ def stylesheet(theme: Theme, others: Mapping[str, Theme], component_rules: Itera
 @lru_cache(maxsize=1)  # there is one catalog
 def _rules(styles: tuple[str, ...]) -> bytes:
     """Return the rules that use the variables, the same for every site."""
-    return "".join([f"\n{style.strip()}" for style in (_BASE_RULES, *styles) if style.strip()] + ["\n"]).encode()
+    rules = "".join([f"\n{style.strip()}" for style in (_BASE_RULES, *styles) if style.strip()] + ["\n"]).encode()
+    return _MARK % _digest_of(rules) + rules
+
+
+_MARK: Final = b"\n/* Rules of the catalog: %b */"
+_FIRST_RULES: Final = b"4fcac8ffa0762e55"
+"""Digest of the rules that were written before they were marked."""
+
+
+def _digest_of(rules: bytes) -> bytes:
+    return hashlib.sha256(rules).hexdigest()[:16].encode()
+
+
+def is_of_other_rules(stylesheet: bytes, rendered: bytes) -> bool:
+    """Whether a stylesheet is what another version of the catalog made where this one renders another.
+
+    The theme's part has to be the same; the rules tell by their mark that nobody has edited them since.
+    """
+    theme, mark, rules = rendered.partition(_MARK.partition(b"%")[0])
+    if not mark or not stylesheet.startswith(theme + b"\n"):
+        return False
+    rest = stylesheet[len(theme) :]
+    size = len(_MARK % _FIRST_RULES)
+    rules = rest[size:]
+    return rest[:size] == _MARK % _digest_of(rules) or _digest_of(rest) == _FIRST_RULES
 
 
 @lru_cache(maxsize=256)  # few themes are in use at a time, and every page that is built asks for its own

@@ -36,7 +36,6 @@ COMMANDS = (
     "ssh",
     "nc",
     "perl",
-    "python3",
     "apt-get",
     "dpkg",
     "su",

@@ -55,6 +55,19 @@ rules:
     say:
       - tool: '{{ tool }}'
         input: {operations: [], patch: '', summary: Unclear., ask: "What should be better:\\nwords or colours?"}
+  - name: films
+    when: {tag: films, tools: [edit_site]}
+    say:
+      - tool: edit_site
+        input:
+          summary: Two films.
+          operations:
+            - {op: add, path: /pages/index.html/elements/ours, value: {type: Video, children: [],
+               props: {title: Oven, href: "https://youtu.be/dQw4w9WgXcQ", embed: true}}}
+            - {op: add, path: /pages/index.html/elements/theirs, value: {type: Video, children: [],
+               props: {title: Mill, href: "https://video.example/mill", embed: true}}}
+            - {op: add, path: /pages/index.html/elements/page/children/-, value: ours}
+            - {op: add, path: /pages/index.html/elements/page/children/-, value: theirs}
   - name: cannot
     when: {tag: cannot}
     say:
@@ -322,6 +335,18 @@ def test_a_spec_that_is_valid_at_the_second_try_is_kept(rig: Rig) -> None:
     job = rig.edit(f"{BY_MODEL} [rehearse:invalid-spec-once]", rig.site())
     assert job.state == "awaiting_approval"
     assert len(rig.calls()) == 2
+
+
+def test_a_film_of_a_host_that_may_not_be_embedded_is_linked_to_and_the_owner_is_told(rig: Rig) -> None:
+    job = rig.edit(f"{BY_MODEL} [rehearse:films]", rig.site())
+    assert job.state == "awaiting_approval"
+    assert len(rig.calls()) == 1
+    made = rig.files(job.release_id)["index.html"].decode()
+    assert made.count("<iframe") == 1
+    assert "https://www.youtube-nocookie.com/embed/dQw4w9WgXcQ" in made
+    assert 'href="https://video.example/mill"' in made
+    assert "no frames of" in job.result["summary"]
+    assert "video.example" in job.result["summary"]
 
 
 def test_a_spec_that_the_scan_refuses_goes_back_to_the_model_once(rig: Rig) -> None:

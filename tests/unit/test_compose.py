@@ -61,9 +61,10 @@ def test_the_image_is_built_from_every_package() -> None:
     root = COMPOSE.parent
     included = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
     packages = {name.removesuffix("*") for name in included}
-    copied = re.findall(r"^COPY (\w+) \1$", (COMPOSE / "Dockerfile").read_text(), re.MULTILINE)
-    seen = re.findall(r"^!(\w+)$", (root / ".dockerignore").read_text(), re.MULTILINE)
-    assert packages == set(copied) == {name for name in seen if (root / name).is_dir()}
+    copied = re.findall(r"^COPY ([\w/]+) \1$", (COMPOSE / "Dockerfile").read_text(), re.MULTILINE)
+    seen = re.findall(r"^!([\w/]+)$", (root / ".dockerignore").read_text(), re.MULTILINE)
+    assert set(copied) == {name for name in seen if (root / name).is_dir()}
+    assert packages == {Path(name).name for name in copied}
 
 
 def test_there_is_a_service_for_each_queue_and_each_serves_its_own_alone() -> None:

@@ -42,6 +42,7 @@ from sites.spec.edit import (
 )
 from sites.spec.model import Site
 from sites.spec.outline import expand_outline, left_out, outline_tool
+from sites.spec.permitted import permitted
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
 from sites.spec.render import detached_files, render, render_onto, theme_notes
 from workers.attempt import Attempt, Inputs
@@ -340,6 +341,8 @@ def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | 
 
 def _candidate(inputs: Inputs, site: Site, *, before: Site | None, summary: str, how: str) -> Candidate | Escalate:
     """Render a changed site around its detached pages, or escalate if the change affects one of them."""
+    assert inputs.site is not None
+    site, missing = permitted(site, profile_of(inputs.policy, inputs.site))
     with timed("render"):
         if before is None:
             files = dict(inputs.files) | render(site)
@@ -351,6 +354,6 @@ def _candidate(inputs: Inputs, site: Site, *, before: Site | None, summary: str,
     changed = {path for path, data in files.items() if inputs.files.get(path) != data}
     facts = {"how": how, "pages": pages_fact(changed, "spec-managed")}
     old = theme_notes(before) if before is not None else ()
-    notes = [note for note in theme_notes(site) if note not in old]
+    notes = [*missing, *(note for note in theme_notes(site) if note not in old)]
     summary = " ".join([summary, *(f"Note: {note}." for note in notes)])
     return Candidate(files=files, summary=summary, spec=site.canonical().encode(), facts=facts)

@@ -24,6 +24,7 @@ from ledger.events import EventKind
 from routing.jobs import Reason, State
 from routing.policy.agents import RESULT_FILE
 from routing.policy.prices import BudgetExceeded, nanousd_of
+from routing.policy.project import Commands
 from sandbox.box import WORKSPACE, Box, BoxLostError, BoxSpec, Clocks, CollectRules, Ending, ExecResult, Target
 from sandbox.claude_code import End, SessionPlan, Verdict, ticket_role
 from sandbox.local_box import LocalBox
@@ -39,7 +40,10 @@ from workers.session import SessionResult, hold_session, obstacle_to
 
 logger = logging.getLogger(__name__)
 
-_IGNORED = frozenset({"node_modules", ".next", ".turbo", ".cache"})
+_IGNORED = frozenset(
+    {"node_modules", ".next", ".turbo", ".cache"}
+    | {".venv", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
+)
 """Directories that commands fill by themselves; they are skipped unread."""
 _SPARE_FILES = 5_000
 
@@ -174,13 +178,14 @@ def _failure(verdict: Verdict, *, exceeded: BudgetExceeded | None) -> Failed | N
 _CHECK_GRACE_SECONDS = 3.0
 _CHECK_CLOSING_SECONDS = 10.0
 _SHOWN_CHARS = 6_000
+_TITLE_CHARS = 100
 _PLACE = re.compile(r"(?P<file>[\w./@()\[\]-]{1,200}\.[a-z]{1,5})[(:](?P<line>[0-9]{1,6})[,:]")
 """How compilers name a location: `src/a.ts(3,5): error` or `src/a.ts:3:5`."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def run_check(files: Mapping[str, bytes], attempt: Attempt) -> AgentRun:
-    """Build a project, and report as a result whose findings a developer gets.
+def run_check(files: Mapping[str, bytes], attempt: Attempt, own: Commands | None = None) -> AgentRun:
+    """Run a project's own commands, else its npm build, and report as a result whose findings a developer gets.
 
     It runs in a box of its own, without a token for any model; packages come from the mirror, and their scripts never
     run.
@@ -190,7 +195,8 @@ def run_check(files: Mapping[str, bytes], attempt: Attempt) -> AgentRun:
         BoxLostError: the box went away.
         CancelledByOwnerError, LeaseLostError: nobody's fault.
     """
-    commands = build_commands(files)
+    lines = own.named().values() if own is not None else ()
+    commands = tuple(("bash", "-c", line) for line in lines) or build_commands(files)
     if not commands:
         return _result(files, "The project has no build.", [])
     with attempt.step("provision"):
@@ -199,13 +205,13 @@ def run_check(files: Mapping[str, bytes], attempt: Attempt) -> AgentRun:
         attempt.enter(box)
         put(box, files)
         for command in commands:
-            with attempt.step(" ".join(command[:3])):
+            with attempt.step(_shown(command)[:_TITLE_CHARS]):
                 result = _run(box, command, attempt)
             if not result.is_success:
-                return _result(files, f"`{' '.join(command)}` failed.", [_issue(command, result, files)])
+                return _result(files, f"`{_shown(command)}` failed.", [_issue(command, result, files)])
     finally:
         box.close()
-    return _result(files, f"`{' '.join(commands[-1])}` succeeded.", [])
+    return _result(files, f"`{_shown(commands[-1])}` succeeded.", [])
 
 
 def _run(box: Box, command: Sequence[str], attempt: Attempt) -> ExecResult:
@@ -218,13 +224,17 @@ def _run(box: Box, command: Sequence[str], attempt: Attempt) -> ExecResult:
     return box.run(command, clocks=clocks, watch=attempt.watcher())
 
 
+def _shown(command: Sequence[str]) -> str:
+    return command[-1] if command[0] == "bash" else " ".join(command)
+
+
 def _issue(command: Sequence[str], result: ExecResult, files: Mapping[str, bytes]) -> dict[str, Any]:
     """Return the one finding of a failed build, at the first location in the project that its output names."""
     said = _COLOURS.sub("", (result.stdout + b"\n" + result.stderr)[-_SHOWN_CHARS:].decode("utf-8", "replace"))
     how = f"status {result.exit_code}" if result.ending is Ending.EXITED else result.ending.value
     place = next((found for found in _PLACE.finditer(said) if found["file"].removeprefix("./") in files), None)
     where = {"file": place["file"].removeprefix("./"), "line": max(1, int(place["line"]))} if place else {}
-    title = f"`{' '.join(command)}` fails ({how})"
+    title = f"`{_shown(command)[:_TITLE_CHARS]}` fails ({how})"
     return {"severity": "blocking", "title": title, "detail": said.replace("\0", " ").strip(), **where}
 
 

@@ -186,6 +186,7 @@ class _Start:
     order: StepOrder
     policy: Policy
     """With the project's configuration."""
+    project: ProjectConfig
     workspace: Workspace
     base: str
     snapshot: Snapshot
@@ -219,7 +220,7 @@ def run_step(attempt: Attempt, *, runners: Mapping[Runtime, AgentRunner] = RUNNE
 
 def _work(start: _Start, attempt: Attempt, runners: Mapping[Runtime, AgentRunner]) -> _Work:
     if start.order.agent is None:
-        return _Work(start.snapshot.files, (), run_check(start.snapshot.files, attempt))
+        return _Work(start.snapshot.files, (), run_check(start.snapshot.files, attempt, start.project.commands))
     definition = start.policy.agents.get(start.order.agent)
     if definition is None:
         raise PolicyError(f"there is no agent {start.order.agent}")
@@ -243,7 +244,7 @@ def _start(attempt: Attempt, order: StepOrder) -> _Start:
                 remote_rules(attempt.runs, policy.runs, seconds=_CLONE_SECONDS),
                 limits=pack_limits(policy.runs),
             )
-        return _Start(order, policy, workspace, base, workspace.read(base))
+        return _Start(order, policy, project, workspace, base, workspace.read(base))
 
 
 def _agent_order(start: _Start, name: str, definition: AgentDefinition, attempt: Attempt) -> AgentOrder:
@@ -256,6 +257,8 @@ def _agent_order(start: _Start, name: str, definition: AgentDefinition, attempt:
         results=order.results,
         context=[part for part in order.context if part not in order.results],
         writes=order.writes or definition.writes,
+        commands=start.project.commands.named(),
+        language=start.project.stack["language"],
     )
     cap = order.cap_nanousd if order.cap_nanousd is not None else attempt.claim.job.cap_nanousd
     return agent_order(

@@ -52,6 +52,10 @@ class StepBrief:
     context: Sequence[str]
     """What it is told to read: paths and keys of steps."""
     writes: Sequence[str]
+    commands: Mapping[str, str] = field(default_factory=dict)
+    """The project's own, by what they are for."""
+    language: str = ""
+    """As its stack declares it."""
 
 
 def stage_context(
@@ -89,6 +93,7 @@ def order_text(brief: StepBrief, *, redact: Callable[[str], str]) -> str:
         "## Where to look",
         f"`{INDEX}` names what was staged for you, what to read first, and what the project holds.",
         *([f"Read also: {_names(brief.context)}."] if brief.context else []),
+        *_commands(brief.commands),
         "## Where you may write",
         _names(brief.writes) + "." if brief.writes else "Nowhere: your result is all that is kept.",
         "Whatever you write elsewhere is dropped and reported.",
@@ -103,6 +108,12 @@ def ticket_text(ticket: Mapping[str, Any]) -> str:
         heads.append("Labels: " + ", ".join(_text(label) for label in labels))
     heads.extend(f"{name.title()}: {_text(ticket[name])}" for name in ("priority", "url") if ticket.get(name))
     return "\n".join(heads) + f"\n\n{_text(ticket.get('body'))}\n"
+
+
+def _commands(commands: Mapping[str, str]) -> Iterator[str]:
+    if commands:
+        yield "## The project's own commands"
+        yield "\n".join(f"- {name}: `{line}`" for name, line in commands.items())
 
 
 class _Staging:
@@ -200,9 +211,11 @@ def _text(value: Any) -> str:
 
 
 _TEXTS = resources.files("workers.runs") / "instructions"
+_LANGUAGES = frozenset({"python"})
+"""Languages that shipped agents are told more about; their own texts are for TypeScript."""
 
 
-def claude_md(name: str, agent: AgentDefinition) -> str:
+def claude_md(name: str, agent: AgentDefinition, *, language: str = "") -> str:
     """Return an agent's CLAUDE.md, which contains no key and nothing of the run.
 
     Shipped agents' texts are package data; an agent that an installation adds has its text in the policy. How a step
@@ -219,6 +232,7 @@ def claude_md(name: str, agent: AgentDefinition) -> str:
     parts = (
         f"You are the agent `{name}` of a run. These are your standing instructions; your task comes in the order.",
         own.strip(),
+        *([_instruction_text(f"_language-{language}.md").strip()] if language in _LANGUAGES else []),
         _instruction_text(f"_ending-{runtime}.md").strip(),
         _instruction_text("_ending.md").strip(),
     )
@@ -269,7 +283,7 @@ def agent_order(
         name=brief.agent,
         agent=agent,
         model=model or agent.model,
-        instructions=claude_md(brief.agent, agent),
+        instructions=claude_md(brief.agent, agent, language=brief.language),
         prompt=order_text(brief, redact=redact),
         files={HANDOFF_README: _HANDOFF, **project.files, **staged},
         writes=tuple(brief.writes),

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Call:
         """Return the call of an operation; what is None is left out."""
         given = {name: value for name, value in (body or {}).items() if value is not None}
         if "jobs" in given:
-            given["jobs"] = [_keyed(job.model_dump(exclude_none=True)) for job in given["jobs"]]
+            given["jobs"] = [_keyed(_fields_of(job)) for job in given["jobs"]]
         elif takes_key:
             given = _keyed(given)
         asked = {name: _text(value) for name, value in (query or {}).items() if value is not None}
@@ -61,6 +61,10 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that an answer asks to wait."""
     given = headers.get("Retry-After", "")
     return float(given) if given.isdecimal() else None
+
+
+def _fields_of(job: BaseModel | dict[str, Any]) -> dict[str, Any]:
+    return job if isinstance(job, dict) else job.model_dump(exclude_none=True)
 
 
 def _keyed(body: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 class Model(BaseModel):
     """Base of all. Fields that a newer server adds are ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class State(StrEnum):
@@ -453,6 +453,8 @@ class JobView(Model):
     held_for: str | None
     """What it waits for besides its turn: `site`, `time` or `provider`."""
     held_until: datetime | None
+    waits_for: str | None
+    """What blocks it while it is queued, in words: a paused queue, or the job that holds the lock on its site."""
     bill: BillView
     attempts: list[AttemptView]
     seconds: float

@@ -189,7 +189,7 @@ class Operations(Protocol):
         """Reject the preview and end the job; the live site stays as it is."""
         return self._call(JobView, "POST", f"/v1/jobs/{job_id}/reject", body={"reason": reason})
 
-    def submit_jobs(self, jobs: Sequence[JobRequest]) -> BatchView:
+    def submit_jobs(self, jobs: Sequence[JobRequest | dict[str, Any]]) -> BatchView:
         """Submit up to 1,000 jobs, each accepted or refused on its own."""
         return self._call(BatchView, "POST", "/v1/jobs/batch", body={"jobs": jobs}, takes_key=True)
 
@@ -634,7 +634,7 @@ class AsyncOperations(Protocol):
         """Reject the preview and end the job; the live site stays as it is."""
         return await self._call(JobView, "POST", f"/v1/jobs/{job_id}/reject", body={"reason": reason})
 
-    async def submit_jobs(self, jobs: Sequence[JobRequest]) -> BatchView:
+    async def submit_jobs(self, jobs: Sequence[JobRequest | dict[str, Any]]) -> BatchView:
         """Submit up to 1,000 jobs, each accepted or refused on its own."""
         return await self._call(BatchView, "POST", "/v1/jobs/batch", body={"jobs": jobs}, takes_key=True)
 

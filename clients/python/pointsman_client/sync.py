@@ -83,6 +83,16 @@ class Client(Operations):
             if (cursor := page.next_cursor) is None:
                 return
 
+    def list_job_events(self, job_id: UUID, *, after: int = 0) -> list[EventView]:
+        """Return the events of a job so far.
+
+        Args:
+            job_id: the job.
+            after: only those with a higher id.
+        """
+        query = {"format": "json", "after": after}
+        return self._call(list[EventView], "GET", f"/v1/jobs/{job_id}/events", query=query)
+
     def follow_job(self, job_id: UUID, *, after: int = 0) -> Iterator[EventView]:
         """Yield a job's events as they happen until it has ended. A cut stream goes on where it was.
 

@@ -24,6 +24,7 @@ from sites.spec.catalog import (
     Title,
     section_props,
 )
+from sites.spec.embeds import frame_of, framed
 from sites.spec.html import (
     ART_NAMES,
     ArtName,
@@ -372,11 +373,7 @@ _FILM: Final = re.compile(r"[^?#]+\.(?P<kind>mp4|webm)", re.IGNORECASE)
 
 
 class VideoProps(SectionProps):
-    """A film of the site, or a still that leads to one elsewhere.
-
-    A frame of another site would run that site's scripts in the page and watch the visitor before anything is played,
-    and the scan refuses frames. So a film from elsewhere opens there when the visitor asks for it.
-    """
+    """A film of the site, or a still that leads to one elsewhere or shows it in its place, once a visitor asks."""
 
     src: LinkUrl | None = None
     """A film of the site, .mp4 or .webm."""
@@ -389,6 +386,8 @@ class VideoProps(SectionProps):
     image: Picture | None = None
     art: ArtName | None = None
     """A drawing for the still, for where there is no image."""
+    embed: bool = False
+    """Whether the film at `href` plays in the page."""
 
     @model_validator(mode="after")
     def _check_source(self) -> Self:
@@ -422,8 +421,19 @@ def _player(props: VideoProps, ctx: RenderContext, length: Html | None) -> Html:
     return tag("figure", video, tag("figcaption", props.title, length), class_="video-figure")
 
 
+def _still_picture(props: VideoProps, ctx: RenderContext) -> Html:
+    return image(ctx, props.image.model_copy(update={"alt": ""})) if props.image else art(props.art or "waves")
+
+
+def _framed_film(props: VideoProps, ctx: RenderContext, length: Html | None) -> Html:
+    href = props.href or ""
+    title = f"{props.title} ({props.length})" if length else props.title
+    still = _still_picture(props, ctx)
+    return framed(ctx, frame_of(href), title=title, call=ctx.say("Watch"), still=still, href=ctx.url(href))
+
+
 def _still(props: VideoProps, ctx: RenderContext, length: Html | None) -> Html:
-    picture = image(ctx, props.image.model_copy(update={"alt": ""})) if props.image else art(props.art or "waves")
+    picture = _still_picture(props, ctx)
     words = tag(
         "span",
         tag("span", f"{ctx.say('Watch')}: ", class_="visually-hidden"),
@@ -438,11 +448,11 @@ def _still(props: VideoProps, ctx: RenderContext, length: Html | None) -> Html:
 @Component(
     "Video",
     summary="a film: title, and href (address of the film elsewhere) or src (.mp4|.webm file), captions (.vtt), "
-    "length, image {src, alt} as still, or art (see Hero)",
+    "length, image {src, alt} as still, or art (see Hero), embed true (href plays in the page, after a click)",
     example={"title": "A night at the oven", "href": "https://video.example/oven", "length": "3 min", "art": "hills"},
     words=("video", "film", "video embed", "video section", "clip"),
 )
 def _video(props: VideoProps, ctx: RenderContext) -> Html:
     length = tag("span", props.length, class_="video-length") if props.length else None
-    show = _still if props.src is None else _player
+    show = _player if props.src is not None else _framed_film if props.embed else _still
     return section(ctx, props, show(props, ctx, length), kind="video")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from sites.spec.catalog import (
     ITEM_TEXT,
@@ -25,7 +25,6 @@ from sites.spec.catalog import (
     Text,
     Title,
     outline_items,
-    section_props,
 )
 from sites.spec.html import Html, anchor, heading, icon, image, level_inside, paragraphs, section, tag
 from sites.spec.model import JsonObject
@@ -449,86 +448,3 @@ def _price_list(props: PriceListProps, ctx: RenderContext) -> Html:
     lines = tag("ul", *(_price_line(item, level_inside(ctx, props)) for item in props.items), class_="price-list")
     note = tag("p", props.note, class_="small") if props.note else None
     return section(ctx, props, lines, note, kind="menu")
-
-
-Cell = bool | Annotated[str, Field(max_length=120)]
-
-
-class Row(Props):
-    label: Label
-    values: Annotated[tuple[Cell, ...], Field(min_length=1, max_length=6)]
-
-
-class ComparisonTableProps(SectionProps):
-    """Choices side by side, in a table that scrolls sideways on a narrow screen."""
-
-    columns: Annotated[tuple[Label, ...], Field(min_length=1, max_length=6)]
-    rows: Annotated[tuple[Row, ...], Field(min_length=1, max_length=30)]
-    highlight: Annotated[int, Field(ge=1, le=6)] | None = None
-    """The recommended column, counted from 1."""
-
-    @model_validator(mode="after")
-    def _check_width(self) -> Self:
-        if any(len(row.values) != len(self.columns) for row in self.rows):
-            raise ValueError("every row needs one value for each column")
-        return self
-
-
-def _table_row(row: Row, ctx: RenderContext, styles: list[str | None]) -> Html:
-    cells = [tag("td", _cell(value, ctx), class_=style) for value, style in zip(row.values, styles, strict=True)]
-    return tag("tr", tag("th", row.label, scope="row"), *cells)
-
-
-def _cell(value: bool | str, ctx: RenderContext) -> Html | str:
-    if isinstance(value, str):
-        return value
-    if value:
-        return tag("span", icon("check"), tag("span", ctx.say("Yes"), class_="visually-hidden"), class_="yes")
-    return tag("span", ctx.say("No"), class_="no")
-
-
-def _outline_table(section: OutlineSection, business: Business) -> JsonObject:
-    """Read items as rows: `detail` and `text` hold the values, split at `|`; the first item names the columns."""
-    lines = [
-        (item.get("title") or "", (item.get("detail") or item.get("text") or "").split("|")) for item in section.items
-    ]
-    if not lines:
-        return section_props(section)
-    columns = [name.strip()[:60] for name in lines[0][1]]
-    rows = [
-        {"label": label[:60], "values": [_value(part) for part in (values + [""] * len(columns))[: len(columns)]]}
-        for label, values in lines[1:]
-        if label
-    ]
-    return {**section_props(section), "columns": columns, "rows": rows}
-
-
-def _value(text: str) -> bool | str:
-    return {"yes": True, "no": False}.get(text.strip().lower(), text.strip()[:120])
-
-
-@Component(
-    "ComparisonTable",
-    summary="choices side by side: heading, columns [name], rows [{label, values [text or true/false]}], "
-    "highlight (column from 1)",
-    example={
-        "heading": "Compare",
-        "columns": ["Basic", "Pro"],
-        "rows": [{"label": "Support", "values": ["Mail", True]}],
-        "highlight": 2,
-    },
-    words=("comparison table", "comparison", "compare table", "table"),
-    outline=_outline_table,
-    outline_hint="first item: detail = column names split by |; then one item per row: title, detail = values "
-    "split by |",
-    nav_label="Compare",
-)
-def _comparison_table(props: ComparisonTableProps, ctx: RenderContext) -> Html:
-    styles = ["marked" if place == props.highlight else None for place in range(1, len(props.columns) + 1)]
-    names = [tag("th", name, scope="col", class_=style) for name, style in zip(props.columns, styles, strict=True)]
-    head = tag("thead", tag("tr", tag("td", tag("span", ctx.say("Compared"), class_="visually-hidden")), *names))
-    body = tag("tbody", *(_table_row(row, ctx, styles) for row in props.rows))
-    label = props.heading or ctx.say("Comparison")
-    table = tag("table", tag("caption", label, class_="visually-hidden"), head, body)
-    frame = tag("div", table, class_="table-frame", role="group", aria_label=label, tabindex="0")
-    return section(ctx, props, frame, kind="comparison")

@@ -29,7 +29,9 @@ from sites.spec.catalog import (
     Title,
     section_props,
 )
+from sites.spec.embeds import framed, map_frame_of
 from sites.spec.html import EMPTY, Html, anchor, band, icon, image, intro, phone_url, section, street_map, tag
+from sites.spec.live import read_hours
 from sites.spec.model import INDEX, JsonObject
 from sites.spec.theme import Theme
 
@@ -51,9 +53,24 @@ class Hours(Props):
     time: Label
 
 
-def _hours_list(hours: tuple[Hours, ...]) -> Html | None:
-    rows = [tag("div", tag("dt", entry.days), tag("dd", entry.time)) for entry in hours]
-    return tag("dl", *rows, class_="hours") if rows else None
+TimeZone = Annotated[str, Field(max_length=40, pattern=r"^[A-Z][A-Za-z]+(/[A-Z][A-Za-z_-]+){1,2}$")]
+"""Of the IANA database, as "Europe/Berlin": where hours are what the clock says."""
+
+
+def _hours_list(hours: tuple[Hours, ...], ctx: RenderContext, timezone: str | None) -> Html | None:
+    """Return the hours; with a time zone, and if all are understood, a script marks today and says if it is open."""
+    lines = read_hours([(entry.days, entry.time) for entry in hours], ctx.lang) if timezone else None
+    rows = []
+    for at, entry in enumerate(hours):
+        days = "".join(map(str, sorted(lines[at].days))) if lines else None
+        times = " ".join(f"{start}-{end}" for start, end in lines[at].spans) if lines else None
+        rows.append(tag("div", tag("dt", entry.days), tag("dd", entry.time), data_days=days, data_times=times))
+    if not rows:
+        return None
+    if not lines:
+        return tag("dl", *rows, class_="hours")
+    words = {"data_open": ctx.say("Open now"), "data_closed": ctx.say("Closed now")}
+    return tag("dl", *rows, class_="hours", data_live="hours", data_zone=timezone, **words)
 
 
 FieldName = Literal["phone", "date", "time", "people"]
@@ -66,6 +83,7 @@ class ContactFormProps(SectionProps):
     phone: Phone | None = None
     address: Text | None = None
     hours: Annotated[tuple[Hours, ...], Field(max_length=8)] = ()
+    timezone: TimeZone | None = None
     action: LinkUrl | None = None
     button: Label | None = None
     topics: Annotated[tuple[Label, ...], Field(max_length=12)] = ()
@@ -128,7 +146,8 @@ def _encoding(target: str) -> str | None:
 
 @Component(
     "ContactForm",
-    summary="contact: heading, text, email, phone, address, hours [{days, time}], button, topics [text], note, "
+    summary="contact: heading, text, email, phone, address, hours [{days, time}], "
+    "timezone (as Europe/Berlin: the page shows today and whether it is open now), button, topics [text], note, "
     "fields [phone | date | time | people] (also asked for), action (URL of a form service)",
     example={"heading": "Say hello", "email": "hello@bakery.example", "phone": "+44 20 7946 0000", "button": "Send"},
     words=("contact form", "contact", "contact section", "contact us", "form", "contact us form", "enquiry form"),
@@ -145,7 +164,9 @@ def _encoding(target: str) -> str | None:
 )
 def _contact_form(props: ContactFormProps, ctx: RenderContext) -> Html:
     details = _contact_lines(email=props.email, phone=props.phone, address=props.address)
-    words = tag("div", intro(ctx, props), details, _hours_list(props.hours), class_="contact-words")
+    words = tag(
+        "div", intro(ctx, props), details, _hours_list(props.hours, ctx, props.timezone), class_="contact-words"
+    )
     return band(ctx, props, words, _form(props, ctx), classes=f"tone-{props.tone} contact")
 
 
@@ -208,10 +229,7 @@ def _newsletter(props: NewsletterProps, ctx: RenderContext) -> Html:
 
 
 class MapLinkProps(SectionProps):
-    """Where a place is, and the way there in the visitor's own map program.
-
-    The drawing is decoration: a real map would be a frame or a script of another site, which no published page has.
-    """
+    """Where a place is and the way there, beside a drawing, or a map that a click loads."""
 
     address: Text
     href: LinkUrl | None = None
@@ -219,6 +237,8 @@ class MapLinkProps(SectionProps):
     button: Label | None = None
     directions: Annotated[tuple[Text, ...], Field(max_length=5)] = ()
     """How to get there, one way each."""
+    embed: bool = False
+    """Whether a click shows the map in the page."""
 
 
 def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
@@ -234,7 +254,8 @@ def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "MapLink",
-    summary="where it is: heading, text, address, href (a map; default OpenStreetMap), button, directions [text]",
+    summary="where it is: heading, text, address, href (a map; default OpenStreetMap), button, directions [text], "
+    "embed true (the map shows in the page, after a click)",
     example={"heading": "Find us", "address": "14 Mill Lane, Millbrook", "directions": ["Tram 4 to Mill Square"]},
     words=("map", "map link", "directions", "location", "find us"),
     outline=_outline_map,
@@ -250,7 +271,12 @@ def _map_link(props: MapLinkProps, ctx: RenderContext) -> Html:
     href = ctx.url(props.href) if props.href else _MAP_SEARCH + quote(props.address, safe="")
     link = tag("p", tag("a", props.button or ctx.say("Open the map"), class_="button", href=href), class_="actions")
     words = tag("div", intro(ctx, props), place, ways, link, class_="map-words")
-    return band(ctx, props, words, tag("div", street_map(), class_="map-drawing"), classes=f"tone-{props.tone} map")
+    drawing = tag("div", street_map(), class_="map-drawing")
+    if props.embed:
+        frame = map_frame_of(props.address, props.href)
+        call = ctx.say("Show the map")
+        drawing = framed(ctx, frame, title=props.address[:140], call=call, still=drawing, href=href)
+    return band(ctx, props, words, drawing, classes=f"tone-{props.tone} map")
 
 
 class PageProps(Props):
@@ -363,6 +389,7 @@ class FooterProps(Props):
     phone: Phone | None = None
     address: Text | None = None
     hours: Annotated[tuple[Hours, ...], Field(max_length=8)] = ()
+    timezone: TimeZone | None = None
     note: Text | None = None
     """The last line: copyright, registration, credits."""
 
@@ -389,7 +416,7 @@ def _minimal_footer(business: Business) -> JsonObject:
 @Component(
     "Footer",
     summary="end of the page: brand, text, links [{label, href}], social [{label, href}], email, phone, address, "
-    "hours [{days, time}], note",
+    "hours [{days, time}], timezone (as in ContactForm), note",
     example={"brand": "Hill Bakery", "links": [{"label": "Bread", "href": "#bread"}], "note": "© Hill Bakery"},
     place="footer",
     words=("footer", "page footer", "site footer"),
@@ -401,7 +428,7 @@ def _footer(props: FooterProps, ctx: RenderContext) -> Html:
     social = _footer_links(props.social, ctx, ctx.say("Elsewhere"))
     contact = _contact_lines(email=props.email, phone=props.phone, address=props.address)
     if props.hours:
-        contact = tag("div", contact, _hours_list(props.hours))
+        contact = tag("div", contact, _hours_list(props.hours, ctx, props.timezone))
     top = tag("div", about, links, social, contact, class_="footer-top")
     note = tag("p", props.note, class_="footer-note") if props.note else None
     return tag("footer", tag("div", top, note, class_="wrap"), class_="site-footer", id=ctx.id)

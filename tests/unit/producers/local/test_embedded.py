@@ -7,7 +7,8 @@ import pytest
 
 from producers.local.embedded import Embedded, Options
 from producers.local.preparation import BoxWiring, clear_boxes, wire_boxes
-from producers.local.supervisor import with_up_file, write_up_file
+from producers.local.supervisor import write_up_file
+from producers.servers import with_up_file
 from routing.policy.platform import load_policy, platform_policy
 from sandbox.config import BoxConfig
 

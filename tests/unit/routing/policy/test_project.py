@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.errors import MissingKeyError, PolicyError, ProjectConfigError, YamlRefusedError
+from routing.policy.agents import is_covered
 from routing.policy.platform import Policy, platform_policy
 from routing.policy.project import (
     MAX_BYTES,
@@ -78,7 +79,8 @@ def lowered(**changes: Any) -> Policy:
 @pytest.mark.req("S-073", "S-069")
 def test_the_file_has_the_six_parts_of_the_second_layer_and_the_stack() -> None:
     config = read_project(WHOLE, source="project.yaml", policy=POLICY)
-    assert set(ProjectConfig.model_fields) == {"repo", "keys", "models", "budgets", "rules", "integrations", "stack"}
+    six = {"repo", "keys", "models", "budgets", "rules", "integrations"}
+    assert set(ProjectConfig.model_fields) == six | {"stack", "commands", "writes"}
     assert config.repo.branch == "develop"
     assert config.keys == {"anthropic": "acme"}
     assert config.models == {"architect": "claude-opus-4-6"}
@@ -188,11 +190,11 @@ def test_models_come_from_configuration_layers_and_only_from_those_that_are_offe
     ("stack", "said"),
     [
         (
-            {"language": "python"},
+            {"language": "ruby"},
             "stack.language: this installation's agents and images are made for javascript,",
         ),
         ({"language": "typescript", "frontend": "vue"}, "stack.frontend: this installation's agents"),
-        ({"language": "typescript", "backend": "django"}, "stack.backend: this installation's agents"),
+        ({"language": "typescript", "backend": "rails"}, "stack.backend: this installation's agents"),
         ({"language": "typescript", "database": "mongodb"}, "made for postgresql only"),
         ({"frontend": "react"}, "stack: must declare its language"),
         ({"language": "typescript", "engine": "unity"}, "stack.engine: Input should be"),
@@ -417,3 +419,49 @@ def test_the_example_is_taken_and_has_every_part() -> None:
 def test_every_choice_of_the_stack_is_named() -> None:
     for choices in platform_policy().runs.stack.values():
         assert all(re.search(rf"\b{choice}\b", PAGE) for choice in choices)
+
+
+PYTHON = {"language": "python"}
+
+
+def test_python_s_developers_write_modules_its_testers_tests_and_nobody_another_s_documents() -> None:
+    agents = lowered(stack=PYTHON).agents
+    for path in ("shop/cart.py", "pyproject.toml", "artifacts/backend-dev/x.md"):
+        assert is_covered(path, agents["backend-dev"].writes)
+    for path in ("package.json", "artifacts/qa/x.py"):
+        assert not is_covered(path, agents["backend-dev"].writes)
+    assert is_covered("tests/test_cart.py", agents["qa"].writes)
+    assert not is_covered("shop/cart.py", agents["qa"].writes)
+
+
+def test_a_project_opens_directories_of_its_own_and_narrows_the_platform_s() -> None:
+    agents = lowered(stack=PYTHON, writes={"backend-dev": ["shop/", "src/api/"], "qa": ["shop/tests/"]}).agents
+    assert is_covered("shop/data.toml", agents["backend-dev"].writes)
+    assert not is_covered("src/cart.py", agents["backend-dev"].writes)
+    assert is_covered("shop/tests/test_x.py", agents["qa"].writes)
+    assert is_covered("artifacts/qa/report.md", agents["qa"].writes)
+
+
+@pytest.mark.parametrize(
+    ("agent", "rule", "said"),
+    [
+        ("backend-dev", ".github/workflows/", "a directory of the project that is not hidden"),
+        ("backend-dev", "artifacts/qa/", "a directory of the project that is not hidden"),
+        ("backend-dev", "Makefile", "a directory of the project that is not hidden"),
+        ("backend-dev", "*.sh", "a directory of the project that is not hidden"),
+        ("qa", "shop/", "a directory named tests or test"),
+        ("code-review", "src/", "this agent writes documents only"),
+        ("poet", "src/", "there is no such agent"),
+        ("qa", "../tests/", "must be a directory"),
+    ],
+)
+def test_no_project_opens_what_others_obey_or_an_agent_must_not_touch(agent: str, rule: str, said: str) -> None:
+    assert said in refusal(stack=PYTHON, writes={agent: [rule]})
+
+
+def test_commands_are_single_lines_in_the_order_of_their_use() -> None:
+    config = read(stack=PYTHON, commands={"test": " pytest -q ", "setup": "python -m venv .venv"})
+    assert list(config.commands.named().items()) == [("setup", "python -m venv .venv"), ("test", "pytest -q")]
+    for wrong in ("a\nb", "", "x" * 501):
+        assert "commands.test" in refusal(commands={"test": wrong})
+    assert "commands: has an unknown field" in refusal(commands={"deploy": "x"})

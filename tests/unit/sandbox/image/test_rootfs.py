@@ -5,14 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.box import SandboxUnavailableError
 from sandbox.image.rootfs import COMMANDS, PLATFORMS, File, assemble, image_reference, is_kept, own_files
 
 
-def base() -> io.BytesIO:
+def base(*left_out: str) -> io.BytesIO:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as out:
         for name, mode, kind, target in (
             ("./usr/bin/bash", 0o755, tarfile.REGTYPE, ""),
+            ("./usr/bin/python3", 0o777, tarfile.SYMTYPE, "python3.11"),
+            ("./usr/bin/pip3", 0o755, tarfile.REGTYPE, ""),
             ("./usr/bin/curl", 0o755, tarfile.REGTYPE, ""),
             ("./usr/bin/perl5.36.0", 0o755, tarfile.REGTYPE, ""),
             ("./usr/bin/env", 0o4755, tarfile.REGTYPE, ""),
@@ -28,6 +31,8 @@ def base() -> io.BytesIO:
             ("./lib/x86_64/libc.so.6", 0o755, tarfile.REGTYPE, ""),
             ("./var/log/apt", 0o755, tarfile.DIRTYPE, ""),
         ):
+            if name in left_out:
+                continue
             info = tarfile.TarInfo(name)
             info.mode, info.type, info.linkname, info.mtime, info.uid = mode, kind, target, 12345, 7
             out.addfile(info)
@@ -67,6 +72,7 @@ def test_a_layer_has_what_is_listed_and_nothing_that_is_not(parts: tuple[Path, P
         "usr/bin/bash",
         "usr/bin/env",
         "usr/bin/gunzip",
+        "usr/bin/python3",
         "usr/bin/timeout",
         "usr/bin/zcat",
         "usr/local/bin/claude",
@@ -88,12 +94,17 @@ def test_no_file_of_a_layer_lends_its_owners_rights(parts: tuple[Path, Path]) ->
     assert {member.name for member in members if member.uid} == {"workspace", "home/agent", "run/box"}
 
 
+def test_a_base_without_python_is_refused_before_it_becomes_an_image(parts: tuple[Path, Path]) -> None:
+    with pytest.raises(SandboxUnavailableError, match=r"base_incomplete.*python3"):
+        assemble(base("./usr/bin/python3"), io.BytesIO(), node_wheel=parts[0], claude=parts[1], files=())
+
+
 def test_the_same_parts_make_the_same_layer(parts: tuple[Path, Path]) -> None:
     assert layer(parts) == layer(parts)
 
 
 @pytest.mark.req("H-096")
-@pytest.mark.parametrize("name", ["curl", "wget", "ssh", "nc", "python3", "perl", "apt-get", "mount", "su", "unshare"])
+@pytest.mark.parametrize("name", ["curl", "wget", "ssh", "nc", "git", "perl", "apt-get", "mount", "su", "unshare"])
 def test_a_command_that_reaches_out_or_up_is_on_no_list(name: str) -> None:
     assert name not in COMMANDS
     for folder in ("bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin"):

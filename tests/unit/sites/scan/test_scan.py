@@ -9,6 +9,7 @@ import yaml
 
 from routing.policy.platform import Profile
 from sites.scan.engine import scan
+from sites.scan.frames import SANDBOX
 from sites.scan.rules import RULES, describe_limits
 
 CORPUS = Path(__file__).parents[3] / "data" / "hostile"
@@ -19,6 +20,7 @@ PROFILE = Profile(
     script_hosts=("cdn.example",),
     image_hosts=("img.example",),
     form_hosts=("forms.example",),
+    frames=("video.example/embed/",),
 )
 SHA384 = "sha384-" + "A" * 64
 
@@ -56,6 +58,8 @@ def test_what_a_model_is_told_that_it_may_use_passes() -> None:
         f'<script src="https://cdn.example/a.js" integrity="{SHA384}" crossorigin="anonymous"></script>': "cdn.example",
         "<script>document.title</script>": "inline <script>",
         '<form action="mailto:ann@shop.example"></form>': "mailto:",
+        f'<iframe name="f" title="Film" sandbox="{SANDBOX}"></iframe>'
+        '<a href="https://video.example/embed/1?play=1" target="f">x</a>': "video.example/embed/",
     }
     page = "<!doctype html><html lang=en><head><title>x</title></head><body>{}</body></html>".format
     for use, words in uses.items():
@@ -64,3 +68,19 @@ def test_what_a_model_is_told_that_it_may_use_passes() -> None:
     without = describe_limits(PROFILE.model_copy(update={"js_bytes": 0, "image_hosts": ()}))
     assert "no script at all" in without
     assert "img.example" not in without
+    assert "no frames" in describe_limits(PROFILE.model_copy(update={"frames": ()}))
+
+
+def test_the_header_allows_the_embedded_pages_of_a_release_and_no_others() -> None:
+    inner = '<a href="https://video.example/embed/2?x=1#t">x</a><a target=_blank href="https://evil.example/">y</a>'
+    pages = {
+        "index.html": f"<iframe name=f title=x sandbox></iframe><a href=https://video.example/embed/1 target=f>x</a>"
+        f"<iframe title=y sandbox srcdoc='{inner}'></iframe><a href=https://evil.example/ target=g>z</a>",
+        "other.html": "<a href=https://video.example/embed/3>an ordinary link</a>",
+    }
+    report = scan({path: text.encode() for path, text in pages.items()}, PROFILE, profile_name="frames")
+    assert report.findings == ()
+    assert "; frame-src https://video.example/embed/1 https://video.example/embed/2;" in report.csp
+    many = "".join(f"<a href=https://video.example/embed/{'x' * 100}{at} target=f>x</a>" for at in range(40))
+    crowded = {"index.html": f"<iframe name=f title=x sandbox></iframe>{many}".encode()}
+    assert [each.rule for each in scan(crowded, PROFILE, profile_name="frames").findings] == ["too-many-frames"]

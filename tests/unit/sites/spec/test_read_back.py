@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from sites.spec.model import INDEX, Site
+from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.read_back import read_back
 from sites.spec.render import detached_files, render
-from tests.unit.sites.spec.samples import demo_site
+from tests.unit.sites.spec.samples import demo_site, element
 
 SITE = demo_site()
 FILES = render(SITE)
@@ -92,3 +92,22 @@ def test_a_page_is_read_back_beside_one_that_cannot_be() -> None:
     site = read_back(SITE, files)
     assert site is not None
     assert detached_files(site, files) == {INDEX}
+
+
+def test_a_page_with_the_builder_s_own_script_is_read_back() -> None:
+    elements = {
+        "page": element("Page", title="Shop") | {"children": ["hero", "table"]},
+        "hero": element("Hero", heading="Bread"),
+        "table": element(
+            "ComparisonTable",
+            sortable=True,
+            columns=["€"],
+            rows=[{"label": name, "values": [price]} for name, price in (("Rye", "5"), ("Spelt", "6"))],
+        ),
+    }
+    site = parse_site({"root": "page", "elements": elements})
+    files = render(site)
+    assert b"<script" in files[INDEX]
+    after = read_back(site, files | {INDEX: files[INDEX].replace(b"Bread</h1>", b"Loaves</h1>")})
+    assert after is not None
+    assert b"Loaves</h1>" in render(after)[INDEX]

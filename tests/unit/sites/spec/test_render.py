@@ -16,6 +16,7 @@ from lxml import etree, html
 
 from sites.direct_edit.direct import apply_direct, parse_direct
 from sites.errors import DetachedPagesError, SpecError
+from sites.spec import render as render_module
 from sites.spec import validate
 from sites.spec.catalog import components
 from sites.spec.expressions import walk
@@ -43,6 +44,25 @@ def page_of(spec: dict[str, Any]) -> str:
 
 def tree_of(spec: dict[str, Any]) -> etree._Element:
     return html.document_fromstring(page_of(spec).encode(), parser=html.HTMLParser(encoding="utf-8"))
+
+
+def test_a_site_stays_with_its_spec_when_components_get_new_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = demo_site()
+    changed = (
+        apply_direct(site, next_edit) if (next_edit := parse_direct("make the accent colour teal", site)) else site
+    )
+    monkeypatch.setattr(render_module, "component_rules", lambda: (".old { top: 0 }",))
+    files = render(site)
+    monkeypatch.undo()
+    assert files[STYLESHEET] != render(site)[STYLESHEET]
+    assert detached_files(site, files) == frozenset()
+    assert render_onto(site, changed, files) == render(changed) != render(site)
+
+    for part in (b".old", b"--bg"):  # in the rules or in the theme
+        by_hand = {**files, STYLESHEET: files[STYLESHEET].replace(part, part + b"er", 1)}
+        assert detached_files(site, by_hand) == {STYLESHEET}
+        with pytest.raises(DetachedPagesError):
+            render_onto(site, changed, by_hand)
 
 
 @pytest.mark.req("H-002", "H-012")

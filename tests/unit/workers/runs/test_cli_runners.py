@@ -15,6 +15,7 @@ import pytest
 
 from routing.jobs import Reason, State
 from routing.policy.platform import platform_policy
+from routing.policy.project import Commands
 from routing.queues import QueueName
 from sandbox.box import Clocks, UncontainedSessionError
 from sandbox.claude_code import SITE, SessionPlan, arguments, ticket_role
@@ -52,6 +53,22 @@ def test_a_build_that_succeeds_has_no_findings_and_leaves_nothing_but_that(tmp_p
     assert [command[:2] for command in box.commands] == [("npm", "install"), ("npm", "run"), ("rm", "-rf")]
     assert "--ignore-scripts" in box.commands[0]
     assert box.environments == [{}, {}, {}]
+
+
+def test_a_project_s_own_commands_run_in_their_order_until_one_fails(tmp_path: Path) -> None:
+    maker = PlayedMaker(tmp_path / "programs")
+    maker.program("bash", "import sys\nprint('tests/test_a.py:3: boom')\nsys.exit('pytest' in sys.argv[-1])")
+    own = Commands(test="pytest -q", setup="python -m venv .venv", lint="ruff check")
+    ran = run_check({"tests/test_a.py": b"x"}, attempt_in(tmp_path, boxes=maker), own)
+    assert ran.files is not None
+    (issue,) = parse_result(ran.files[".agent-result.json"]).issues
+    assert (issue.title, issue.file, issue.line) == ("`pytest -q` fails (status 1)", "tests/test_a.py", 3)
+    (box,) = maker.boxes
+    assert [command[1:] for command in box.commands] == [
+        ("-c", "python -m venv .venv"),
+        ("-c", "ruff check"),
+        ("-c", "pytest -q"),
+    ]
 
 
 @pytest.mark.req("P-031")

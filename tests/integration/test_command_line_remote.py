@@ -1,0 +1,179 @@
+"""The command line with nothing but a URL and a key: no settings, ledger, broker or content store."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from producers.api.app import create_server
+from producers.cli import app
+from producers.config import ApiConfig
+from producers.local.supervisor import free_port, write_up_file
+from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world
+from tests.services import wait_until
+
+__all__ = ["shared_ledger", "world"]
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def url(world: World) -> Iterator[str]:
+    """A real server of the API."""
+    port = free_port()
+    server = create_server(world.app, config=ApiConfig(port=port))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    wait_until(lambda: server.started, seconds=10, what="the API listens")
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(10)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Call the command in an empty directory of an account that knows no installation."""
+    monkeypatch.chdir(tmp_path)
+    homes = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path)}
+
+    def call(*arguments: object, input: str | None = None, **environment: str) -> Result:
+        given = {**homes, **environment}
+        return CliRunner().invoke(app, [*map(str, arguments)], input=input, env=given, prog_name="pointsman")
+
+    return call
+
+
+@pytest.fixture
+def logged_in(run: Run, url: str, world: World) -> Run:
+    assert run("login", url, input=world.key() + "\n").exit_code == 0
+    return run
+
+
+def offered(world: World, tmp_path: Path) -> UUID:
+    """Return a job that waits for approval."""
+    world.site("bakery", PAGES, tmp_path)
+    job_id = world.submit(prompt="Change the hero heading to 'Cake'", site="bakery")
+    world.offer(job_id, {**PAGES, "index.html": HOME.replace(b"Bread", b"Cake")})
+    return job_id
+
+
+def test_a_login_is_kept_for_this_account_alone_until_a_logout(
+    run: Run, url: str, world: World, tmp_path: Path
+) -> None:
+    (tmp_path / "key.txt").write_text(world.key())
+    assert run("--profile", "prod", "login", url, "--key-file", tmp_path / "key.txt").exit_code == 0
+    path = tmp_path / "config" / "pointsman" / "profiles" / "prod.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert run("jobs", "--json", POINTSMAN_PROFILE="prod").stdout == "[]\n"
+    assert run("--profile", "prod", "logout").exit_code == 0
+    gone = run("jobs", POINTSMAN_PROFILE="prod")
+    assert (gone.exit_code, "no profile 'prod'" in gone.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("address", "key", "code", "message"),
+    [
+        ("{url}", "pmk_" + "x" * 43, 1, "refuses the key"),
+        ("{url}/nowhere", "pmk_" + "x" * 43, 1, "no API answers there"),
+        ("http://127.0.0.1:1", "pmk_k", 1, "no API answers there"),
+        ("ftp://host", "pmk_k", 2, "the URL must be like"),
+        ("https://me:secret@host", "pmk_k", 2, "the URL must be like"),
+        ("{url}", "two words", 2, "the key must be"),
+    ],
+)
+def test_what_is_no_server_or_no_key_is_said_and_not_kept(
+    run: Run, url: str, tmp_path: Path, address: str, key: str, code: int, message: str
+) -> None:
+    done = run("login", address.format(url=url), input=key + "\n")
+    assert (done.exit_code, message in done.stderr) == (code, True), done.output
+    assert key not in done.output
+    assert not (tmp_path / "config").exists()
+
+
+def test_a_review_needs_nothing_but_a_login_and_is_audited_by_the_key_s_name(
+    logged_in: Run, world: World, tmp_path: Path
+) -> None:
+    job_id = offered(world, tmp_path)
+    short = str(job_id)[:8]
+    assert str(job_id) in logged_in("jobs", "--state", "awaiting_approval").stdout
+    assert "+++ b/index.html" in logged_in("job", short, "--diff").stdout
+    assert "passed" in logged_in("job", short, "--scan").stdout
+    assert logged_in("watch", short, "--json").exit_code == 0
+    shown = json.loads(logged_in("approve", short, "--json").stdout)
+    assert (shown["id"], shown["state"]) == (str(job_id), "publishing")
+    world.publish(job_id)
+    assert logged_in("watch", short).exit_code == 0
+    assert len(json.loads(logged_in("site", "releases", "bakery", "--json").stdout)) == 2
+    assert logged_in("site", "export", "bakery", tmp_path / "out").exit_code == 0
+    assert b"Cake" in (tmp_path / "out" / "index.html").read_bytes()
+    assert logged_in("site", "rollback", "bakery").exit_code == 0
+    with world.ledger.engine.connect() as connection:
+        actors = connection.exec_driver_sql("SELECT actor FROM audit WHERE action = 'approved'").scalars().all()
+    assert actors[-1].startswith(f"key:{world.tenant}/")
+
+
+def test_a_job_is_submitted_followed_and_cancelled(logged_in: Run, world: World, tmp_path: Path) -> None:
+    made = json.loads(logged_in("submit", "What is bread?", "--json").stdout)
+    assert (made["state"], made["waits_for"]) == ("queued", "queue answer, which is paused")
+    (tmp_path / "jobs.jsonl").write_text('{"prompt": "pwd"}\n{"prompt": "", "typo": 1}\n')
+    batch = logged_in("submit", "--batch", "jobs.jsonl")
+    first, second = map(json.loads, batch.stdout.splitlines())
+    assert (batch.exit_code, first["queue"]) == (1, "tools")
+    assert "typo" in second["refused"]
+    assert json.loads(logged_in("cancel", made["id"], "--json").stdout)["state"] == "cancelled"
+    assert logged_in("watch", made["id"]).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("job", "6b1b1f0e"), 1, "no job's id begins with 6b1b1f0e"),
+        (("job", "6b1b1f0e-0000-4000-8000-000000000000"), 1, "`pointsman jobs` lists the jobs"),
+        (("submit", "x", "--site", "nowhere"), 2, "site: "),
+        (("jobs", "--tenant", "acme"), 2, "the key of profile default names the tenant"),
+        (("queue", "pause", "spec"), 2, "acts on the installation itself"),
+    ],
+)
+def test_an_error_is_one_line_or_one_object(
+    logged_in: Run, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    said = logged_in(*arguments)
+    assert (said.exit_code, message in said.stderr) == (code, True), said.output
+    told = logged_in(*arguments, "--json")
+    assert (told.exit_code, told.stdout, message in json.loads(told.stderr)["error"]) == (code, "", True)
+
+
+def test_what_the_environment_says_is_stronger_than_a_login_and_a_login_than_a_running_up(
+    logged_in: Run, run: Run, url: str, world: World, tmp_path: Path
+) -> None:
+    dead = {"POINTSMAN_URL": "http://127.0.0.1:1", "POINTSMAN_KEY": "k"}
+    write_up_file({"XDG_STATE_HOME": str(tmp_path)}, dead)
+    assert logged_in("jobs").exit_code == 0
+    assert "cannot be reached" in logged_in("jobs", **dead).stderr
+    assert logged_in("--profile", "default", "jobs", **dead).exit_code == 0
+    assert "cannot be reached" in logged_in("--profile", "local", "jobs").stderr
+    assert logged_in("jobs", POINTSMAN_URL=url).exit_code == 2
+
+
+def test_commands_by_http_load_neither_ledger_nor_broker_nor_server(url: str, world: World, tmp_path: Path) -> None:
+    program = """
+import sys
+from producers.cli import app
+app(["jobs"], standalone_mode=False)
+heavy = {"celery", "kombu", "sqlalchemy", "sqlmodel", "redis", "fastapi", "alembic", "routing", "ledger", "yaml"}
+sys.exit(" ".join(heavy & set(sys.modules)))
+"""
+    environment = {"HOME": str(tmp_path), "POINTSMAN_URL": url, "POINTSMAN_KEY": world.key()}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.stdout[:3], done.stderr.strip()) == ("job", "")
