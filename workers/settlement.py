@@ -26,7 +26,9 @@ from routing.redaction import redact
 from sites.content_store import review_diff
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.excerpts import hidden_text
+from sites.files import is_built
 from sites.releases import build_release, manifest_of
+from sites.spec.read_back import read_back
 from workers.attempt import Attempt, Inputs
 from workers.compute import timed
 from workers.outcomes import Answered, Asked, Candidate, Deferred, Ended, Escalate, Outcome, Replied, Routed
@@ -189,7 +191,7 @@ def _release_of(
             outcome.files,
             site=inputs.site,
             policy=inputs.policy,
-            spec=outcome.spec if outcome.spec is not None else _kept_spec(inputs),
+            spec=outcome.spec if outcome.spec is not None else _kept_spec(inputs, outcome.files),
             diff=outcome.diff,
             reverse=outcome.reverse,
             base_release_id=inputs.base.id if inputs.base else None,
@@ -259,10 +261,14 @@ def _prepare_deferred(attempt: Attempt, deferred: Deferred) -> Settlement:
     return settle
 
 
-def _kept_spec(inputs: Inputs) -> bytes | None:
-    """Return the edited spec: an edit of files leaves it in force for pages that still are its render."""
+def _kept_spec(inputs: Inputs, files: Mapping[str, bytes]) -> bytes | None:
+    """Return the spec after an edit of files: what it can say of them, it says; other pages are detached from it."""
     digest = inputs.start.spec_sha256 if inputs.start else None
-    return None if digest is None else inputs.content_store.get(digest)
+    if digest is None:
+        return None
+    site = inputs.spec
+    changed = read_back(site, files) if site is not None and not is_built(files) else None
+    return changed.canonical().encode() if changed is not None else inputs.content_store.get(digest)
 
 
 def _offer(outcome: Candidate, new: NewRelease, *, hours: float) -> Settlement:

@@ -62,6 +62,7 @@ def _common(one: Sequence[bytes], other: Sequence[bytes]) -> int:
 _SEARCH = re.compile(rb"(?:<{5,9}|-{5,9}) ?SEARCH>?\s*$")
 _DIVIDER = re.compile(rb"={5,9}\s*$")
 _REPLACE = re.compile(rb"(?:>{5,9}|\+{5,9}) ?REPLACE>?\s*$")
+_DELETE_FILE = b"*** Delete File: "
 _DECORATION = "`*:# \t"
 
 
@@ -79,6 +80,8 @@ class _File:
 def parse_blocks(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], list[bytes]]:
     """Read search/replace blocks; a block without a path belongs to the file of the block before.
 
+    Blocks cannot delete a file: a line `*** Delete File: path` among them does.
+
     Returns:
         The files, and the lines that belong to no block.
 
@@ -86,10 +89,16 @@ def parse_blocks(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], list
         DiffRefusedError: `malformed`, `truncated`, `too_large` (the diff's fault).
     """
     files: dict[str, _File] = {}
+    deleted: list[FileOp] = []
     prose: list[bytes] = []
     path: str | None = None
     at = since = count = 0
     while at < len(lines):
+        if lines[at].startswith(_DELETE_FILE):
+            deleted.append(FileOp(Kind.DELETE, to_text(lines[at][len(_DELETE_FILE) :]).strip()))
+            at = since = at + 1
+            path = None
+            continue
         if not is_block_start(lines[at]):
             prose.append(lines[at])
             at += 1
@@ -100,9 +109,10 @@ def parse_blocks(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], list
         hunk, at = _read_block(lines, at + 1, path)
         files.setdefault(path, _File(path)).hunks.append(hunk)
         since, count = at, count + 1
-        if count > limits.max_hunks or len(files) > limits.max_files:
+        if count > limits.max_hunks or len(files) + len(deleted) > limits.max_files:
             raise DiffRefusedError(Reason.TOO_LARGE, "the diff has too many blocks", path)
-    return [FileOp(Kind.UPDATE, file.path, hunks=tuple(file.hunks), is_ordered=False) for file in files.values()], prose
+    edited = [FileOp(Kind.UPDATE, file.path, hunks=tuple(file.hunks), is_ordered=False) for file in files.values()]
+    return edited + deleted, prose
 
 
 def _path_above(lines: list[bytes]) -> str | None:
@@ -135,7 +145,7 @@ def _read_block(lines: list[bytes], at: int, path: str) -> tuple[Hunk, int]:
 _BEGIN, _END = b"*** Begin Patch", b"*** End Patch"
 _END_OF_FILE = b"*** End of File"
 _MOVE = b"*** Move to: "
-_FILES = {b"*** Add File: ": Kind.CREATE, b"*** Update File: ": Kind.UPDATE, b"*** Delete File: ": Kind.DELETE}
+_FILES = {b"*** Add File: ": Kind.CREATE, b"*** Update File: ": Kind.UPDATE, _DELETE_FILE: Kind.DELETE}
 
 
 def is_patch_start(line: bytes) -> bool:
@@ -245,9 +255,10 @@ def parse_diff(diff: str | bytes, limits: Limits) -> list[FileOp]:
     """
     lines = lines_of(diff, limits)
     for at, line in enumerate(lines):
-        if is_patch_start(line):
+        has_blocks = line.startswith(_DELETE_FILE) and any(map(is_block_start, lines))
+        if is_patch_start(line) and not has_blocks:
             ops, prose = parse_patch(lines, limits)
-        elif is_block_start(line):
+        elif is_block_start(line) or has_blocks:
             ops, prose = parse_blocks(lines, limits)
         elif is_file_header(lines, at):
             ops, prose = parse_unified(lines, limits)

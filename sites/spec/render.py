@@ -1,8 +1,8 @@
 """Render a valid site to HTML and CSS files, byte for byte the same every time (H-012, H-024).
 
 No page has an inline style or an event handler, so a strict Content-Security-Policy fits them all. A
-file belongs to the spec while its bytes equal its render. Once edited it is detached: other files are still rendered,
-and a change of the spec that needs the detached file is refused.
+file belongs to the spec while its bytes equal its render. Once edited beyond what the spec can say (`read_back`) it is
+detached: other files are still rendered, and a change of the spec that needs the detached file is refused.
 """
 
 from __future__ import annotations
@@ -38,6 +38,13 @@ def render(site: Site) -> dict[str, bytes]:
     files = {path: _document(path, trees[path], pages[path], theme=others.get(path), base=main) for path in trees}
     classes = {theme_class(theme): theme for theme in others.values()}
     return files | {STYLESHEET: stylesheet(main, classes, component_rules())}
+
+
+def render_tree(site: Site, path: str, root: Node) -> bytes:
+    """Return a page of a valid site, rendered from another tree than its own whose props are checked."""
+    trees = require_valid(site)
+    theme, main = _page_props(trees[path]).theme, _page_props(trees[INDEX]).theme or Theme()
+    return _document(path, root, _page_props(root), theme=theme if theme != main else None, base=main)
 
 
 def referenced_assets(site: Site) -> frozenset[str]:

@@ -548,6 +548,17 @@ def test_a_detached_page_is_edited_in_place_and_stays_detached(rig: Rig) -> None
     assert after == before | {"index.html": before["index.html"].replace(b"a private party", b"a wedding")}
 
 
+def test_a_page_whose_edit_the_spec_can_hold_comes_back_to_it(rig: Rig) -> None:
+    site = rig.site()
+    edit_file(rig, site, "index.html", b"Bread with the patience left in", b"Bread by patience")
+    job = rig.edit("Change the hero heading to 'Bread since 1932'", site)
+    assert job.result["how"] == "direct edit, no model"
+    assert job.result["pages"] == "index.html: spec-managed"
+    assert rig.files(job.release_id)["index.html"] == rig.shown(site)["index.html"].replace(
+        b"Bread by patience", b"Bread since 1932"
+    )
+
+
 def test_a_text_that_a_page_of_either_kind_has_is_not_changed_on_one_of_them(rig: Rig) -> None:
     site = rig.site()
     edit_file(rig, site, "index.html", b"</main>", b"<p>Learn it with your hands</p></main>")

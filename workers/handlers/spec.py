@@ -24,6 +24,7 @@ from routing.queues import CallPurpose, Tier
 from sites.direct_edit.direct import NoPlainEdit, PlainEdit, apply_direct, edit_plain, parse_direct
 from sites.errors import DetachedPagesError, SpecError
 from sites.files import is_built
+from sites.links import dead_links
 from sites.releases import profile_of, refusal_of
 from sites.scan.rules import describe_limits
 from sites.spec.catalog import catalog_prompt, outline_prompt, read_prompt
@@ -152,11 +153,16 @@ def _plan(inputs: Inputs) -> Outcome | _Task:
     return _edit_task(inputs, site, detached)
 
 
+_MOST_LINKS_TOLD = 10
+
+
 def refused_by_scan(inputs: Inputs, candidate: Candidate) -> str:
-    """Return what the scan will refuse, so that the model that wrote it can mend it; empty if nothing."""
+    """Return what the model that wrote a candidate should mend: what the scan will refuse, and new dead links."""
     assert inputs.site is not None
     with timed("check"):
-        return refusal_of(candidate.files, site=inputs.site, policy=inputs.policy)
+        refusal = refusal_of(candidate.files, site=inputs.site, policy=inputs.policy)
+        dead = sorted(dead_links(candidate.files) - dead_links(inputs.files))[:_MOST_LINKS_TOLD]
+    return "\n".join(part for part in (refusal, *map(str, dead)) if part)
 
 
 def limits_of(inputs: Inputs) -> str:

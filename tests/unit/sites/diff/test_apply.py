@@ -77,6 +77,14 @@ def test_the_reverse_restores_the_base_to_the_byte_and_the_review_shows_what_cha
     assert [receipt.kind for receipt in done.receipts] == [Kind.DELETE, Kind.RENAME, Kind.CREATE]
 
 
+@pytest.mark.parametrize("diff", ["*** Delete File: old.html\n{}", "{}*** Delete File: old.html\n"])
+def test_a_file_is_deleted_among_blocks(diff: str) -> None:
+    files = {**FILES, "old.html": b"<p>"}
+    assert apply_diff(files, diff.format(BLOCKS)).onto(files) == apply_diff(FILES, BLOCKS).onto(FILES)
+    with pytest.raises(DiffRefusedError, match="mixes"):
+        apply_diff(files, diff.format(BLOCKS) + "*** Update File: index.html\n@@\n-a\n+b\n")
+
+
 def test_a_hunk_that_is_there_already_is_told_beside_one_that_is_not() -> None:
     both = UNIFIED + "@@ -4,2 +4,2 @@\n-<p>one</p>\n+<p>uno</p>\n <p>two</p>\n"
     done = apply_diff(CHANGED, both)

@@ -1,0 +1,72 @@
+"""Links of a site's pages that lead nowhere: to a page that the site does not have, or to a place that a page lacks."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from lxml import etree, html
+
+_INDEX = "index.html"
+
+
+class DeadLink(NamedTuple):
+    """A link that leads nowhere."""
+
+    page: str
+    href: str
+
+    def __str__(self) -> str:
+        """Say which link of which page it is."""
+        return f"{self.page}: the link to {self.href[:200]!r} leads nowhere"
+
+
+def dead_links(files: Mapping[str, bytes]) -> frozenset[DeadLink]:
+    """Return the links between a site's own pages that have no target; what scripts may add counts as there."""
+    pages = {path: page for path, data in files.items() if path.endswith(".html") and (page := _read(data)) is not None}
+    ids = {path: _ids(page) for path, page in pages.items()}
+    has_target = partial(_has_target, files=files, ids=ids)
+    return frozenset(
+        DeadLink(path, href) for path, page in pages.items() for href in _hrefs(page) if not has_target(path, href)
+    )
+
+
+def _read(data: bytes) -> etree._Element | None:
+    try:
+        return html.document_fromstring(data, parser=html.HTMLParser(encoding="utf-8"))
+    except etree.ParserError:
+        return None  # an empty page
+
+
+def _hrefs(page: etree._Element) -> Iterator[str]:
+    for link in page.iter("a", "area"):
+        if href := (link.get("href") or "").strip():
+            yield href
+
+
+def _ids(page: etree._Element) -> frozenset[str] | None:
+    """Return the places that a page has; None if a script may make more."""
+    if next(page.iter("script"), None) is not None:
+        return None
+    return frozenset(name for each in page.iter() for name in (each.get("id"), each.get("name")) if name)
+
+
+def _has_target(page: str, href: str, *, files: Mapping[str, bytes], ids: Mapping[str, frozenset[str] | None]) -> bool:
+    try:
+        parts = urlsplit(href)
+    except ValueError:
+        return True  # the scan judges addresses
+    if parts.scheme or parts.netloc:
+        return True
+    path = unquote(parts.path)
+    start = "" if path.startswith("/") else posixpath.dirname(page)
+    target = posixpath.normpath(posixpath.join(start, path.lstrip("/"))) if path else page
+    if path.endswith("/") or target == ".":
+        target = posixpath.normpath(posixpath.join(target, _INDEX))
+    places = ids.get(target)
+    if target not in files:
+        return any(f"{target}{end}" in files for end in (".html", f"/{_INDEX}"))
+    return places is None or parts.fragment in ("", "top") or unquote(parts.fragment) in places

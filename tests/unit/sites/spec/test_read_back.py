@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sites.spec.model import INDEX, Site, parse_site
+from sites.spec.read_back import read_back
+from sites.spec.render import detached_files, render
+from tests.unit.sites.spec.samples import demo_site, element
+
+SITE = demo_site()
+FILES = render(SITE)
+PAGE = FILES[INDEX].decode()
+SECTIONS = re.findall(r"      <section id=.*?</section>\n", PAGE, re.S)
+LINES = re.findall(r'            <li>\n              <div class="line-top">.*?</li>\n', PAGE, re.S)
+EYEBROW = '            <p class="eyebrow">Our bread</p>\n'
+
+
+def read(path: str, *changes: tuple[str, str]) -> Site | None:
+    text = FILES[path].decode()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return read_back(SITE, FILES | {path: text.encode()})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [("<title>Hearth", "<title>Herd")],
+        [("Bread with the patience left in", "Bread &amp; &lt;patience&gt;")],
+        [('href="#menu"', 'href="https://shop.example/menu"')],
+        [('alt="A brick oven', 'alt="An oven')],
+        [(LINES[1], "")],
+        [(LINES[1], LINES[1] + LINES[1].replace("Dark rye", "Light rye").replace("5.80", "4.20"))],
+        [(LINES[0] + LINES[1], LINES[1] + LINES[0])],
+        [(EYEBROW, "")],
+        [(SECTIONS[1], "")],
+        [(SECTIONS[1] + SECTIONS[2], SECTIONS[2] + SECTIONS[1])],
+        [(SECTIONS[2], SECTIONS[2] + SECTIONS[2].replace("approach", "second").replace("The dough", "The rest"))],
+        [("tone-tinted stats", "tone-deep stats")],
+        [
+            (
+                '            <h2 id="approach.title">Three things we will not hurry</h2>\n',
+                '            <h2 id="approach.title">'
+                'Three things we will not hurry</h2>\n            <p class="lead">None of them is new.</p>\n',
+            )
+        ],
+        [(SECTIONS[1], ""), (LINES[1], ""), ("Bread with the patience", "Loaves with the patience")],
+    ],
+)
+def test_an_edit_that_the_spec_can_hold_is_read_back_to_the_byte(changes: list[tuple[str, str]]) -> None:
+    edited = FILES[INDEX].decode()
+    for old, new in changes:
+        edited = edited.replace(old, new)
+    site = read(INDEX, *changes)
+    assert site is not None
+    assert render(site) == FILES | {INDEX: edited.encode()}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('<p class="lead">', '<p class="lead" style="color: red">'),
+        ("</body>", "<script>alert(1)</script></body>"),
+        ("</main>", "<p>More</p></main>"),
+        ("</main>", "<!-- by hand --></main>"),
+        ('class="brand-name">Hearth', 'class="brand-name">Hearths'),  # of the header that classes.html shows, too
+        ("Three things we will not hurry", ""),
+        ("<main", "<div>" * 5000 + "<main"),
+        ("<main", '<a "' * 4000 + "<main"),
+    ],
+)
+def test_any_other_edit_leaves_the_page_detached(old: str, new: str) -> None:
+    assert read(INDEX, (old, new)) is None
+
+
+def test_a_shared_header_that_was_edited_on_each_page_is_read_back() -> None:
+    renamed = {
+        path: data.replace(b'class="brand-name">Hearth', b'class="brand-name">Herd') for path, data in FILES.items()
+    }
+    site = read_back(SITE, renamed)
+    assert site is not None
+    assert detached_files(site, renamed) == frozenset()
+
+
+def test_a_page_is_read_back_beside_one_that_cannot_be() -> None:
+    shorter = FILES["classes.html"].replace(b"Learn it with your hands", b"Learn it")
+    files = FILES | {INDEX: FILES[INDEX] + b"<!-- by hand -->", "classes.html": shorter}
+    assert shorter != FILES["classes.html"]
+    site = read_back(SITE, files)
+    assert site is not None
+    assert detached_files(site, files) == {INDEX}
+
+
+def test_a_page_with_the_builder_s_own_script_is_read_back() -> None:
+    elements = {
+        "page": element("Page", title="Shop") | {"children": ["hero", "table"]},
+        "hero": element("Hero", heading="Bread"),
+        "table": element(
+            "ComparisonTable",
+            sortable=True,
+            columns=["€"],
+            rows=[{"label": name, "values": [price]} for name, price in (("Rye", "5"), ("Spelt", "6"))],
+        ),
+    }
+    site = parse_site({"root": "page", "elements": elements})
+    files = render(site)
+    assert b"<script" in files[INDEX]
+    after = read_back(site, files | {INDEX: files[INDEX].replace(b"Bread</h1>", b"Loaves</h1>")})
+    assert after is not None
+    assert b"Loaves</h1>" in render(after)[INDEX]

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from sites.links import DeadLink, dead_links
+
+SITE = {
+    "index.html": b'<p id="top-of-list">x</p><a name="old">y</a>',
+    "en/index.html": b'<h1 id="caf\xc3\xa9">z</h1>',
+    "app.html": b"<script src=app.js></script>",
+    "assets/menu.pdf": b"%PDF",
+    "empty.html": b"",
+}
+
+
+GOOD = """
+# #here #top index.html#top-of-list index.html#old / en/ en /en/index.html#caf%C3%A9 app#made-by-a-script app.html#made
+assets/menu.pdf https://example.org/x mailto:a@example.org //cdn.example/x http://[ ?page=2
+"""
+
+
+@pytest.mark.parametrize("href", GOOD.split())
+def test_a_link_with_a_target_is_no_finding(href: str) -> None:
+    assert dead_links(SITE | {"page.html": f'<a href="{href}" id="here">go</a>'.encode()}) == frozenset()
+
+
+@pytest.mark.parametrize("href", ["#missing", "index.html#missing", "gone.html", "de/", "assets/gone.pdf", "../gone"])
+def test_a_link_without_a_target_is_named_with_its_page(href: str) -> None:
+    assert dead_links(SITE | {"page.html": f'<a href="{href}">go</a>'.encode()}) == {DeadLink("page.html", href)}
+
+
+def test_a_page_in_a_folder_counts_from_there() -> None:
+    page = b'<a href="index.html#caf\xc3\xa9">here</a><a href="../index.html#old">up</a><a href="index.html#old">no</a>'
+    assert dead_links(SITE | {"en/news.html": page}) == {DeadLink("en/news.html", "index.html#old")}
