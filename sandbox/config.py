@@ -96,6 +96,8 @@ class MirrorConfig(Section):
     python_sdists: frozenset[Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]] = frozenset()
     """Python projects, as JSON, whose source distributions are served too: installing one runs its code in the box.
     Of all others only wheels are served, which install without running any."""
+    python_files: frozenset[Annotated[str, Field(pattern=r"^[a-z0-9.-]{1,253}$")]] = frozenset()
+    """Hosts, as JSON, that hold the index's files at an address that is not public, as a proxy's; others need none."""
     cache: Path = Path(".pointsman/mirror")
     """The package cache, addressed by content."""
     cache_bytes: Annotated[int, Field(ge=_MEBIBYTE)] = 2048 * _MEBIBYTE

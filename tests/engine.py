@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -185,8 +186,10 @@ class TestEngine:
         """Whether something listens on a port of the engine's host."""
         return f":{port:04X} " in self.inside("cat", "/proc/net/tcp")
 
-    def serve_mirror(self, stack: ExitStack, port: int, *, ledger_url: str, cache: Path) -> None:
-        """Serve packages on the engine's host, from the machine's own registry."""
+    def serve_mirror(
+        self, stack: ExitStack, port: int, *, ledger_url: str, cache: Path, python_files: Iterable[str] = ()
+    ) -> None:
+        """Serve packages on the engine's host, from the machine's own registries."""
         mirror = subprocess.Popen(
             [
                 "nsenter",
@@ -197,7 +200,12 @@ class TestEngine:
                 str(port),
                 f"/proc/{os.getpid()}/ns/net",
             ],
-            env={**os.environ, "MIRROR_LEDGER": ledger_url, "MIRROR_CACHE": str(cache)},
+            env={
+                **os.environ,
+                "MIRROR_LEDGER": ledger_url,
+                "MIRROR_CACHE": str(cache),
+                "MIRROR_PYTHON_FILES": " ".join(python_files),
+            },
         )
         stack.callback(mirror.wait, 30)
         stack.callback(mirror.terminate)

@@ -1,5 +1,5 @@
 """The product's package mirror with one foot on each side of the tests' wall: reached from the engine's network, and
-reaching the machine's own npm registry.
+reaching the machine's own registries.
 
 A socket belongs to the network in which it was made, whoever serves it. So it is made inside, where boxes' forwarders
 are seen by their addresses, and handed on to a mirror outside, where there is a way to the registry.
@@ -10,6 +10,7 @@ import socket
 import ssl
 import sys
 from pathlib import Path
+from urllib.parse import urljoin, urlsplit
 
 import httpx2
 import uvicorn
@@ -38,6 +39,21 @@ def unreachable() -> str:
     return ""
 
 
+def python_file_hosts(name: str) -> set[str]:
+    """Return the hosts of a project's files, which may be at a private address here; empty where there is no index."""
+    registries = read_all(MirrorConfig(), os.environ)
+    if registries.python is None:
+        return set()
+    verify = ssl.create_default_context(cafile=registries.python_ca_file)
+    headers = {"accept": "application/vnd.pypi.simple.v1+json"}
+    authorization = registries.authorization_of(registries.python)
+    if authorization is not None:
+        headers["authorization"] = authorization
+    page = httpx2.get(f"{registries.python}{name}/", headers=headers, verify=verify, timeout=30, follow_redirects=True)
+    page.raise_for_status()
+    return {urlsplit(urljoin(str(page.url), file["url"])).hostname or "" for file in page.json()["files"]}
+
+
 def listen(port: int, outside: str) -> None:
     """Inside: make the socket, and go on outside as the same process."""
     with socket.create_server(("0.0.0.0", port), backlog=256) as server:
@@ -47,7 +63,8 @@ def listen(port: int, outside: str) -> None:
 
 def serve(descriptor: int) -> None:
     """Outside: serve a socket of the inside."""
-    config = MirrorConfig(cache=Path(os.environ["MIRROR_CACHE"]))
+    hosts = frozenset(os.environ["MIRROR_PYTHON_FILES"].split())
+    config = MirrorConfig(cache=Path(os.environ["MIRROR_CACHE"]), python_files=hosts)
     registries = read_all(config, os.environ)
     server = uvicorn.Server(server_config(config, os.environ["MIRROR_LEDGER"], platform_policy(), registries))
     server.run(sockets=[socket.socket(fileno=descriptor)])

@@ -41,6 +41,8 @@ class Registries:
     python: str | None = None
     """The simple index of Python packages: a URL that ends with a slash; None for none."""
     python_ca_file: Path | None = None
+    python_files: frozenset[str] = frozenset()
+    """Hosts of the index's files that are trusted at a private address, over https."""
 
     @property
     def npm_urls(self) -> tuple[str, ...]:
@@ -55,7 +57,7 @@ class Registries:
     @property
     def origins(self) -> frozenset[tuple[str, int]]:
         """Host and port of every registry, which are trusted even at a private address."""
-        return frozenset(host_of(url) for url in self.urls)
+        return frozenset((*(host_of(url) for url in self.urls), *((host, 443) for host in self.python_files)))
 
     def registry_of(self, name: str) -> str:
         """Return the registry of a package."""
@@ -221,7 +223,7 @@ def read_all(config: MirrorConfig, environment: Mapping[str, str]) -> Registries
     registries = read_registries(config.npm, environment, npmrc=config.npmrc)
     given = config.python_index.get_secret_value()
     settings = {"index-url": given} if given else _pip_settings(environment)
-    return with_python(registries, settings)
+    return with_python(replace(registries, python_files=config.python_files), settings)
 
 
 def with_python(registries: Registries, settings: Mapping[str, str]) -> Registries:
