@@ -73,6 +73,7 @@ def test_a_word_of_an_argument_is_never_split_or_obeyed(any_box: Box) -> None:
     words = ["--flag", "a b", "$(id)", "`id`", "x;y", "\n", ""]
     result = any_box.run(["printf", "<%s>", *words], clocks=CLOCKS)
 
+    assert (result.ending, result.exit_code) == (Ending.EXITED, 0), result.stderr
     assert result.stdout.decode() == "".join(f"<{word}>" for word in words)
 
 
