@@ -142,8 +142,8 @@ class _RefusedError(LedgerError, ValueError):
         return self.text.format(subject, self.reasons.get(reason, "{}").format(fact))
 
 
-ApprovalRefusal = Literal["expired", "other_release", "other_report", "site_moved_on", "own_request"]
-GateRefusal = Literal["decided", "expired", "own_request"]
+ApprovalRefusal = Literal["expired", "other_release", "other_report", "site_moved_on", "own_request", "no_reason"]
+GateRefusal = Literal["decided", "expired", "own_request", "no_reason"]
 RoundRefusal = Literal[
     "continued",
     "too_many_rounds",
@@ -187,6 +187,7 @@ class GateRefusedError(_RefusedError):
             "decided": "it is not open any more",
             "expired": "its time is over, which counts as a refusal",
             "own_request": "whoever asked for a run may not pass its gates here; a second person has to",
+            "no_reason": "work is sent back with a reason, which its agents are told",
         }
     )
 

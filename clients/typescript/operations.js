@@ -41,5 +41,6 @@ export const OPERATIONS = {
   getRun: { method: "GET", path: "/v1/runs/{job_id}", query: [] },
   listGates: { method: "GET", path: "/v1/gates", query: [] },
   passGate: { method: "POST", path: "/v1/gates/{gate_id}/pass", query: [], hasBody: true },
+  reworkGate: { method: "POST", path: "/v1/gates/{gate_id}/rework", query: [], hasBody: true },
   failGate: { method: "POST", path: "/v1/gates/{gate_id}/fail", query: [], hasBody: true },
 };

@@ -1010,6 +1010,12 @@ export interface Operations {
     reason?: string;
   }): Promise<GateView>;
 
+  /** Send the work at a gate back to its agents, with a reason; once it is reworked, a person is asked again. */
+  reworkGate(gate_id: string, fields: {
+    /** What to change; the agents that rework are told. */
+    reason: string;
+  }): Promise<GateView>;
+
   /** Fail a gate, which ends its run; the work done so far is kept. */
   failGate(gate_id: string, fields?: {
     reason?: string;

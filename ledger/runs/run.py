@@ -240,7 +240,7 @@ def _costs(session: Session, job: Job) -> dict[UUID, int]:
 
 POLICY_ACTOR = "policy:autonomy"
 
-Verdict = Literal["passed", "failed"]
+Verdict = Literal["passed", "rework", "failed"]
 
 
 def plan_gates(session: Session, job: Job, gates: Sequence[NewGate]) -> None:
@@ -299,10 +299,10 @@ def decide_gate(
     note: str = "",
     tenant: str | None = None,
 ) -> Job:
-    """Pass or fail a gate, as a person, and queue the run's advance.
+    """Pass a gate, send its work back, or fail it, as a person, and queue the run's advance.
 
-    Where the policy wants four eyes, nobody passes a gate of a run that they requested. With `tenant`, it must be that
-    tenant's gate.
+    `note` is what the agents that rework are told. Where the policy wants four eyes, nobody passes a gate of a run that
+    they requested. With `tenant`, it must be that tenant's gate.
 
     Raises:
         GateNotFoundError: the caller's fault.
@@ -314,6 +314,8 @@ def decide_gate(
         raise GateRefusedError(gate.id, "decided")
     if session.scalar(select(col(Gate.expires_at) < now()).where(col(Gate.id) == gate.id)):
         raise GateRefusedError(gate.id, "expired")
+    if verdict == "rework" and not note.strip():
+        raise GateRefusedError(gate.id, "no_reason")
     rules = effective_policy(session, job.tenant, policy).approval
     if verdict == "passed" and not rules.requester_may_approve and actor == job.requested_by:
         raise GateRefusedError(gate.id, "own_request")

@@ -49,6 +49,8 @@ class GateState(StrEnum):
     OPEN = "open"
     PASSED = "passed"
     FAILED = "failed"
+    REWORK = "rework"
+    """A person sent the work back, with a reason; another gate takes its place."""
     EXPIRED = "expired"
     SKIPPED = "skipped"
     """An optional one on the auto-approve path (S-104)."""

@@ -173,6 +173,15 @@ class DecisionBody(BaseModel):
     reason: str = Field(default="", max_length=2000)
 
 
+class ReworkBody(BaseModel):
+    """Why the work at a gate is sent back."""
+
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+
+    reason: str = Field(min_length=1, max_length=2000)
+    """What to change; the agents that rework are told."""
+
+
 class AcceptedRunView(BaseModel):
     """A run was accepted: it will reach exactly one end."""
 
@@ -250,17 +259,24 @@ def list_gates(resources: ResourcesDep, caller: Reader) -> list[GateView]:
 @router.post("/gates/{gate_id}/pass", tags=["runs"], openapi_extra=body_of(DecisionBody, {"reason": "Looks right."}))
 def pass_gate(resources: ResourcesDep, caller: Approver, gate_id: UUID, raw: Body) -> GateView:
     """Pass a gate, so that its run continues."""
-    return _decide(resources, caller, gate_id, "passed", raw)
+    return _decide(resources, caller, gate_id, "passed", parse_model(DecisionBody, raw).reason)
+
+
+@router.post(
+    "/gates/{gate_id}/rework", tags=["runs"], openapi_extra=body_of(ReworkBody, {"reason": "Keep the border."})
+)
+def rework_gate(resources: ResourcesDep, caller: Approver, gate_id: UUID, raw: Body) -> GateView:
+    """Send the work at a gate back to its agents, with a reason; once it is reworked, a person is asked again."""
+    return _decide(resources, caller, gate_id, "rework", parse_model(ReworkBody, raw).reason)
 
 
 @router.post("/gates/{gate_id}/fail", tags=["runs"], openapi_extra=body_of(DecisionBody, {"reason": "Not like this."}))
 def fail_gate(resources: ResourcesDep, caller: Approver, gate_id: UUID, raw: Body) -> GateView:
     """Fail a gate, which ends its run; the work done so far is kept."""
-    return _decide(resources, caller, gate_id, "failed", raw)
+    return _decide(resources, caller, gate_id, "failed", parse_model(DecisionBody, raw).reason)
 
 
-def _decide(resources: Resources, caller: Caller, gate_id: UUID, verdict: Verdict, raw: bytes) -> GateView:
-    body = parse_model(DecisionBody, raw)
+def _decide(resources: Resources, caller: Caller, gate_id: UUID, verdict: Verdict, reason: str) -> GateView:
     with resources.ledger.begin() as session:
         decide_gate(
             session,
@@ -268,7 +284,7 @@ def _decide(resources: Resources, caller: Caller, gate_id: UUID, verdict: Verdic
             verdict,
             actor=caller.actor,
             policy=resources.policy,
-            note=body.reason,
+            note=reason,
             tenant=caller.tenant,
         )
         return GateView.of(find_gate(session, gate_id))

@@ -216,6 +216,20 @@ def pass_gate(
     print_result(view, view.state, as_json=as_json)
 
 
+@gate_app.command("rework")
+def rework_gate(
+    ctx: typer.Context,
+    gate_id: GateId,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="What to change; the agents that rework are told.")],
+    as_json: AsJson = False,
+    tenant: OperatorTenant = None,
+) -> None:
+    """Send the work at a gate back to its agents; once it is reworked, a person is asked again."""
+    with connected(ctx) as client:
+        view = client.rework_gate(gate_id, reason)
+    print_result(view, view.state, as_json=as_json)
+
+
 @gate_app.command("fail")
 def fail_gate(
     ctx: typer.Context, gate_id: GateId, reason: Reason = "", as_json: AsJson = False, tenant: OperatorTenant = None

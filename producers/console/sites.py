@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Form, Query, Request
@@ -12,7 +12,7 @@ from sqlalchemy import select
 from sqlmodel import col
 from starlette.responses import Response
 
-from ledger.runs.run import decide_gate, open_gates
+from ledger.runs.run import Verdict, decide_gate, open_gates
 from ledger.runs.tables import Run
 from ledger.tables import Job, Release, Site
 from producers.api.requests import Resources
@@ -155,6 +155,13 @@ def _ends(nodes: Sequence[Node]) -> tuple[str, ...]:
     return tuple(node.key for node in nodes if node.key not in inner)
 
 
+_DECIDED: Mapping[Verdict, str] = {
+    "passed": "The gate has passed.",
+    "rework": "The work is sent back; its agents are told why.",
+    "failed": "The gate has failed.",
+}
+
+
 @runs_router.post("/gates/{gate_id}")
 def decide(
     request: Request,
@@ -162,11 +169,11 @@ def decide(
     viewer: Approver,
     gate_id: UUID,
     run_id: Annotated[UUID, Form()],
-    verdict: Annotated[Literal["passed", "failed"], Form()],
+    verdict: Annotated[Verdict, Form()],
     reason: Annotated[str, Form(max_length=2000)] = "",
 ) -> Response:
-    """Pass or fail a gate."""
+    """Pass a gate, send its work back, or fail it."""
     with refusals_on(f"/runs/{run_id}"), resources.ledger.begin() as session:
         who, note = viewer.caller, reason.strip()
         decide_gate(session, gate_id, verdict, actor=who.actor, policy=resources.policy, note=note, tenant=who.tenant)
-    return redirect(request, f"/runs/{run_id}", notice=f"The gate has {verdict}.")
+    return redirect(request, f"/runs/{run_id}", notice=_DECIDED[verdict])

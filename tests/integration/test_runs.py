@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import select
 from sqlmodel import col
 
+from ledger.errors import GateRefusedError
 from ledger.jobs import lock_job, route_job
 from ledger.record_tables import Event
 from ledger.spending import NO_AGENT, orchestrator_share, total_by, usage_of_run
@@ -17,7 +18,7 @@ from monitoring.metrics import series_key
 from routing.decision.router import Route
 from routing.jobs import Reason, State
 from tests.factories import Shop
-from tests.integration.run_world import BUILD, FILES, PROJECT, Yard, done, issues
+from tests.integration.run_world import BUILD, FILES, FIX, PROJECT, Yard, done, issues
 from workers.outcomes import Ended
 
 
@@ -99,6 +100,37 @@ def test_a_gate_that_a_person_fails_ends_the_run_and_keeps_what_was_done(yard: Y
     assert (job.state, job.reason) == (State.REJECTED, Reason.REVIEWER_REJECTED)
     assert job.result["kept"]["head"] == yard.run(run_id).head_commit
     assert "summary_1" not in starts(yard)
+
+
+def test_work_that_a_person_sends_back_is_reworked_by_agents_that_know_why_and_asked_about_again(yard: Yard) -> None:
+    yard.team.answers = {"plan": [done(plan=dict(FIX)), done()]}  # no plan for the rework: who made it reworks it
+    run_id = yard.submit("Fix the broken header", priority="P0")
+    yard.settle()
+    first = yard.open_gate(run_id)
+    with pytest.raises(GateRefusedError, match="with a reason"):
+        yard.decide(first, "rework")
+    yard.decide(first, "rework", note="Keep the border")
+    yard.settle()
+
+    told = [step.task for step in yard.steps(run_id).values() if step.round == 1]
+    assert "Keep the border" in told[0]
+    assert any("Keep the border" in task for task in told[1:]), told
+    again = yard.open_gate(run_id)
+    assert again.id != first.id
+    assert again.reason == first.reason
+    assert again.facts["head"] not in (None, first.facts["head"])
+    yard.decide(again)
+    job = yard.play(run_id)
+    assert job.state == State.PUBLISHED
+    assert [gate.state for gate in yard.gates(run_id)] == ["rework", "passed"]
+
+
+def test_a_project_s_own_commands_are_run_once_its_work_is_made(shop: Shop, tmp_path: Path) -> None:
+    project = PROJECT.replace("typescript, frontend: react", "python") + "commands: {test: python -m pytest}\n"
+    yard = Yard(shop, tmp_path, project=project, files={"shop.py": b"x = 1\n"})
+    yard.team.plan = {"template": "fix", "scopes": ["backend"]}
+    assert yard.play(yard.submit("Fix the rounding of prices")).state == State.PUBLISHED
+    assert "build_0" in starts(yard), starts(yard)
 
 
 @pytest.mark.req("P-023", "P-057")

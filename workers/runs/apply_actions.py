@@ -108,7 +108,7 @@ def apply_action(scene: Scene, action: Action) -> None:
         case AdoptPlan():
             _adopt(scene, action)
         case AddSteps():
-            add_steps(session, job, action.steps)
+            _add(scene, action)
         case StartStep():
             _start(scene, action)
         case SkipSteps():
@@ -126,6 +126,13 @@ def apply_action(scene: Scene, action: Action) -> None:
             _end(scene, action)
         case _:
             raise TypeError(f"{type(action).__name__} is not applied here")
+
+
+def _add(scene: Scene, action: AddSteps) -> None:
+    add_steps(scene.session, scene.job, action.steps)
+    if action.asked_after:
+        plan_gates(scene.session, scene.job, action.asked_after)
+        scene.rows.run.scan, scene.rows.run.scan_detail = None, ""
 
 
 def _adopt(scene: Scene, action: AdoptPlan) -> None:

@@ -74,8 +74,10 @@ def merge_results(rows: RunRows, workspace: Workspace) -> MergedResults:
     return MergedResults(absorbed, base, head)
 
 
-def has_build(workspace: Workspace, head: str | None) -> bool:
-    """Whether the project has a build of its own, as the run's branch stands (workers/handlers/build.py)."""
+def has_build(workspace: Workspace, head: str | None, project: ProjectConfig) -> bool:
+    """Whether there is something to check a project by: its own commands, or a build as the run's branch stands."""
+    if project.commands.named():
+        return True
     if head is None:
         return False
     package = workspace.read_file(head, _PACKAGE)
@@ -171,7 +173,12 @@ def _step(step: RunStep, rows: RunRows) -> StepView:
 
 def _gate(gate: Gate) -> GateView:
     return GateView(
-        key=gate.key, kind=GateKind(gate.kind), reason=gate.reason, after=tuple(gate.after), state=GateState(gate.state)
+        key=gate.key,
+        kind=GateKind(gate.kind),
+        reason=gate.reason,
+        after=tuple(gate.after),
+        state=GateState(gate.state),
+        note=gate.note,
     )
 
 
@@ -230,7 +237,8 @@ class Advance:
 
     def _go(self, rows: RunRows) -> None:
         taken = merge_results(rows, self._workspace)
-        self._has_build = has_build(self._workspace, taken.head_commit)
+        config = ProjectConfig.model_validate(rows.project.config)
+        self._has_build = has_build(self._workspace, taken.head_commit, config)
         self._observe(Point.TAKEN_IN)
         following: _Next = "again"
         for _ in range(MAX_MOVES):

@@ -481,6 +481,13 @@ class Operations(Protocol):
         """Pass a gate, so that its run continues."""
         return self._call(GateView, "POST", f"/v1/gates/{gate_id}/pass", body={"reason": reason})
 
+    def rework_gate(self, gate_id: UUID, reason: str) -> GateView:
+        """Send the work at a gate back to its agents, with a reason; once it is reworked, a person is asked again.
+
+        - reason: What to change; the agents that rework are told.
+        """
+        return self._call(GateView, "POST", f"/v1/gates/{gate_id}/rework", body={"reason": reason})
+
     def fail_gate(self, gate_id: UUID, *, reason: str | None = None) -> GateView:
         """Fail a gate, which ends its run; the work done so far is kept."""
         return self._call(GateView, "POST", f"/v1/gates/{gate_id}/fail", body={"reason": reason})
@@ -929,6 +936,13 @@ class AsyncOperations(Protocol):
     async def pass_gate(self, gate_id: UUID, *, reason: str | None = None) -> GateView:
         """Pass a gate, so that its run continues."""
         return await self._call(GateView, "POST", f"/v1/gates/{gate_id}/pass", body={"reason": reason})
+
+    async def rework_gate(self, gate_id: UUID, reason: str) -> GateView:
+        """Send the work at a gate back to its agents, with a reason; once it is reworked, a person is asked again.
+
+        - reason: What to change; the agents that rework are told.
+        """
+        return await self._call(GateView, "POST", f"/v1/gates/{gate_id}/rework", body={"reason": reason})
 
     async def fail_gate(self, gate_id: UUID, *, reason: str | None = None) -> GateView:
         """Fail a gate, which ends its run; the work done so far is kept."""

@@ -85,6 +85,8 @@ class AddSteps:
     """Record the service's own steps (pending)."""
 
     steps: tuple[NewStep, ...]
+    asked_after: tuple[NewGate, ...] = ()
+    """Gates at which a person is asked again (planned); what changes before them is scanned again (scan)."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ class Decision:
     """Why, in one sentence for people: it goes into the run's events."""
 
 
-_PAST = frozenset({GateState.PASSED, GateState.SKIPPED})
+_PAST = frozenset({GateState.PASSED, GateState.SKIPPED, GateState.REWORK})
 
 
 def plan_gates(plan: Plan, steps: Sequence[NewStep], facts: Facts) -> tuple[NewGate, ...]:

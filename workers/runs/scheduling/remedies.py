@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ledger.runs.specs import NewStep, Phase, StepState
+from ledger.runs.specs import GateState, NewStep, Phase, StepState
 from routing.decision.router import Intent
 from routing.jobs import Reason
 from routing.policy.agents import is_covered
 from workers.runs.scheduling import plan
 from workers.runs.scheduling.ending import AddSteps, Decision, escalate
 from workers.runs.scheduling.plan import PLANNER, Plan, PlanStep, find_overlap, is_plannable, judges, makes, writes_of
-from workers.runs.scheduling.view import Facts, StepView
+from workers.runs.scheduling.view import Facts, GateView, StepView
 
+_SAID = "A person who looked at it says:"
 _MAX_LISTED = 40
 """Findings that a task lists; all of them are in the results that are staged for the step."""
 _MAX_DETAIL = 400
@@ -102,24 +103,45 @@ def _line(finding: Finding) -> str:
     return f"[{source}] {finding.title[:_MAX_DETAIL]}{place}{detail}"
 
 
-def begin_rework(facts: Facts, about: Sequence[StepView], *, why: str) -> Decision:
-    """Ask the orchestrator to plan the next cycle of rework, or a person when there is none left."""
+def decide_sent_back(facts: Facts) -> Decision | None:
+    """Begin the rework that a person asked for at a gate: agents are told the reason, then the gate asks again."""
+    gates = facts.view.gates
+    for gate in gates:
+        if gate.state is not GateState.REWORK or any(other.key.startswith(f"{gate.key}-r") for other in gates):
+            continue
+        why = f"a person sent the work back: {gate.reason}"
+        if facts.running:
+            going = ", ".join(step.key for step in facts.running)
+            return Decision((), f"{why}; no new step starts, waiting for {going} to end")
+        looked_at = [facts.by_key[key] for key in gate.after if key in facts.by_key] or facts.latest_verdicts()
+        about = [step for step in looked_at or facts.view.steps if step.state is StepState.COMPLETED]
+        return begin_rework(facts, about, why=why, sent_back=gate)
+    return None
+
+
+def begin_rework(facts: Facts, about: Sequence[StepView], *, why: str, sent_back: GateView | None = None) -> Decision:
+    """Ask the orchestrator to plan the next cycle of rework, or a person when there is none left.
+
+    A gate at which a person sent the work back says what to change; without one, the steps do.
+    """
     cycle, limit = facts.last_round + 1, facts.book.rules.rework_cycles
     if cycle > limit:
         return escalate(facts, Reason.REWORK_EXHAUSTED, f"{why}; all {limit} cycles of rework are used up")
     about_keys = tuple(step.key for step in about)
     opening = f"Plan rework, cycle {cycle} of {limit}. It may go to whoever can mend the cause."
+    task = f"{opening}\n{_SAID} {sent_back.note}" if sent_back else task_of(find_demands(about), opening=opening)
     step = NewStep(
         key=plan.service_key(cycle, "plan", 1),
         agent=PLANNER,
-        task=task_of(find_demands(about), opening=opening),
+        task=task,
         phase=Phase.PLAN,
         round=cycle,
         depends_on=about_keys,
         context=about_keys,
         writes=writes_of(PLANNER, facts.book.agents),
     )
-    return Decision((AddSteps((step,)),), f"{why}; the orchestrator plans rework, cycle {cycle} of {limit}")
+    again = (sent_back.successor(cycle),) if sent_back else ()
+    return Decision((AddSteps((step,), again),), f"{why}; the orchestrator plans rework, cycle {cycle} of {limit}")
 
 
 def is_reviewed(facts: Facts, round: int) -> bool:
@@ -132,7 +154,9 @@ def plain_rework(facts: Facts, round: int) -> Plan:
     """Return the plan that replaces a missing one of the orchestrator's: whoever owns a finding fixes it."""
     agents = facts.book.agents
     about = [facts.by_key[key] for key in facts.about(round) if key in facts.by_key]
-    owners = group_by_owner(find_demands(about), facts)
+    said = facts.sent_back(round)
+    demands = [Finding(step, f"{_SAID} {said}") for step in about[:1]] if said else find_demands(about)
+    owners = group_by_owner(demands, facts)
     owned = [(agent, found) for agent, found in owners.items() if agent in agents and is_plannable(agent)]
     waits = chain_after([agents[agent].writes for agent, _ in owned])
     steps = [

@@ -23,7 +23,7 @@ from workers.runs.scheduling.ending import (
 )
 from workers.runs.scheduling.plan import makes
 from workers.runs.scheduling.planning import decide_plan
-from workers.runs.scheduling.remedies import begin_rework, decide_check, decide_reviews
+from workers.runs.scheduling.remedies import begin_rework, decide_check, decide_reviews, decide_sent_back
 from workers.runs.scheduling.view import Facts, Rulebook, RunView, StepView
 
 _AFTER_ANY_RESULT = frozenset({Phase.PLAN, Phase.REPAIR})
@@ -133,7 +133,7 @@ def _stuck(facts: Facts) -> Decision:
 def next_actions(view: RunView, book: Rulebook) -> Decision:
     """Return the next move of a run; the same facts always give the same move."""
     facts = Facts(view, book)
-    for move in (decide_stop(facts), _decide_retry(facts), decide_answer(facts)):
+    for move in (decide_stop(facts), _decide_retry(facts), decide_sent_back(facts), decide_answer(facts)):
         if move is not None:
             return move
     for round in sorted({0, *(step.round for step in view.steps)}, reverse=True):

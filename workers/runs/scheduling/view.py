@@ -139,6 +139,12 @@ class GateView(NewGate):
     """A gate and its state."""
 
     state: GateState = GateState.PLANNED
+    note: str = ""
+    """Why it was decided as it was."""
+
+    def successor(self, round: int) -> NewGate:
+        """Return the gate that asks again once a round of rework is done."""
+        return NewGate(f"{self.key}-r{round}", self.kind, self.reason, self.after)
 
 
 @dataclass(frozen=True)
@@ -236,6 +242,12 @@ class Facts:
     def makers(self) -> tuple[StepView, ...]:
         """Steps that change the product, of the whole run."""
         return tuple(step for step in self.view.steps if makes(step.agent, self.book.agents))
+
+    def sent_back(self, round: int) -> str:
+        """Return why a person sent the work back into a round of rework; empty where agents asked for it."""
+        keys = {gate.key for gate in self.view.gates}
+        sent = (gate for gate in self.view.gates if gate.state is GateState.REWORK)
+        return next((gate.note for gate in sent if gate.successor(round).key in keys), "")
 
     def select(self, round: int, phase: Phase, *, cycle: int | None = None) -> tuple[StepView, ...]:
         """Return the steps of a round and phase."""

@@ -195,6 +195,9 @@ class Game:
                 self.view = replace(self.view, gates=(*self.view.gates, *(GateView(**vars(g)) for g in action.gates)))
             case AddSteps():
                 self.add(action.steps)
+                if action.asked_after:
+                    again = (GateView(**vars(gate)) for gate in action.asked_after)
+                    self.view = replace(self.view, scan=None, gates=(*self.view.gates, *again))
             case StartStep():
                 self.start(action)
             case SkipSteps() | CancelSteps():

@@ -100,7 +100,9 @@ class Dealer:
 
     @property
     def gates(self) -> dict[str, GateState]:
-        answer = self.draw(st.sampled_from([GateState.PASSED] * 6 + [GateState.FAILED, GateState.EXPIRED]))
+        answer = self.draw(
+            st.sampled_from([GateState.PASSED] * 6 + [GateState.FAILED, GateState.EXPIRED, GateState.REWORK])
+        )
         return {gate: answer for gate in ("gate_1", "gate_2", "rule_p0-review")}
 
     def __call__(self, step: StepView) -> AgentResult | Reason:
