@@ -230,12 +230,13 @@ def _answers(world: World, directory: Path) -> Iterator[tuple[str, Any]]:
     yield "POST /v1/jobs/{job_id}/approve", _ask(world, "POST", f"/v1/jobs/{again}/approve", {})
     world.publish(again)
     yield "POST /v1/sites/{name}/rollback", _ask(world, "POST", "/v1/sites/cafe/rollback", {})
-    with world.ledger.begin() as session:
-        spec = NewGate(key="after-review", kind="rule", reason="A person looks once more.", after=())
-        open_gate(session, lock_job(session, has.run), spec, hours=1)
-        gate = session.scalars(select(col(Gate.id)).where(col(Gate.run_id) == has.run, col(Gate.key) == spec.key)).one()
-    failed = _ask(world, "POST", f"/v1/gates/{gate}/fail", {"reason": "Not like this."})
-    yield "POST /v1/gates/{gate_id}/fail", failed
+    for verb, reason in (("rework", "Keep the border."), ("fail", "Not like this.")):
+        with world.ledger.begin() as session:
+            spec = NewGate(key=f"after-{verb}", kind="rule", reason="A person looks once more.", after=())
+            open_gate(session, lock_job(session, has.run), spec, hours=1)
+            own = select(col(Gate.id)).where(col(Gate.run_id) == has.run, col(Gate.key) == spec.key)
+            gate = session.scalars(own).one()
+        yield f"POST /v1/gates/{{gate_id}}/{verb}", _ask(world, "POST", f"/v1/gates/{gate}/{verb}", {"reason": reason})
 
 
 def _ask(world: World, method: str, url: str, body: dict[str, Any] | None) -> Any:
