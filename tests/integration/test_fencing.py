@@ -300,22 +300,21 @@ def test_a_coordinator_s_twin_starts_no_step_and_moves_no_run(yard: Yard) -> Non
     assert [(each.job_id, each.step_key) for each in yard.executions(run_id)] == before
 
 
-@pytest.mark.parametrize("at", ["_squash", "_open"], ids=["before its push", "before its pull request"])
+@pytest.mark.parametrize("at", ["_squash", "push"], ids=["before its push", "before its pull request"])
 def test_a_publishing_run_s_twin_says_nothing_more_to_the_forge(
     yard: Yard, forge: Any, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     run_id = to_publishing(yard)
     twin = claim_job(yard.shop.message(run_id), QueueName.CONTROL, yard.resources)
     assert twin is not None
-    target = "_squash" if at == "_squash" else "account_for"
-    through: Callable[..., Any] = getattr(publishing, target)
+    through: Callable[..., Any] = getattr(publishing, at)
 
     def lost_here(*arguments: Any, **options: Any) -> Any:
         lose(yard.shop, twin)
         return through(*arguments, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(publishing, target, lost_here)
+        patched.setattr(publishing, at, lost_here)
         with pytest.raises(FencedError):
             publishing.publish_run(twin, yard.resources, yard.workspace(run_id))
     assert forge.pulls == []

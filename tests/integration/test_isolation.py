@@ -47,6 +47,7 @@ BODIES: Mapping[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/dead-letters/replay"): {"signature": CLUSTER},
     ("POST", "/v1/dead-letters/dismiss"): {"signature": CLUSTER},
     ("POST", "/v1/gates/{gate_id}/pass"): {},
+    ("POST", "/v1/gates/{gate_id}/rework"): {"reason": "no"},
     ("POST", "/v1/gates/{gate_id}/fail"): {"reason": "no"},
 }
 """A body for every route that takes one, such as its owner's request could have: a new route needs one here."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -170,10 +171,10 @@ class DyingWorkspace(Workspace):
 
     dies_at = ""
 
-    def squash(self, base: str, head: str, *, message: str, when: int) -> str:
+    def squash(self, base: str, head: str, **facts: Any) -> str:
         if self.dies_at == "squash":
             raise Killed
-        return super().squash(base, head, message=message, when=when)
+        return super().squash(base, head, **facts)
 
     def point(self, ref: str, commit: str) -> None:
         if self.dies_at == "point":

@@ -173,9 +173,6 @@ def test_the_table_knows_every_error_of_a_model_call() -> None:
         workers.errors.ResultInvalidError,
         workers.errors.TooFewFilesError,
         workers.errors.ToolRefusedError,
-        workers.errors.WorkspaceError,
-        workers.errors.WorkspaceMissingError,
-        workers.errors.WriteConflictError,
     }
     assert calls | ours - handled_where_they_are_raised <= known
 
