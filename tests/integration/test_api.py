@@ -358,6 +358,7 @@ SCOPES = {
     ("GET", "/v1/runs/{job_id}"): "read",
     ("GET", "/v1/gates"): "read",
     ("POST", "/v1/gates/{gate_id}/pass"): "approve",
+    ("POST", "/v1/gates/{gate_id}/rework"): "approve",
     ("POST", "/v1/gates/{gate_id}/fail"): "approve",
 }
 
@@ -390,6 +391,7 @@ def test_what_belongs_to_another_tenant_does_not_exist_on_any_route(world: World
         "reply": {"text": "1"},
         "resume": {"budget_usd": 0.1},
         "revise": {"text": "Make it red"},
+        "rework": {"reason": "no"},
     }
     for method, path in private_routes(world):
         url = path.replace("{job_id}", str(job_id)).replace("{gate_id}", str(job_id)).replace("{name}", "bakery")
