@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
@@ -85,6 +86,8 @@ class UseCases:
     """Secrets of this installation that no site may hold."""
     private_remotes: bool = False
     """Whether a project's remote may have an address that is not public."""
+    runs_root: Path = Path(".pointsman/runs")
+    """Of the workspaces of runs."""
 
     @property
     def sites(self) -> Sites:
@@ -99,6 +102,13 @@ class UseCases:
         from producers.use_cases.runs import Projects
 
         return Projects(self.ledger, self.policy, self.private_remotes)
+
+    @property
+    def run_work(self) -> RunWork:
+        """The work of runs."""
+        from producers.use_cases.run_work import RunWork
+
+        return RunWork(self.ledger, self.runs_root, self.known_keys)
 
     @property
     def clarifier(self) -> Clarifier:
@@ -215,14 +225,8 @@ class Installation:
             vocabularies=self.vocabularies,
             known_keys=collect_secrets(self.settings),
             private_remotes=self.settings.runs.private_remotes,
+            runs_root=self.settings.runs.root,
         )
-
-    @property
-    def run_work(self) -> RunWork:
-        """The work of runs."""
-        from producers.use_cases.run_work import RunWork
-
-        return RunWork(self.ledger, self.settings.runs.root, collect_secrets(self.settings))
 
     @cached_property
     def content_store(self) -> ContentStore:

@@ -76,6 +76,13 @@ export interface BillView {
   session_spent_nanousd: number;
 }
 
+/** A file that differs. */
+export interface ChangedFile {
+  path: string;
+  diff: string;
+  why_hidden?: string;
+}
+
 /** A job's question to its owner. */
 export interface ClarificationView {
   question: string;
@@ -1001,6 +1008,20 @@ export interface Operations {
 
   /** Return a run: its steps with state, attempts, cost and duration, its gates, plans and costs. */
   getRun(job_id: string): Promise<RunView>;
+
+  /** Return what a run has changed, whatever its end. Files with secrets are named and not shown. */
+  getRunDiff(job_id: string, fields?: {
+    /** Only what this step's last try changed. */
+    step?: string | null;
+    /** Only what is new since the last decided gate. */
+    since_last?: boolean;
+  }): Promise<ChangedFile[]>;
+
+  /** Return the work of a run, whatever its end, as a git bundle of one branch with one commit on the run's base. */
+  getRunBundle(job_id: string): Promise<ArrayBuffer>;
+
+  /** Return a gate; its facts hold the findings that a person decides about. */
+  getGate(gate_id: string): Promise<GateView>;
 
   /** List the open gates, the oldest first. */
   listGates(): Promise<GateView[]>;

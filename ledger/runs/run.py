@@ -346,14 +346,14 @@ def open_gates(session: Session, tenant: str, *, limit: int = 200) -> Sequence[G
     return session.scalars(waiting.where(col(Job.tenant) == tenant).order_by(col(Gate.opened_at)).limit(limit)).all()
 
 
-def find_gate(session: Session, gate_id: UUID) -> Gate:
-    """Return a gate.
+def find_gate(session: Session, gate_id: UUID, *, tenant: str) -> Gate:
+    """Return a gate of a tenant.
 
     Raises:
         GateNotFoundError: the caller's fault.
     """
     gate = session.get(Gate, gate_id, populate_existing=True)
-    if gate is None:
+    if gate is None or session.get_one(Job, gate.run_id).tenant != tenant:
         raise GateNotFoundError(gate_id)
     return gate
 

@@ -49,6 +49,7 @@ from producers.errors import (
 from producers.intake.submit import Refusal
 from routing.errors import FieldError, InvalidJobError, PolicyError
 from routing.jobs import Reason
+from sites.errors import HandoverError, WorkspaceMissingError
 
 logger = logging.getLogger(__name__)
 
@@ -189,10 +190,12 @@ _RESPONSES: Mapping[type[Exception], Callable[[Any], JSONResponse]] = {
         (ReleaseNotFoundError, ClusterNotFoundError, NoticeNotFoundError),
         lambda error: problem(404, "not_found", str(error)),
     ),
+    WorkspaceMissingError: lambda error: problem(404, "not_found", f"the work of this run is gone: {error}"),
     PageNotFoundError: _not_found("there is nothing here"),
     PreviewGoneError: lambda _: problem(410, "preview_gone", "this preview has expired or was withdrawn"),
     ApprovalRefusedError: _refused("approval_refused"),
     GateRefusedError: _refused("gate_refused"),
+    HandoverError: _refused("handover_refused"),
     NotContinuableError: _refused("not_continuable"),
     NotReplayableError: _refused("not_replayable"),
     **dict.fromkeys(

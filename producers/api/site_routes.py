@@ -22,6 +22,7 @@ from producers.api.requests import (
     read_body,
 )
 from producers.intake.ticket_webhooks import MAX_DELIVERY_BYTES, Ignored, Tracker, WebhookReceiver
+from producers.use_cases.run_work import ChangedFile
 from producers.use_cases.runs import GateView, ProjectView, RunView, TicketBody, describe_run, job_body
 from producers.use_cases.sites import Comparison, ReleaseView, SiteView, release_view, site_view
 from producers.use_cases.tenants import Caller
@@ -249,6 +250,43 @@ def get_run(resources: ResourcesDep, caller: Reader, job_id: UUID) -> RunView:
         return describe_run(session, job_id, tenant=caller.tenant)
 
 
+@router.get("/runs/{job_id}/diff", tags=["runs"])
+def get_run_diff(
+    resources: ResourcesDep,
+    caller: Reader,
+    job_id: UUID,
+    step: Annotated[str | None, Query(max_length=200, description="Only what this step's last try changed.")] = None,
+    since_last: Annotated[bool, Query(description="Only what is new since the last decided gate.")] = False,
+) -> list[ChangedFile]:
+    """Return what a run has changed, whatever its end. Files with secrets are named and not shown."""
+    return resources.run_work.diff(job_id, tenant=caller.tenant, step=step, since_last=since_last)
+
+
+@router.get(
+    "/runs/{job_id}/bundle",
+    tags=["runs"],
+    response_class=Response,
+    responses={200: {"description": "A git bundle.", "content": {"application/x-git-bundle": {}}}},
+)
+def get_run_bundle(resources: ResourcesDep, caller: Reader, job_id: UUID) -> Response:
+    """Return the work of a run, whatever its end, as a git bundle of one branch with one commit on the run's base."""
+    return bundle_response(resources, job_id, caller)
+
+
+def bundle_response(resources: Resources, run_id: UUID, caller: Caller) -> Response:
+    """Return the bundle of a run as a file to be saved; raises what `RunWork.bundle` raises."""
+    headers = {"Content-Disposition": f'attachment; filename="{run_id}.bundle"'}
+    bundle = resources.run_work.bundle(run_id, tenant=caller.tenant)
+    return Response(bundle, media_type="application/x-git-bundle", headers=headers)
+
+
+@router.get("/gates/{gate_id}", tags=["runs"])
+def get_gate(resources: ResourcesDep, caller: Reader, gate_id: UUID) -> GateView:
+    """Return a gate; its facts hold the findings that a person decides about."""
+    with resources.ledger.begin() as session:
+        return GateView.of(find_gate(session, gate_id, tenant=caller.tenant))
+
+
 @router.get("/gates", tags=["runs"])
 def list_gates(resources: ResourcesDep, caller: Reader) -> list[GateView]:
     """List the open gates, the oldest first."""
@@ -287,7 +325,7 @@ def _decide(resources: Resources, caller: Caller, gate_id: UUID, verdict: Verdic
             note=reason,
             tenant=caller.tenant,
         )
-        return GateView.of(find_gate(session, gate_id))
+        return GateView.of(find_gate(session, gate_id, tenant=caller.tenant))
 
 
 def _with_key(ticket: TicketBody, key: str | None) -> TicketBody:

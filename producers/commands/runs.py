@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from uuid import UUID
 
 import typer
-from pointsman_client.models import GateView, RunView, State, StepTreeView
+from pointsman_client.models import ChangedFile, GateView, RunView, State, StepTreeView
 
 from producers.commands.connection import connected
 from producers.commands.context import (
@@ -21,21 +20,15 @@ from producers.commands.context import (
     USAGE,
     AsJson,
     OperatorTenant,
-    Tenant,
     clear_errors,
     context_of,
     fail,
     harmless,
-    installed,
     out,
     print_json,
     print_result,
     print_rows,
 )
-
-if TYPE_CHECKING:
-    from producers.use_cases.run_work import ChangedFile
-
 
 run_app = typer.Typer(no_args_is_help=True, help="Runs: teams of agents that work on tickets.")
 project_app = typer.Typer(no_args_is_help=True, help="Code projects.")
@@ -117,12 +110,12 @@ def show_diff(
         bool, typer.Option("--since-last", help="Only what is new since the last decided gate.")
     ] = False,
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """Show what a run has changed, also one that ended badly. Files with secrets are named and not shown."""
-    with installed(ctx) as installation:
-        files = installation.run_work.diff(run_id, tenant=tenant, step=step, since_last=since_last)
-    print_json([asdict(file) for file in files]) if as_json else _print_files(files)
+    with connected(ctx) as client:
+        files = client.get_run_diff(run_id, step=step, since_last=since_last)
+    print_json(files) if as_json else _print_files(files)
 
 
 @run_app.command()
@@ -131,19 +124,17 @@ def fetch(
     run_id: RunId,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the bundle is written.")],
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """Write the work of any run as a git bundle, for `git fetch BUNDLE BRANCH` in a clone of its project."""
-    with installed(ctx) as installation, installation.run_work.branch(run_id, tenant=tenant) as (name, commit, objects):
-        from sites.repository.handover import bundle_of
-
-        path = directory / f"{run_id}.bundle"
-        try:
-            path.write_bytes(bundle_of(objects, branch=name))
-        except OSError as error:
-            fail(f"{path}: cannot be written: {error.strerror}", code=USAGE)
-    result = {"bundle": str(path), "branch": name, "commit": commit}
-    print_result(result, f"{path}\nbranch {name}\ncommit {commit}", as_json=as_json)
+    with connected(ctx) as client:
+        bundle = client.get_run_bundle(run_id)
+    path = directory / f"{run_id}.bundle"
+    try:
+        path.write_bytes(bundle)
+    except OSError as error:
+        fail(f"{path}: cannot be written: {error.strerror}", code=USAGE)
+    _print_branch(bundle, as_json=as_json, path=path)
 
 
 @run_app.command()
@@ -152,33 +143,36 @@ def branch(
     run_id: RunId,
     repository: Annotated[Path, typer.Option("--repo", metavar="DIR", help="A clone of the project.")] = Path(),
     as_json: AsJson = False,
-    tenant: Tenant = "demo",
+    tenant: OperatorTenant = None,
 ) -> None:
     """Create a branch with the work of any run in a local clone of its project; nothing is checked out."""
-    with installed(ctx) as installation, installation.run_work.branch(run_id, tenant=tenant) as (name, commit, objects):
+    with connected(ctx) as client:
+        bundle = client.get_run_bundle(run_id)
+    with clear_errors():
         from sites.repository.handover import write_branch
 
-        write_branch(repository, objects, branch=name)
-    print_result({"branch": name, "commit": commit}, f"branch {name}\ncommit {commit}", as_json=as_json)
+        write_branch(repository, bundle)
+    _print_branch(bundle, as_json=as_json)
+
+
+def _print_branch(bundle: bytes, *, as_json: bool, path: Path | None = None) -> None:
+    from sites.repository.handover import branch_in
+
+    name, commit = branch_in(bundle)
+    result = {"bundle": str(path)} if path is not None else {}
+    lines = [*result.values(), f"branch {name}", f"commit {commit}"]
+    print_result({**result, "branch": name, "commit": commit}, "\n".join(lines), as_json=as_json)
 
 
 @gate_app.command("show")
-def show_gate(ctx: typer.Context, gate_id: GateId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
+def show_gate(ctx: typer.Context, gate_id: GateId, as_json: AsJson = False, tenant: OperatorTenant = None) -> None:
     """Show what a gate's decision is about: findings, bill by agent, and the diff of its run."""
-    with installed(ctx) as installation:
-        from ledger.errors import GateNotFoundError, JobNotFoundError
-        from ledger.runs.run import find_gate
-        from producers.use_cases.runs import GateView, describe_run
-
-        with installation.ledger.begin() as session:
-            gate = GateView.of(find_gate(session, gate_id))
-            try:
-                run = describe_run(session, gate.run_id, tenant=tenant)
-            except JobNotFoundError:
-                raise GateNotFoundError(gate_id) from None
-        files = installation.run_work.diff(gate.run_id, tenant=tenant)
+    with connected(ctx) as client:
+        gate = client.get_gate(gate_id)
+        run = client.get_run(gate.run_id)
+        files = client.get_run_diff(gate.run_id)
     if as_json:
-        print_json({"gate": gate, "cost": run.cost, "files": [asdict(file) for file in files]})
+        print_json({"gate": gate, "cost": run.cost, "files": files})
         return
     out.print(harmless(f"gate {gate.key} {gate.state}: {gate.reason}"), markup=False)
     for issue in gate.facts.get("issues", ()):

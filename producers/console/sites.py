@@ -16,6 +16,7 @@ from ledger.runs.run import Verdict, decide_gate, open_gates
 from ledger.runs.tables import Run
 from ledger.tables import Job, Release, Site
 from producers.api.requests import Resources
+from producers.api.site_routes import bundle_response
 from producers.console.charts import Node, graph
 from producers.console.job_page import frame_of
 from producers.console.presentation import tone, words
@@ -24,6 +25,7 @@ from producers.use_cases.jobs import summarise
 from producers.use_cases.runs import GateView, RunView, StepTreeView, describe_run
 from producers.use_cases.sites import release_view, site_view
 from routing.jobs import SiteName
+from sites.errors import WorkspaceMissingError
 
 router = APIRouter(prefix="/sites")
 _PICTURED = 24
@@ -107,6 +109,25 @@ def show_run(request: Request, resources: ConsoleResources, viewer: ViewerDep, r
     with resources.ledger.begin() as session:
         run = describe_run(session, run_id, tenant=viewer.caller.tenant)
     return render(request, "run.html", viewer=viewer, run=run, pictures=_pictures(run))
+
+
+@runs_router.get("/runs/{run_id}/changes")
+def show_run_changes(
+    request: Request, resources: ConsoleResources, viewer: ViewerDep, run_id: UUID, since_last: bool = False
+) -> Response:
+    """Show what a run has changed, or only what is new since the last decided gate."""
+    try:
+        files = resources.run_work.diff(run_id, tenant=viewer.caller.tenant, since_last=since_last)
+    except WorkspaceMissingError:
+        files = None
+    return render(request, "run_changes.html", viewer=viewer, run_id=run_id, since_last=since_last, files=files)
+
+
+@runs_router.get("/runs/{run_id}/bundle")
+def get_run_bundle(resources: ConsoleResources, viewer: ViewerDep, run_id: UUID) -> Response:
+    """Return the work of a run as a git bundle, to be saved."""
+    with refusals_on(f"/runs/{run_id}"):
+        return bundle_response(resources, run_id, viewer.caller)
 
 
 def _pictures(run: RunView) -> tuple[Markup, Markup]:

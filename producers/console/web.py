@@ -28,6 +28,7 @@ from producers.errors import ActionRefusedError, ForgedFormError, NotLoggedInErr
 from producers.use_cases.people import holder_of, open_session
 from producers.use_cases.tenants import Caller, Scope
 from routing.errors import InvalidJobError, RoutingError
+from sites.errors import HandoverError
 from sites.preview import SITE
 
 COOKIE = "pointsman_console"
@@ -318,5 +319,5 @@ def refusals_on(path: str) -> Iterator[None]:
         raise
     except InvalidJobError as error:
         raise ActionRefusedError(path, "; ".join(f"{item.field}: {item.rule}" for item in error.errors)) from None
-    except (LedgerError, ProducerError, RoutingError) as error:
+    except (HandoverError, LedgerError, ProducerError, RoutingError) as error:
         raise ActionRefusedError(path, str(error)) from None

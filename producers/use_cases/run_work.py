@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from dulwich.objects import ShaFile
 from sqlmodel import Session
 
 from ledger.runs.run import RunRows, find_run, load_run
@@ -18,6 +15,7 @@ from producers.errors import InvalidInputError
 from routing.redaction import redact
 from sites.diff.canonical import unified
 from sites.errors import HandoverError
+from sites.repository.handover import bundle_of
 from sites.repository.workspace import RESERVED, Workspace
 from sites.scan.rules import Notes, TooManyFindingsError
 from sites.scan.secrets import SecretBudget, find_secrets
@@ -98,13 +96,12 @@ class RunWork:
             changed.append(file)
         return changed
 
-    @contextmanager
-    def branch(self, run_id: UUID, *, tenant: str) -> Iterator[tuple[str, str, Iterator[ShaFile]]]:
-        """Yield a branch name, its one commit on the run's base, and the new objects, the commit first.
+    def bundle(self, run_id: UUID, *, tenant: str) -> bytes:
+        """Return a git bundle of one branch with one commit on the run's base.
 
         Raises:
             JobNotFoundError: the caller's fault: there is no such run of this tenant.
-            HandoverError: nothing was changed, or a changed file holds a secret (S-080).
+            HandoverError: nothing was changed, it is too large, or a changed file holds a secret (S-080).
             WorkspaceMissingError: our fault, or a lost disk.
         """
         with self.ledger.begin() as session:
@@ -121,8 +118,8 @@ class RunWork:
                 raise HandoverError(f"{path!a} holds a secret: the work stays in the run's workspace")
         name = f"pointsman/{_SLUG.sub('-', title.lower()).strip('-')[:40].strip('-') or 'run'}-{run_id.hex[:8]}"
         message = f"{title}\n\nRun {run_id}"
-        with workspace.squashed(base, head, message=message, when=when) as (commit, objects):
-            yield name, commit, objects
+        with workspace.squashed(base, head, message=message, when=when) as (_, objects):
+            return bundle_of(objects, branch=name)
 
     def _rows(self, session: Session, run_id: UUID, tenant: str) -> RunRows:
         job, _ = find_run(session, run_id, tenant=tenant)

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from io import BytesIO
 from pathlib import Path
+from typing import cast
 
-from dulwich.bundle import Bundle, write_bundle
+from dulwich.bundle import Bundle, read_bundle, write_bundle
 from dulwich.errors import NotGitRepository
 from dulwich.object_format import DEFAULT_OBJECT_FORMAT
-from dulwich.objects import Commit, ObjectID, ShaFile
-from dulwich.pack import UnpackedObject, pack_objects_to_data
+from dulwich.objects import Commit, ShaFile
+from dulwich.pack import PackData, PackInflater, UnpackedObject, pack_objects_to_data
 from dulwich.refs import Ref
 from dulwich.repo import Repo
 
@@ -19,6 +20,7 @@ from sites.errors import HandoverError
 
 MAX_BUNDLE_BYTES = 64 * 1024 * 1024
 """Of all objects of a bundle, unpacked."""
+_BRANCHES = "refs/heads/"
 
 
 class _Objects:
@@ -58,15 +60,22 @@ def bundle_of(objects: Iterable[ShaFile], *, branch: str) -> bytes:
     with Bundle() as bundle:
         bundle.version, bundle.capabilities = 2, {}
         bundle.prerequisites = [(parent, b"") for parent in parents if parent not in inside]
-        bundle.references = {Ref(f"refs/heads/{branch}".encode()): taken[0].id}
+        bundle.references = {Ref(f"{_BRANCHES}{branch}".encode()): taken[0].id}
         bundle.pack_data = _Objects(taken)
         stream = BytesIO()
         write_bundle(stream, bundle)
     return stream.getvalue()
 
 
-def write_branch(directory: Path, objects: Iterable[ShaFile], *, branch: str) -> None:
-    """Create a branch in a repository, which must have the parents of its commit; nothing is checked out. Idempotent.
+def branch_in(bundle: bytes) -> tuple[str, str]:
+    """Return the branch of a bundle that `bundle_of` made, and its commit."""
+    with read_bundle(BytesIO(bundle)) as read:
+        ((ref, commit),) = read.references.items()
+    return ref.decode().removeprefix(_BRANCHES), commit.decode()
+
+
+def write_branch(directory: Path, bundle: bytes) -> None:
+    """Create a bundle's branch in a repository, which must have its prerequisites; nothing is checked out. Idempotent.
 
     Raises:
         HandoverError: the caller's fault: no repository, another branch of this name, or not this project's.
@@ -75,16 +84,16 @@ def write_branch(directory: Path, objects: Iterable[ShaFile], *, branch: str) ->
         repository = Repo.discover(str(directory))
     except NotGitRepository:
         raise HandoverError(f"{directory}: is no git repository") from None
-    with closing(repository):
-        taken = list(objects)
-        made = {item.id for item in taken}
-        for parent in (one for item in taken if isinstance(item, Commit) for one in item.parents):
-            if parent not in made and parent not in repository.object_store:
+    with closing(repository), read_bundle(BytesIO(bundle)) as read:
+        for needed, _ in read.prerequisites:
+            if needed not in repository.object_store:
                 raise HandoverError(
-                    f"{directory}: has no commit {parent.decode()}, which the run began with; fetch its branch first"
+                    f"{directory}: has no commit {needed.decode()}, which the run began with; fetch its branch first"
                 )
-        ref, commit = Ref(f"refs/heads/{branch}".encode()), ObjectID(taken[0].id)
+        ((ref, commit),) = read.references.items()
         if ref in repository.refs and repository.refs[ref] != commit:
+            branch = ref.decode().removeprefix(_BRANCHES)
             raise HandoverError(f"{directory}: has a branch {branch} with other content")
-        repository.object_store.add_objects([(item, None) for item in taken])
+        inflater = PackInflater.for_pack_data(cast(PackData, read.pack_data))
+        repository.object_store.add_objects([(item, None) for item in inflater])
         repository.refs[ref] = commit

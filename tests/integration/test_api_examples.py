@@ -214,7 +214,9 @@ def _answers(world: World, directory: Path) -> Iterator[tuple[str, Any]]:
         ),
         ("POST", "/v1/runs", "/v1/runs", {"project": "shop", "title": "The cart forgets its items", "body": "Reload."}),
         ("GET", "/v1/runs/{job_id}", f"/v1/runs/{has.run}", None),
+        ("GET", "/v1/runs/{job_id}/diff", f"/v1/runs/{has.run}/diff", None),
         ("GET", "/v1/gates", "/v1/gates", None),
+        ("GET", "/v1/gates/{gate_id}", f"/v1/gates/{has.gate}", None),
         ("POST", "/v1/gates/{gate_id}/pass", f"/v1/gates/{has.gate}/pass", {"reason": "Looks right."}),
         ("POST", "/v1/sites/{name}/revoke-previews", "/v1/sites/bakery/revoke-previews", {}),
     ]

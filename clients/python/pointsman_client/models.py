@@ -131,6 +131,14 @@ class BillView(Model):
     session_spent_nanousd: int
 
 
+class ChangedFile(Model):
+    """A file that differs."""
+
+    path: str
+    diff: str
+    why_hidden: str = ""
+
+
 class ClarificationView(Model):
     """A job's question to its owner."""
 

@@ -13,6 +13,7 @@ from pointsman_client.models import (
     AcceptedView,
     Access,
     BatchView,
+    ChangedFile,
     ClustersPage,
     Comparison,
     ContinuedView,
@@ -471,6 +472,26 @@ class Operations(Protocol):
         """Return a run: its steps with state, attempts, cost and duration, its gates, plans and costs."""
         return self._call(RunView, "GET", f"/v1/runs/{job_id}")
 
+    def get_run_diff(
+        self, job_id: UUID, *, step: str | None = None, since_last: bool | None = None
+    ) -> list[ChangedFile]:
+        """Return what a run has changed, whatever its end. Files with secrets are named and not shown.
+
+        - step: Only what this step's last try changed.
+        - since_last: Only what is new since the last decided gate.
+        """
+        return self._call(
+            list[ChangedFile], "GET", f"/v1/runs/{job_id}/diff", query={"step": step, "since_last": since_last}
+        )
+
+    def get_run_bundle(self, job_id: UUID) -> bytes:
+        """Return the work of a run, whatever its end, as a git bundle of one branch with one commit on the run's base."""
+        return self._call(bytes, "GET", f"/v1/runs/{job_id}/bundle")
+
+    def get_gate(self, gate_id: UUID) -> GateView:
+        """Return a gate; its facts hold the findings that a person decides about."""
+        return self._call(GateView, "GET", f"/v1/gates/{gate_id}")
+
     def list_gates(
         self,
     ) -> list[GateView]:
@@ -926,6 +947,26 @@ class AsyncOperations(Protocol):
     async def get_run(self, job_id: UUID) -> RunView:
         """Return a run: its steps with state, attempts, cost and duration, its gates, plans and costs."""
         return await self._call(RunView, "GET", f"/v1/runs/{job_id}")
+
+    async def get_run_diff(
+        self, job_id: UUID, *, step: str | None = None, since_last: bool | None = None
+    ) -> list[ChangedFile]:
+        """Return what a run has changed, whatever its end. Files with secrets are named and not shown.
+
+        - step: Only what this step's last try changed.
+        - since_last: Only what is new since the last decided gate.
+        """
+        return await self._call(
+            list[ChangedFile], "GET", f"/v1/runs/{job_id}/diff", query={"step": step, "since_last": since_last}
+        )
+
+    async def get_run_bundle(self, job_id: UUID) -> bytes:
+        """Return the work of a run, whatever its end, as a git bundle of one branch with one commit on the run's base."""
+        return await self._call(bytes, "GET", f"/v1/runs/{job_id}/bundle")
+
+    async def get_gate(self, gate_id: UUID) -> GateView:
+        """Return a gate; its facts hold the findings that a person decides about."""
+        return await self._call(GateView, "GET", f"/v1/gates/{gate_id}")
 
     async def list_gates(
         self,
