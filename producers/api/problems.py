@@ -195,7 +195,7 @@ _RESPONSES: Mapping[type[Exception], Callable[[Any], JSONResponse]] = {
     PreviewGoneError: lambda _: problem(410, "preview_gone", "this preview has expired or was withdrawn"),
     ApprovalRefusedError: _refused("approval_refused"),
     GateRefusedError: _refused("gate_refused"),
-    HandoverError: _refused("handover_refused"),
+    HandoverError: lambda error: problem(409, "handover_refused", str(error)),
     NotContinuableError: _refused("not_continuable"),
     NotReplayableError: _refused("not_replayable"),
     **dict.fromkeys(

@@ -181,7 +181,7 @@ def show_gate(ctx: typer.Context, gate_id: GateId, as_json: AsJson = False, tena
         out.print(harmless(f"  {text}"), markup=False)
     out.print(f"cost ${run.cost.spent_usd} of ${run.cost.cap_usd}", markup=False)
     for name, total in run.cost.by_agent.items():
-        out.print(harmless(f"  {name}: ${total.cost_usd} in {total.calls} calls"), markup=False)
+        out.print(harmless(f"  {name}: ${total['cost_usd']} in {total['calls']} calls"), markup=False)
     _print_files(files)
 
 

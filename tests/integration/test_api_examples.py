@@ -42,11 +42,12 @@ WITHOUT_BODY = {
 """The first three take none; what a tracker sends is the tracker's own to document."""
 WITHOUT_ANSWER = {
     ("GET", "/v1/sites/{name}/export"),
+    ("GET", "/v1/runs/{job_id}/bundle"),
     ("POST", "/v1/tickets/{tracker}/{tenant}/{project}"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
 }
-"""A tar archive, trackers' deliveries, and health checks."""
+"""A tar archive, a git bundle, trackers' deliveries, and health checks."""
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ from fastapi.testclient import TestClient
 
 from producers.api.app import create_app
 from producers.api.requests import Resources
+from producers.console.web import Console, Sessions
 from producers.use_cases.tenants import Scope, create_key, create_tenant
 from routing.jobs import Reason, State
 from sites.content_store import ContentStore
 from sites.preview import PreviewSigner
+from sites.repository import handover
+from sites.repository.handover import branch_in
 from tests.factories import Shop
 from tests.integration.run_world import PROJECT, Yard
 
@@ -28,6 +32,8 @@ TICKET = {
     "url": "https://tracker.example/SHOP-17",
     "source": "linear",
 }
+
+FLAW = {"severity": "minor", "title": "A border is missing", "file": "src/header.ts", "line": 7, "detail": "See above."}
 
 
 class Source:
@@ -66,8 +72,10 @@ def source(shop: Shop, tmp_path: Path) -> Iterator[Source]:
         policy=yard.policy,
         pages_url="http://pages.testserver",
         poll_seconds=0.02,
+        runs_root=yard.resources.runs.root,
     )
-    with TestClient(create_app(resources)) as client:
+    console = Console(Sessions(["console-key-of-the-tests-0123456789"]), public_url="http://testserver", audit_key=b"k")
+    with TestClient(create_app(resources, console=console)) as client:
         yield Source(yard, client)
 
 
@@ -191,6 +199,48 @@ def test_a_person_passes_a_gate_over_http_and_only_once(source: Source) -> None:
     assert source.yard.job(run_id).state == State.PUBLISHED
 
 
+@pytest.mark.req("S-112")
+def test_what_a_gate_is_about_is_seen_before_it_is_decided(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    source.yard.team.answers["qa"] = {"status": "complete", "summary": "done", "issues": [FLAW]}
+    run_id = source.submit(priority="P0")
+    source.yard.settle()
+    (open_gate,) = source.get("/v1/gates")
+    gate = source.get(f"/v1/gates/{open_gate['id']}")
+    assert (gate["state"], gate["facts"]["issues"]) == ("open", [FLAW])
+    changed = source.get(f"/v1/runs/{run_id}/diff")
+    assert any("+// " in file["diff"] for file in changed)
+    made = next(step for step in source.yard.steps(run_id).values() if step.agent == "frontend-dev")
+    by_step = source.get(f"/v1/runs/{run_id}/diff?step={made.key}")
+    assert {file["path"] for file in by_step} <= {file["path"] for file in changed}
+    unknown = source.client.get(f"/v1/runs/{run_id}/diff?step=none", headers=source.headers())
+    assert (unknown.status_code, unknown.json()["errors"][0]["field"]) == (422, "step")
+    bundle = source.client.get(f"/v1/runs/{run_id}/bundle", headers=source.headers("read"))
+    assert branch_in(bundle.content)[0] == f"pointsman/fix-the-broken-header-{run_id.hex[:8]}"
+
+    key = source.headers("read", "approve")["Authorization"].removeprefix("Bearer ")
+    source.client.post("/console/login", data={"key": key})
+    page = source.client.get(f"/console/runs/{run_id}").text
+    assert "src/header.ts:7" in page
+    assert FLAW["title"] in page
+    assert f"/console/runs/{run_id}/changes" in page
+    shown = source.client.get(f"/console/runs/{run_id}/changes").text
+    assert '<span class="add">+// ' in shown
+    saved = source.client.get(f"/console/runs/{run_id}/bundle")
+    assert saved.content == bundle.content
+    assert "attachment" in saved.headers["Content-Disposition"]
+
+    source.client.post(f"/v1/gates/{gate['id']}/pass", headers=source.headers(), json={})
+    assert source.get(f"/v1/runs/{run_id}/diff?since_last=true") == []
+    assert source.get(f"/v1/runs/{run_id}/diff") == changed
+    assert "Nothing has changed yet" in source.client.get(f"/console/runs/{run_id}/changes?since_last=true").text
+    monkeypatch.setattr(handover, "MAX_BUNDLE_BYTES", 10)
+    refused = source.client.get(f"/v1/runs/{run_id}/bundle", headers=source.headers())
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:pointsman:problem:handover_refused")
+    shutil.rmtree(source.yard.resources.runs.root)
+    assert source.client.get(f"/v1/runs/{run_id}/diff", headers=source.headers()).status_code == 404
+    assert "The work of this run is gone" in source.client.get(f"/console/runs/{run_id}/changes").text
+
+
 def test_what_belongs_to_another_tenant_does_not_exist(source: Source) -> None:
     run_id = source.submit(priority="P0")
     source.yard.settle()
@@ -198,6 +248,9 @@ def test_what_belongs_to_another_tenant_does_not_exist(source: Source) -> None:
     stranger = source.headers(tenant="other")
     for method, path in [
         ("GET", f"/v1/runs/{run_id}"),
+        ("GET", f"/v1/runs/{run_id}/diff"),
+        ("GET", f"/v1/runs/{run_id}/bundle"),
+        ("GET", f"/v1/gates/{gate['id']}"),
         ("POST", f"/v1/gates/{gate['id']}/pass"),
         ("POST", f"/v1/gates/{gate['id']}/fail"),
         ("GET", f"/v1/jobs/{run_id}/events"),

@@ -38,6 +38,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(shop: Shop, tmp_path: Path) -> Terminal:
+    shop.tenant("other", provider="fake")
     return Terminal(Yard(shop, tmp_path), shop.url)
 
 
@@ -63,7 +64,7 @@ def test_a_ticket_goes_from_its_file_over_a_gate_to_its_branch(terminal: Termina
     seen = terminal.run("gate", "show", gate["id"], "--tenant", "acme")
     assert "+// " in seen
     assert "  qa: $" in seen
-    terminal.run("gate", "show", gate["id"], code=1)  # of another tenant
+    terminal.run("gate", "show", gate["id"], "--tenant", "other", code=1)
     assert terminal.run("gate", "pass", gate["id"], "--reason", "fine", "--tenant", "acme").strip() == "passed"
     terminal.run("gate", "pass", gate["id"], "--tenant", "acme", code=1)
     terminal.yard.settle()
@@ -136,7 +137,7 @@ def test_the_work_of_an_escalated_run_stands_as_a_branch_in_a_clone(terminal: Te
     git("-C", tmp_path / "other", "fetch", "-q", bundled["bundle"], f"{bundled['branch']}:taken")
     assert git("-C", tmp_path / "other", "rev-parse", "taken") == made["commit"]
     assert git("-C", tmp_path / "other", "fsck", "--strict") == ""
-    terminal.run("run", "fetch", run_id, str(tmp_path), "--tenant", "demo", code=1)
+    terminal.run("run", "fetch", run_id, str(tmp_path), "--tenant", "other", code=1)
     git("init", "-q", tmp_path / "empty")
     terminal.run("run", "branch", run_id, "--repo", str(tmp_path / "empty"), *who, code=1)
 
