@@ -241,6 +241,7 @@ def open_world(
         policy=policy,
         pages_url=pages_url,
         poll_seconds=0.02,
+        runs_root=directory.parent / "runs",
     )
     console = Console(Sessions([CONSOLE_KEY]), public_url=console_url, audit_key=AUDIT_KEY)
     app = create_app(resources, console=console)
