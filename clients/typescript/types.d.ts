@@ -624,6 +624,10 @@ export interface RunView {
   seconds: number;
   created_at: string;
   ended_at: string | null;
+  /** The run that this one revises. */
+  parent_id: string | null;
+  /** The run that revises this one. */
+  continued_as: string | null;
 }
 
 /** The scan report of a release, to which an approval is bound. */

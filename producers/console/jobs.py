@@ -19,6 +19,7 @@ from starlette.responses import Response
 from ledger.attempts import effective_policy
 from ledger.errors import SiteNotFoundError
 from ledger.job_control import Seen, approve, reject, request_cancel
+from ledger.job_ends import is_run
 from ledger.jobs import find_job, lock_job
 from ledger.releases import find_site
 from ledger.tables import Job
@@ -433,7 +434,8 @@ def revise(
     with refusals_on(f"/jobs/{job_id}"):
         order = parse_as(ReviseOrder, {"text": text} | ({"tier": tier} if tier else {}))
         new = resources.rounds.revise(job_id, order, requester=asker_of(viewer.caller))
-    return redirect(request, f"/jobs/{new.job.id}", notice="This round continues the previous one.")
+    page = "runs" if is_run(new.job) else "jobs"
+    return redirect(request, f"/{page}/{new.job.id}", notice="This round continues the previous one.")
 
 
 @decisions_router.post("/override")

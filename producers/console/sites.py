@@ -25,6 +25,7 @@ from producers.use_cases.jobs import summarise
 from producers.use_cases.runs import GateView, RunView, StepTreeView, describe_run
 from producers.use_cases.sites import release_view, site_view
 from routing.jobs import SiteName
+from routing.rounds import Verb, can_go_on
 from sites.errors import WorkspaceMissingError
 
 router = APIRouter(prefix="/sites")
@@ -108,7 +109,8 @@ def show_run(request: Request, resources: ConsoleResources, viewer: ViewerDep, r
     """Show a run; the page refreshes until it ends."""
     with resources.ledger.begin() as session:
         run = describe_run(session, run_id, tenant=viewer.caller.tenant)
-    return render(request, "run.html", viewer=viewer, run=run, pictures=_pictures(run))
+    can_revise = run.continued_as is None and can_go_on(Verb.REVISE, run.state, run.reason, is_run=True)
+    return render(request, "run.html", viewer=viewer, run=run, pictures=_pictures(run), can_revise=can_revise)
 
 
 @runs_router.get("/runs/{run_id}/changes")

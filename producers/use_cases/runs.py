@@ -19,6 +19,7 @@ from gateway.errors import ForgeError
 from gateway.forge import neutralise, quoted, write_to_ticket
 from ledger.attempts import effective_policy
 from ledger.job_ends import AT_GATE, STARTED, DueNote, claim_due_notes, has_due_note, record_note_sent
+from ledger.releases import successor_of
 from ledger.runs.run import RunRows, find_run, load_run, projects_of, put_project
 from ledger.runs.tables import AgentExecution, RunStep
 from ledger.spending import CallUsage, orchestrator_share, total_by, usage_of_run
@@ -213,6 +214,10 @@ class RunView(View):
     seconds: float
     created_at: datetime
     ended_at: datetime | None
+    parent_id: UUID | None
+    """The run that this one revises."""
+    continued_as: UUID | None
+    """The run that revises this one."""
 
 
 def describe_run(session: Session, run_id: UUID, *, tenant: str | None = None) -> RunView:
@@ -240,6 +245,7 @@ def describe_run(session: Session, run_id: UUID, *, tenant: str | None = None) -
         cost=_cost_view(rows, calls),
         is_cancel_requested=job.cancel_requested_at is not None,
         seconds=seconds_between(job.created_at, job.ended_at),
+        continued_as=successor_of(session, run_id),
     )
 
 

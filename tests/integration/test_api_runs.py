@@ -241,6 +241,26 @@ def test_what_a_gate_is_about_is_seen_before_it_is_decided(source: Source, monke
     assert "The work of this run is gone" in source.client.get(f"/console/runs/{run_id}/changes").text
 
 
+def test_a_person_revises_an_ended_run_on_its_page(source: Source) -> None:
+    run_id = source.submit()
+    key = source.headers()["Authorization"].removeprefix("Bearer ")
+    source.client.post("/console/login", data={"key": key})
+    path = f"/console/jobs/{run_id}/revise"
+    assert path not in source.client.get(f"/console/runs/{run_id}").text
+    source.yard.settle()
+    page = source.client.get(f"/console/runs/{run_id}").text
+    assert path in page
+    token = page.partition('name="form_token" value="')[2].partition('"')[0]
+    form = {"text": "Use the brand colour in the header", "form_token": token}
+    made = source.client.post(path, data=form, follow_redirects=False)
+    second = made.headers["Location"].rpartition("/console/runs/")[2]
+    assert source.get(f"/v1/runs/{run_id}")["continued_as"] == second
+    assert source.get(f"/v1/runs/{second}")["parent_id"] == str(run_id)
+    first = source.client.get(f"/console/runs/{run_id}").text
+    assert path not in first
+    assert f"/console/runs/{second}" in first
+
+
 def test_what_belongs_to_another_tenant_does_not_exist(source: Source) -> None:
     run_id = source.submit(priority="P0")
     source.yard.settle()

@@ -718,6 +718,10 @@ class RunView(Model):
     seconds: float
     created_at: datetime
     ended_at: datetime | None
+    parent_id: UUID | None
+    """The run that this one revises."""
+    continued_as: UUID | None
+    """The run that revises this one."""
 
 
 class ScanView(Model):
