@@ -27,7 +27,7 @@ from sqlmodel import Session, col
 from ledger import audit
 from ledger.errors import ClusterNotFoundError, WrongStateError
 from ledger.events import EventKind, record
-from ledger.runs.tables import AgentExecution, Gate, Project, Run, RunStep, TicketNote
+from ledger.runs.tables import AgentExecution, Gate, Project, ReviewComment, Run, RunStep, TicketNote
 from ledger.store import Statement, after, moment, now, storable
 from ledger.tables import ClaimedJob, Job, TaskFailure, Tenant
 from routing.decision.router import debate_key
@@ -46,8 +46,8 @@ from routing.failures import (
 from routing.jobs import MOVES, Reason, State
 from routing.queues import QueueName
 
-STARTED, ENDED, AT_GATE = "started", "ended", "gate:"
-"""Kinds of notes; a gate's is followed by the gate's key."""
+STARTED, ENDED, AT_GATE, REFUSED = "started", "ended", "gate:", "refused:"
+"""Kinds of notes; a gate's is followed by the gate's key, and a refusal's by the id of the last comment."""
 RETRY_SECONDS = (5, 30, 120, 600, 3600)
 """Waits before the second and later tries; after the last a note stays on record, unsent."""
 _CLAIM_SECONDS = 60
@@ -61,11 +61,20 @@ class DueNote(NamedTuple):
     run: Run
     project: Project
     gate: Gate | None
+    refused: str = ""
+    """Why a comment on its pull request starts no round."""
+
+    @property
+    def pull_request(self) -> dict[str, Any] | None:
+        """The pull request that it is written to: of a later round, and of a comment; None for the ticket."""
+        if self.run.pull_request is not None or not self.refused:
+            return self.run.pull_request
+        return self.job.result.get("pull_request")
 
 
 def owe_ticket_note(session: Session, run: Run, kind: str) -> None:
     """Owe a run's ticket a note, one of each kind; of a later round, its pull request. Without either there is none."""
-    if not run.ticket.get("reference") and run.pull_request is None:
+    if not (run.ticket.get("reference") or run.pull_request or kind.startswith(REFUSED)):
         return
     values = {"run_id": run.job_id, "kind": kind, "attempts": 0, "next_at": now()}
     session.execute(insert(TicketNote).values(values).on_conflict_do_nothing())
@@ -100,7 +109,10 @@ def _with_facts(session: Session, note: TicketNote) -> DueNote:
         own = (col(Gate.run_id) == run.job_id) & (col(Gate.key) == note.kind.removeprefix(AT_GATE))
         gate = session.scalars(select(Gate).where(own)).one_or_none()
     job, project = session.get_one(Job, note.run_id), session.get_one(Project, run.project_id)
-    return DueNote(note, job, run, project, gate)
+    refused = ""
+    if note.kind.startswith(REFUSED):
+        refused = session.get_one(ReviewComment, int(note.kind.removeprefix(REFUSED))).refused
+    return DueNote(note, job, run, project, gate, refused)
 
 
 def record_note_sent(

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, Text, UniqueConstraint, text
+from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKeyConstraint, Index, Text, UniqueConstraint, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel
 
@@ -190,6 +190,34 @@ class Gate(SQLModel, table=True):
     note: str = ""
 
 
+class ReviewComment(SQLModel, table=True):
+    """What a forge reported about a run's pull request, until the session's next round takes it."""
+
+    __tablename__ = "review_comment"
+    __table_args__ = (
+        UniqueConstraint("root_id", "source"),
+        Index("ix_review_comment_open", "root_id", postgresql_where=text("settled_at IS NULL")),
+    )
+
+    id: int | None = Field(default=None, sa_column=Column(BigInteger, primary_key=True, autoincrement=True))
+    root_id: UUID = Field(foreign_key="job.id")
+    """The session's first run."""
+    source: str
+    """Its event and id at the forge, or `check:NAME@COMMIT`."""
+    author: str
+    body: str = Field(sa_type=Text)
+    path: str | None = None
+    line: int | None = None
+    is_order: bool
+    """Whether it starts a round."""
+    received_at: datetime = when_column(nullable=False, default_now=True)
+    settled_at: datetime | None = when_column()
+    run_id: UUID | None = Field(default=None, foreign_key="job.id", index=True)
+    """The round that takes it."""
+    refused: str = Field(default="", sa_type=Text)
+    """Why none does."""
+
+
 class TicketNote(SQLModel, table=True):
     """A note that a run owes its ticket: written in the transaction that it reports, and sent afterwards (S-030)."""
 
@@ -198,7 +226,7 @@ class TicketNote(SQLModel, table=True):
 
     run_id: UUID = Field(foreign_key="run.job_id", primary_key=True)
     kind: str = Field(primary_key=True)
-    """`started`, `gate:KEY` or `ended`."""
+    """`started`, `gate:KEY`, `refused:COMMENT` or `ended`."""
     attempts: int = 0
     next_at: datetime | None = when_column()
     delivered_at: datetime | None = when_column()

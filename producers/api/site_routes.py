@@ -21,7 +21,8 @@ from producers.api.requests import (
     parse_model,
     read_body,
 )
-from producers.intake.ticket_webhooks import MAX_DELIVERY_BYTES, Ignored, Tracker, WebhookReceiver
+from producers.intake.ticket_webhooks import Ignored
+from producers.intake.webhook_receiver import MAX_DELIVERY_BYTES, Tracker, WebhookReceiver
 from producers.use_cases.run_work import ChangedFile
 from producers.use_cases.runs import GateView, ProjectView, RunView, TicketBody, describe_run, job_body
 from producers.use_cases.sites import Comparison, ReleaseView, SiteView, release_view, site_view

@@ -137,6 +137,7 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
     from producers.dispatch.housekeeping import Housekeeper
     from producers.dispatch.webhooks import WebhookSender
     from producers.intake.celery_intake import CeleryIntake, IntakeLists
+    from producers.use_cases.reviews import REVIEW_TICK_SECONDS, ReviewRounds
     from producers.use_cases.runs import TicketWriter
 
     settings, stopping = installation.settings, threading.Event()
@@ -148,8 +149,10 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
     )
     tick = {"tick_seconds": settings.dispatcher.tick_seconds}
     writer = TicketWriter(installation.ledger, settings.accounts)
+    reviews = ReviewRounds(installation.use_cases.rounds)
     threads = [
         threading.Thread(target=deliver, args=(writer, stopping), kwargs=tick),
+        threading.Thread(target=deliver, args=(reviews, stopping), kwargs={"tick_seconds": REVIEW_TICK_SECONDS}),
         threading.Thread(target=sender.serve, args=(stopping,), kwargs=tick),
         threading.Thread(target=intake.serve, args=(stopping,), kwargs=tick),
     ]

@@ -151,6 +151,7 @@ _ODD_ROWS = 5_000
 
 CHAIN_TABLES = (
     ("ticket_note", "run_id"),
+    ("review_comment", "root_id"),
     ("gate", "run_id"),
     ("agent_executions", "run_id"),
     ("run_step", "run_id"),

@@ -194,24 +194,27 @@ class Rounds(_Continuation):
         """
         with self.ledger.begin() as session:
             job = lock_job(session, job_id, tenant=requester.tenant)
-            request = _revised_request(session, job, order)
-            new = _new_job(job, request, verb=Verb.REVISE, requester=requester)
-            if (earlier := _same_order(session, new)) is not None:
-                return earlier
-            _check_state(job, Verb.REVISE)
-            context = load_round_context(session, job)
-            if is_run(job):
-                accepted = self._revise_run(session, new, job, context)
-                _audit(session, job, accepted.job, verb=Verb.REVISE, requester=requester)
-                return accepted
+            return self.revise_in(session, job, order, requester=requester)
+
+    def revise_in(self, session: Session, job: Job, order: ReviseOrder, *, requester: Requester) -> Accepted:
+        """Revise a locked job within a transaction; raises as `revise` does."""
+        request = _revised_request(session, job, order)
+        new = _new_job(job, request, verb=Verb.REVISE, requester=requester)
+        if (earlier := _same_order(session, new)) is not None:
+            return earlier
+        _check_state(job, Verb.REVISE)
+        context = load_round_context(session, job)
+        if is_run(job):
+            accepted = self._revise_run(session, new, job, context)
+        elif job.state == State.AWAITING_APPROVAL:
             new = self._revised(session, new, job, context)
-            if job.state == State.AWAITING_APPROVAL:
-                send_back(session, job, actor=requester.actor, text=order.text, successor=new)
-                accepted = Accepted(lock_job(session, new.id), is_new=True)
-            else:
-                accepted = accept(session, new, actor=requester.actor)
-            _audit(session, job, accepted.job, verb=Verb.REVISE, requester=requester)
-            return accepted
+            send_back(session, job, actor=requester.actor, text=order.text, successor=new)
+            accepted = Accepted(lock_job(session, new.id), is_new=True)
+        else:
+            new = self._revised(session, new, job, context)
+            accepted = accept(session, new, actor=requester.actor)
+        _audit(session, job, accepted.job, verb=Verb.REVISE, requester=requester)
+        return accepted
 
     def _revise_run(self, session: Session, new: NewJob, job: Job, context: RoundContext) -> Accepted:
         """Accept a round of a run: planned anew, on the session's budget unless the order adds money."""

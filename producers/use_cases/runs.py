@@ -18,7 +18,7 @@ from sqlmodel import Session
 from gateway.errors import ForgeError
 from gateway.forge import neutralise, quoted, write_to_ticket
 from ledger.attempts import effective_policy
-from ledger.job_ends import AT_GATE, STARTED, DueNote, claim_due_notes, has_due_note, record_note_sent
+from ledger.job_ends import AT_GATE, REFUSED, STARTED, DueNote, claim_due_notes, has_due_note, record_note_sent
 from ledger.releases import successor_of
 from ledger.runs.run import RunRows, find_run, load_run, projects_of, put_project
 from ledger.runs.tables import AgentExecution, RunStep
@@ -438,10 +438,13 @@ def text_of(
     result: Mapping[str, Any],
     gate_reason: str | None,
     is_round: bool = False,
+    refused: str = "",
 ) -> str:
     """Return the text of a note; what agents and errors say in it triggers nothing on the tracker."""
     if kind == STARTED:
         return f"Pointsman works on {'what was asked' if is_round else 'this ticket'} (run `{run_id}`)."
+    if kind.startswith(REFUSED):
+        return f"Pointsman does not go on: {neutralise(refused)}."
     if kind.startswith(AT_GATE):
         why = neutralise(gate_reason or "a decision is needed")
         return f"Pointsman waits for a person: {why}. `pointsman run show {run_id}` has the facts."
@@ -502,19 +505,20 @@ class TicketWriter:
             result=due.job.result,
             gate_reason=due.gate.reason if due.gate is not None else None,
             is_round=due.run.pushed is not None,
+            refused=due.refused,
         )
         mark = uuid5(NAMESPACE_URL, f"pointsman:{due.run.job_id}:{due.note.kind}")
         write_to_ticket(account, reference=self._place(due), text=text, mark=mark)
 
     def _place(self, due: DueNote) -> str:
         """Return the ticket, or the pull request that a later round adds to."""
-        pull, github = due.run.pull_request, _integrations(due).github
+        pull, github = due.pull_request, _integrations(due).github
         if pull is not None and github is not None:
             return f"{github.repository}#{pull['number']}"
         return str(due.run.ticket["reference"])
 
     def _account(self, due: DueNote) -> Account:
-        source = due.run.ticket.get("source") if due.run.pull_request is None else "github"
+        source = due.run.ticket.get("source") if due.pull_request is None else "github"
         integrations = _integrations(due)
         settings = {"github": integrations.github, "linear": integrations.linear}.get(str(source))
         account = self.accounts.find(settings.token, tenant=due.job.tenant) if settings is not None else None

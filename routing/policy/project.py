@@ -210,7 +210,9 @@ class GitHub(Section):
     webhook: SecretName | None = None
     """Secret that signs its webhooks; without one they are refused."""
     label: Annotated[str, StringConstraints(min_length=1, max_length=50)] | None = None
-    """Only issues with this label become tickets."""
+    """Only issues with this label become tickets, and comments that mention it become orders."""
+    reviews: bool = True
+    """Whether reviews and failed checks of a run's pull request start further rounds of it."""
 
 
 class Linear(Section):

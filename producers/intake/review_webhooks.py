@@ -1,0 +1,128 @@
+"""Read GitHub's deliveries about a pull request: reviews, comments and failed checks.
+
+An order is a review that requests changes, a comment that mentions us, or a failed check. What else is said is kept
+beside it: inline comments arrive apart from their review, and in no certain order. Only people who may write to the
+repository are heard. Bots are not, nor are quoted lines and what readers cannot see.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ledger.runs.reviews import CHECK, NewComment
+from producers.intake.ticket_webhooks import Ignored, part
+from routing.jobs import visible
+
+MAX_BODY = 4_000
+"""Characters of one comment that are kept."""
+MAX_REQUEST = 24_000
+"""Characters of the request that is made of all; further comments are only counted."""
+_TRUSTED = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+_FAILED = frozenset({"failure", "timed_out"})
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+REVIEW_EVENTS = frozenset({"pull_request_review", "pull_request_review_comment", "issue_comment", "check_run"})
+
+
+@dataclass(frozen=True)
+class PullRequestNews:
+    """What is said about a pull request, which is named by its number or by the commit that was checked."""
+
+    comment: NewComment
+    repository: str
+    number: int | None = None
+    commit: str | None = None
+
+
+def read_review_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -> PullRequestNews | Ignored:
+    """Return what a delivery says about a pull request.
+
+    Args:
+        event: `X-GitHub-Event`, one of `REVIEW_EVENTS`.
+        body: the verified payload.
+        trigger: the name by which a comment mentions us.
+    """
+    if event == "check_run":
+        return _read_check(body)
+    if body.get("action") not in ("created", "submitted"):
+        return Ignored("it changes what was said before")
+    is_review = event == "pull_request_review"
+    said = part(body, "review" if is_review else "comment")
+    user, text = part(said, "user"), said.get("body")
+    if user.get("type") == "Bot" or said.get("author_association") not in _TRUSTED:
+        return Ignored("its author is a bot, or may not write to the repository")
+    about = part(body, "issue" if event == "issue_comment" else "pull_request")
+    if event == "issue_comment" and "pull_request" not in about:
+        return Ignored("it is about an issue")
+    kept = visible(text)[:MAX_BODY] if isinstance(text, str) else ""
+    wants_changes = is_review and said.get("state") == "changes_requested"
+    if not kept and not wants_changes:
+        return Ignored("it says nothing")
+    path, line, number = said.get("path"), said.get("line"), about.get("number")
+    if not isinstance(number, int) or not isinstance(said.get("id"), int):
+        return Ignored("it names no pull request")
+    comment = NewComment(
+        source=f"{event}:{said['id']}",
+        author=_line(user.get("login")),
+        body=kept,
+        is_order=wants_changes or is_mentioned(kept, trigger),
+        path=_line(path) if isinstance(path, str) else None,
+        line=line if isinstance(line, int) and 0 < line < 10_000_000 else None,
+    )
+    return PullRequestNews(comment, _repository(body), number=number)
+
+
+def _read_check(body: Mapping[str, Any]) -> PullRequestNews | Ignored:
+    check = part(body, "check_run")
+    commit, output = check.get("head_sha"), part(check, "output")
+    if body.get("action") != "completed" or check.get("conclusion") not in _FAILED:
+        return Ignored("it is no check that failed")
+    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+        return Ignored("it names no commit")
+    name = _line(check.get("name"))
+    texts = [output.get("title"), output.get("summary"), output.get("text"), check.get("html_url")]
+    told = "\n\n".join(visible(text) for text in texts if isinstance(text, str) and text)
+    comment = NewComment(f"{CHECK}{name}@{commit}", f"the check {name}", told[:MAX_BODY], is_order=True)
+    return PullRequestNews(comment, _repository(body), commit=commit)
+
+
+def is_mentioned(text: str, name: str) -> bool:
+    """Whether a text mentions a name outside its quoted lines."""
+    own = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(">"))
+    return re.search(rf"(?<![\w/@.-])@{re.escape(name)}(?![\w-])", own, re.IGNORECASE) is not None
+
+
+class Comment(Protocol):
+    """A kept comment."""
+
+    author: str
+    body: str
+    path: str | None
+    line: int | None
+
+
+def compose_request(comments: Sequence[Comment]) -> str:
+    """Return the request that answers all comments."""
+    parts = ["Answer what is said about the pull request."]
+    left = MAX_REQUEST
+    for number, comment in enumerate(comments):
+        place = ":".join(str(item) for item in (comment.path, comment.line) if item)
+        head = f"{comment.author} on {place}" if place else comment.author
+        quoted = "\n".join(f"> {line}".rstrip() for line in (comment.body or "Changes are requested.").splitlines())
+        text = f"{head}:\n{quoted}"
+        left -= len(text)
+        if left < 0:
+            parts.append(f"{len(comments) - number} more comments are on the pull request.")
+            break
+        parts.append(text)
+    return "\n\n".join(parts)
+
+
+def _line(text: object) -> str:
+    return " ".join(visible(text).split())[:200] if isinstance(text, str) else "somebody"
+
+
+def _repository(body: Mapping[str, Any]) -> str:
+    return str(part(body, "repository").get("full_name"))

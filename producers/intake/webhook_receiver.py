@@ -1,0 +1,223 @@
+"""Receive webhooks: a signed delivery about a labelled ticket becomes a run, once; one about its pull request is kept.
+
+Only the signature authenticates a caller. Without it nothing is revealed: a wrong signature, an unknown project and a
+project without webhooks get the same answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import UUID
+
+from ledger.errors import IdempotencyConflictError, ProjectNotFoundError
+from ledger.runs.reviews import keep_comment, run_of_commit, run_of_pull_request
+from ledger.runs.run import find_project, runs_of_ticket
+from ledger.store import Ledger
+from producers.errors import AuthenticationError
+from producers.intake.review_webhooks import REVIEW_EVENTS, read_review_delivery
+from producers.intake.submit import Submitter
+from producers.intake.ticket_webhooks import Ignored, TicketRequest, read_github_delivery, read_linear_delivery
+from routing.jobs import Source, State
+from routing.policy.agents import AccountsConfig
+from routing.policy.project import GitHub, Linear, ProjectConfig
+
+_PREFIX = "sha256="
+MAX_AGE_SECONDS = 60.0
+"""The most that a delivery's time may differ from our clock."""
+
+
+def is_from_github(secret: str, body: bytes, *, signature: str) -> bool:
+    """Whether `X-Hub-Signature-256` is valid (GitHub, "Validating webhook deliveries")."""
+    return signature.startswith(_PREFIX) and _is_equal(secret, body, signature.removeprefix(_PREFIX))
+
+
+def is_from_linear(secret: str, body: bytes, *, signature: str) -> bool:
+    """Whether `Linear-Signature` is valid; freshness is checked by `is_fresh`."""
+    return _is_equal(secret, body, signature)
+
+
+def is_fresh(sent_milliseconds: object, *, now_seconds: float) -> bool:
+    """Whether a delivery was sent just now, by the time in its signed body."""
+    if not isinstance(sent_milliseconds, int) or isinstance(sent_milliseconds, bool):
+        return False
+    return abs(now_seconds - sent_milliseconds / 1000) <= MAX_AGE_SECONDS
+
+
+def _is_equal(secret: str, body: bytes, signature: str) -> bool:
+    if not secret:  # an empty key would make everybody a sender
+        return False
+    wanted = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    return hmac.compare_digest(wanted.encode(), signature.encode("utf-8", "replace"))
+
+
+Tracker = Literal["github", "linear"]
+TRIGGER = "pointsman"
+"""The default label that hands a ticket to Pointsman."""
+MAX_DELIVERY_BYTES = 1_048_576
+
+
+@dataclass(frozen=True)
+class TicketRun:
+    """The run of a ticket, started by a delivery or before it."""
+
+    run_id: UUID
+    is_new: bool
+
+
+@dataclass(frozen=True)
+class _Connection:
+    settings: GitHub | Linear
+    secret: str
+
+    @property
+    def trigger(self) -> str:
+        return self.settings.label or TRIGGER
+
+
+class WebhookReceiver:
+    """Handles deliveries."""
+
+    def __init__(
+        self, ledger: Ledger, submitter: Submitter, accounts: AccountsConfig, *, now: Callable[[], float] = time.time
+    ) -> None:
+        self._ledger = ledger
+        self._submitter = submitter
+        self._accounts = accounts
+        self._now = now
+
+    def take(
+        self, body: bytes, headers: Mapping[str, str], *, tenant: str, project: str, tracker: Tracker
+    ) -> TicketRun | Ignored:
+        """Handle one delivery.
+
+        Args:
+            body: the raw bytes that were signed.
+            headers: with names in lower case.
+            tenant: from the path, authenticated by the signature; so are the next two.
+            project: the project's name.
+            tracker: the tracker.
+
+        Raises:
+            AuthenticationError: the caller's fault: no such project accepts webhooks signed like this.
+            InvalidJobError: the ticket's author's or the tenant's fault.
+        """
+        connection = self._connection(tenant, project, tracker)
+        payload = _verified(body, headers, connection, tracker=tracker, now=self._now())
+        event = headers.get("x-github-event", "")
+        if isinstance(connection.settings, GitHub) and event in REVIEW_EVENTS:
+            return self._keep(event, payload, connection.settings, tenant=tenant, project=project)
+        news = _read(payload, headers, connection)
+        if isinstance(news, Ignored):
+            return news
+        with self._ledger.begin() as session:
+            runs = runs_of_ticket(session, find_project(session, tenant, project), str(news.ticket.key))
+        if runs.open is not None:
+            return TicketRun(runs.open, is_new=False)
+        try:
+            accepted = self._submitter.submit(
+                _request(news, project, number=runs.ended + 1),
+                tenant=tenant,
+                source=Source.HTTP,
+                actor=f"{tracker}:{tenant}/{project}",
+            )
+        except IdempotencyConflictError as error:  # a concurrent delivery about the same ticket
+            return TicketRun(error.job_id, is_new=False)
+        if State(accepted.job.state) is State.REJECTED:
+            return Ignored(f"it was refused: {accepted.job.detail}")
+        return TicketRun(accepted.job.id, is_new=accepted.is_new)
+
+    def _keep(
+        self, event: str, payload: Mapping[str, Any], settings: GitHub, *, tenant: str, project: str
+    ) -> TicketRun | Ignored:
+        """Keep what is said about a run's pull request for its next round."""
+        news = read_review_delivery(event, payload, trigger=settings.label or TRIGGER)
+        if isinstance(news, Ignored):
+            return news
+        if not settings.reviews or news.repository != settings.repository:
+            return Ignored("the project does not follow reviews, or it is of another repository")
+        with self._ledger.begin() as session:
+            project_id = find_project(session, tenant, project).id
+            if news.number is not None:
+                run = run_of_pull_request(session, project_id, number=news.number)
+            else:
+                run = run_of_commit(session, project_id, commit=str(news.commit))
+            if run is None:
+                return Ignored("it is about no pull request or commit of a run's")
+            if not keep_comment(session, run.root_id, news.comment):
+                return Ignored("so many comments wait already that no more are kept")
+            return TicketRun(run.id, is_new=False)
+
+    def _connection(self, tenant: str, project: str, tracker: Tracker) -> _Connection:
+        with self._ledger.begin() as session:
+            try:
+                found = find_project(session, tenant, project)
+            except ProjectNotFoundError:
+                raise _unknown() from None
+            config = ProjectConfig.model_validate(found.config)
+        settings = config.integrations.github if tracker == "github" else config.integrations.linear
+        if settings is None or settings.webhook is None:
+            raise _unknown()
+        account = self._accounts.find(settings.webhook, tenant=tenant)
+        secret = account.webhook_secret.get_secret_value() if account is not None and account.kind == tracker else ""
+        if not secret:
+            raise _unknown()
+        return _Connection(settings, secret)
+
+
+def _unknown() -> AuthenticationError:
+    return AuthenticationError("no project here takes webhooks that are signed like this")
+
+
+def _verified(
+    body: bytes, headers: Mapping[str, str], connection: _Connection, *, tracker: Tracker, now: float
+) -> Mapping[str, Any]:
+    if tracker == "github":
+        is_genuine = is_from_github(connection.secret, body, signature=headers.get("x-hub-signature-256", ""))
+    else:
+        is_genuine = is_from_linear(connection.secret, body, signature=headers.get("linear-signature", ""))
+    if not is_genuine:
+        raise _unknown()
+    try:
+        payload = json.loads(body)
+    except (ValueError, RecursionError):
+        payload = None
+    if not isinstance(payload, dict) or (
+        tracker == "linear" and not is_fresh(payload.get("webhookTimestamp"), now_seconds=now)
+    ):
+        raise _unknown()
+    return payload
+
+
+def _read(payload: Mapping[str, Any], headers: Mapping[str, str], connection: _Connection) -> TicketRequest | Ignored:
+    settings, trigger = connection.settings, connection.trigger
+    if isinstance(settings, GitHub):
+        news = read_github_delivery(headers.get("x-github-event", ""), payload, trigger=trigger)
+        belongs = isinstance(news, TicketRequest) and str(news.ticket.key).startswith(f"{settings.repository}#")
+    else:
+        news = read_linear_delivery(payload, trigger=trigger)
+        belongs = isinstance(news, TicketRequest) and str(news.ticket.key).startswith(f"{settings.team}-")
+    if isinstance(news, TicketRequest) and not belongs:
+        return Ignored("the ticket is of another repository or team than the project's")
+    return news
+
+
+def _request(news: TicketRequest, project: str, *, number: int) -> dict[str, Any]:
+    """Return the job request for a ticket, with a key that names the ticket and the number of its run.
+
+    Trackers report one action in several deliveries (an issue opened with a label is both `opened` and `labeled`), so
+    the delivery's own key will not do.
+    """
+    key = hashlib.sha256(str(news.ticket.key).encode()).hexdigest()[:32]
+    return {
+        "idempotency_key": f"{news.ticket.source}:{project}:{key}:{number}",
+        "prompt": news.prompt,
+        "project": project,
+        "priority": news.priority,
+        "ticket": news.ticket.model_dump(exclude_none=True, mode="json"),
+    }
