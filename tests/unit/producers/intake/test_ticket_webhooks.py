@@ -6,15 +6,8 @@ from typing import Any
 
 import pytest
 
-from producers.intake.ticket_webhooks import (
-    Ignored,
-    TicketRequest,
-    is_fresh,
-    is_from_github,
-    is_from_linear,
-    read_github_delivery,
-    read_linear_delivery,
-)
+from producers.intake.ticket_webhooks import Ignored, TicketRequest, read_github_delivery, read_linear_delivery
+from producers.intake.webhook_receiver import is_fresh, is_from_github, is_from_linear
 
 TRIGGER = "pointsman"
 SECRET = "It's a Secret to Everybody"  # GitHub's own test vector, "Validating webhook deliveries"
