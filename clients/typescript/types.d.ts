@@ -190,7 +190,7 @@ export interface DeadLettersPage {
 /** What became of a delivery. */
 export interface DeliveryView {
   run_id?: string | null;
-  /** False when the ticket already has a run, or the delivery is a repetition. */
+  /** False when the ticket already has a run, the delivery is a repetition, or what it says of the run's pull request is kept for its next round. */
   is_new?: boolean;
   /** Why the delivery was ignored. */
   ignored?: string | null;

@@ -348,7 +348,8 @@ class DeliveryView(BaseModel):
 
     run_id: UUID | None = None
     is_new: bool = False
-    """False when the ticket already has a run, or the delivery is a repetition."""
+    """False when the ticket already has a run, the delivery is a repetition, or what it says of the run's pull request
+    is kept for its next round."""
     ignored: str | None = None
     """Why the delivery was ignored."""
 
@@ -357,7 +358,10 @@ class DeliveryView(BaseModel):
     "/{tracker}/{tenant}/{project}",
     response_model=DeliveryView,
     responses={
-        202: {"model": DeliveryView, "description": "The ticket has become a run."},
+        202: {
+            "model": DeliveryView,
+            "description": "The ticket is a run, or the comment is kept.",
+        },
         413: {"description": "The delivery is too long."},
     },
 )
@@ -370,7 +374,10 @@ def receive_ticket(
     request: Request,
     response: Response,
 ) -> DeliveryView:
-    """Receive a webhook of GitHub or Linear: a ticket that gets the project's label becomes a run (202)."""
+    """Receive a webhook of GitHub or Linear: a ticket that gets the project's label becomes a run (202).
+
+    Reviews, comments and failed checks of a run's pull request at GitHub start further rounds of it.
+    """
     receiver = WebhookReceiver(resources.ledger, resources.submitter, resources.accounts)
     taken = receiver.take(body, dict(request.headers), tenant=tenant, project=project, tracker=tracker)
     if isinstance(taken, Ignored):

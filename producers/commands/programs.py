@@ -132,7 +132,7 @@ def _exporter_settings(installation: Installation) -> dict[str, Any]:
 
 @contextmanager
 def _background_threads(installation: Installation, holder: str) -> Iterator[None]:
-    """Run webhooks, ticket updates, Celery intake and housekeeping beside the dispatcher, which they must not delay."""
+    """Run what must not delay the dispatcher beside it: messages, ticket notes, reviews, intake and housekeeping."""
     from producers.dispatch.dispatcher import deliver
     from producers.dispatch.housekeeping import Housekeeper
     from producers.dispatch.webhooks import WebhookSender

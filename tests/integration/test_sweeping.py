@@ -19,6 +19,7 @@ from ledger.attempts import lock_owned_job
 from ledger.events import EventKind, record
 from ledger.jobs import end, lock_job
 from ledger.releases import activate
+from ledger.runs.reviews import NewComment, keep_comment
 from ledger.store import Statement
 from ledger.tables import Site
 from monitoring.event_metrics import fold_pending, fold_step, read_series
@@ -238,6 +239,8 @@ def test_a_run_goes_with_its_steps_gates_notes_and_workspace(shop: Shop, tmp_pat
     )
     workspace = yard.workspace(run_id).path
     assert workspace.is_dir()
+    with shop.ledger.begin() as session:
+        assert keep_comment(session, run_id, NewComment("issue_comment:1", "ann", "Keep the border.", is_order=False))
     shop.execute("UPDATE ticket_note SET delivered_at = NULL, next_at = now()")
     sweep(shop)
     assert run_id in jobs(shop), "its ticket has not been told yet"
@@ -245,7 +248,7 @@ def test_a_run_goes_with_its_steps_gates_notes_and_workspace(shop: Shop, tmp_pat
     shop.execute("UPDATE ticket_note SET next_at = NULL")
     sweep(shop)
     assert jobs(shop) == set()
-    for table in ("run", "run_step", "agent_executions", "gate", "ticket_note", "call", "attempt"):
+    for table in ("run", "run_step", "agent_executions", "gate", "ticket_note", "review_comment", "call", "attempt"):
         assert shop.scalar(f"SELECT count(*) FROM {table}") == 0, table
     assert keeper.sweep_workspaces() == 1
     assert not workspace.exists()

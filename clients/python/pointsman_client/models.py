@@ -256,7 +256,7 @@ class DeliveryView(Model):
 
     run_id: UUID | None = None
     is_new: bool = False
-    """False when the ticket already has a run, or the delivery is a repetition."""
+    """False when the ticket already has a run, the delivery is a repetition, or what it says of the run's pull request is kept for its next round."""
     ignored: str | None = None
     """Why the delivery was ignored."""
 
