@@ -267,7 +267,10 @@ def get_run_diff(
     "/runs/{job_id}/bundle",
     tags=["runs"],
     response_class=Response,
-    responses={200: {"description": "A git bundle.", "content": {"application/x-git-bundle": {}}}},
+    responses={
+        200: {"description": "A git bundle.", "content": {"application/x-git-bundle": {}}},
+        409: {"description": "Nothing was changed, it is too large, or a changed file holds a secret."},
+    },
 )
 def get_run_bundle(resources: ResourcesDep, caller: Reader, job_id: UUID) -> Response:
     """Return the work of a run, whatever its end, as a git bundle of one branch with one commit on the run's base."""
