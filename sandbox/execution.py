@@ -14,6 +14,8 @@ from sandbox.box import WORKSPACE, Clocks, Ending, ExecResult, OnLine, OutputLim
 
 _POLL_SECONDS = 0.5
 """Longest wait for the channel."""
+_DRAIN_SECONDS = 2.0
+"""Longest time for output that is still on its way when a command has ended."""
 _SOFT_MARGIN_SECONDS = 0.05
 """The soft clock runs inside the box, and may differ from ours by this."""
 _TIMED_OUT_CODES = (124, 137)
@@ -230,8 +232,23 @@ class _Follower:
             # A background child may hold the channel open after the command has ended.
             self.code = self._channel.exit_code()
             if came.is_closed or self.code is not None:
-                return self._ended()
+                at = self._elapsed
+                return (None if came.is_closed else self._drain()) or self._ended(at)
         return self._look_at_clocks()
+
+    def _drain(self) -> Ending | None:
+        """Take what came between the last exchange and the end; a child that stayed behind may write on."""
+        until = self._elapsed + _DRAIN_SECONDS
+        while self._elapsed < until:
+            try:
+                came = self._exchange()
+            except ConnectionError:
+                return None
+            if (ending := self._seen.feed(came)) is not None:
+                return ending
+            if came.is_closed or not (came.stdout or came.stderr):
+                return None
+        return None
 
     def _exchange(self) -> Exchanged:
         came = self._channel.exchange(bytes(self._rest[:_PIECE_BYTES]), seconds=_POLL_SECONDS)
@@ -253,15 +270,15 @@ class _Follower:
             self._channel.interrupt()
         return None
 
-    def _ended(self) -> Ending:
-        """Return why a command that is over ended."""
+    def _ended(self, at: float) -> Ending:
+        """Return why a command ended that was found to be over at this second."""
         if stopped := self._seen.finish():
             return stopped
         if self._watch.interrupted is not None:
             return self._watch.interrupted[0]
         if self.code is None:
             return Ending.BOX_LOST
-        is_late = self._elapsed >= self._watch.clocks.soft_seconds - _SOFT_MARGIN_SECONDS
+        is_late = at >= self._watch.clocks.soft_seconds - _SOFT_MARGIN_SECONDS
         return Ending.SOFT_TIMEOUT if is_late and self.code in _TIMED_OUT_CODES else Ending.EXITED
 
     def result(self, ending: Ending) -> ExecResult:

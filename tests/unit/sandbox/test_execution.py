@@ -185,3 +185,32 @@ def test_a_channel_that_breaks_is_a_lost_box_and_nothing_to_freeze() -> None:
 
 def test_a_command_whose_status_nobody_knows_is_a_lost_box() -> None:
     assert run(Script(b"end", code=None))[0].ending is Ending.BOX_LOST
+
+
+class LateOutput(Script):
+    """The command ends after an exchange that brought nothing, and a child of it holds the channel open."""
+
+    def exit_code(self) -> int | None:
+        self.is_over = True
+        return self.code
+
+
+def test_output_that_came_between_the_last_look_and_the_end_is_not_lost() -> None:
+    lines: list[bytes] = []
+    result, _ = run(LateOutput(b"", b"done\n"))
+    assert (result.ending, result.stdout, result.exit_code) == (Ending.EXITED, b"done\n", 0)
+    run(LateOutput(b"", b"do", b"ne"), on_line=lines.append)
+    assert lines == [b"done"]
+
+
+def test_a_child_that_stays_behind_and_writes_on_holds_up_nothing_and_keeps_to_the_cap() -> None:
+    result, _ = run(LateOutput(b"", *[b"x\n"] * 50))
+    assert (result.ending, result.stdout) == (Ending.EXITED, b"x\nx\n"), "two seconds at a step a second"
+    loud, _ = run(LateOutput(b"", b"x" * 2000))
+    assert loud.ending in (Ending.OUTPUT_LIMIT, Ending.LINE_LIMIT)
+    assert run(LateOutput(b"", Exchanged(0, b"done", b"", True)))[0].stdout == b"done"
+
+
+def test_when_a_command_ended_is_not_when_the_last_of_its_output_came() -> None:
+    result, _ = run(LateOutput(b"", b"x", b"x", code=124), soft_seconds=2)
+    assert result.ending is Ending.EXITED
