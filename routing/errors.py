@@ -74,6 +74,20 @@ class ProjectConfigError(RoutingError, ValueError):
         return "\n".join(f"{self.source}, {problem}" for problem in self.problems)
 
 
+class StackNotFoundError(RoutingError, LookupError):
+    """A repository shows no language that projects may have (nobody's fault)."""
+
+    def __init__(self, looked_for: tuple[str, ...]) -> None:
+        super().__init__(looked_for)
+        self.looked_for = looked_for
+
+    def __str__(self) -> str:
+        return (
+            "the repository: shows no supported language: there is neither a source file in Python, TypeScript or "
+            f"JavaScript nor one of {', '.join(self.looked_for)} that names one"
+        )
+
+
 class MissingKeyError(RoutingError, LookupError):
     """No key pays for a model that a run needs, and nothing was started (the tenant's fault)."""
 
