@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 OK, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = 130
+MAX_FILE_BYTES = 128 * 1024
+"""Of a file that a person wrote: a project's or a ticket."""
 _MIN_CUT = 12
 """A truncated column keeps this many characters, however narrow the terminal is."""
 _WRONG_PATH = frozenset({"not_a_directory", "not_empty"})
@@ -268,6 +270,19 @@ def read_plain_file(path: Path, *, command: str, limit: int) -> bytes:
     except OSError as error:
         fail(f"{command}: {path}: {error.strerror}", code=USAGE)
     fail(f"{command}: {path}: is no plain file", code=USAGE)
+
+
+def read_text_file(path: Path) -> str:
+    """Return the text of a file that a person wrote; exit with a usage error if it is none, or too large."""
+    try:
+        data = path.read_bytes()[: MAX_FILE_BYTES + 1]
+        if len(data) > MAX_FILE_BYTES:
+            fail(f"{path}: exceeds {MAX_FILE_BYTES} bytes", code=USAGE)
+        return data.decode("utf-8")
+    except OSError as error:
+        fail(f"{path}: cannot be read: {error.strerror}", code=USAGE)
+    except UnicodeDecodeError:
+        fail(f"{path}: is not UTF-8", code=USAGE)
 
 
 def read_lines(path: Path, *, command: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""Commands on code projects, the runs that work on their tickets, and gates."""
+"""Commands on runs, which work on the tickets of code projects, and on gates."""
 
 from __future__ import annotations
 
@@ -28,42 +28,15 @@ from producers.commands.context import (
     print_json,
     print_result,
     print_rows,
+    read_text_file,
 )
 
 run_app = typer.Typer(no_args_is_help=True, help="Runs: teams of agents that work on tickets.")
-project_app = typer.Typer(no_args_is_help=True, help="Code projects.")
 gate_app = typer.Typer(no_args_is_help=True, help="Gates, where a run waits for a person.")
-
-MAX_FILE_BYTES = 128 * 1024
 
 RunId = Annotated[UUID, typer.Argument(metavar="ID", help="The run's id.")]
 GateId = Annotated[UUID, typer.Argument(metavar="ID", help="The gate's id; `pointsman gate list` shows it.")]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; it goes on record.")]
-
-
-@project_app.command("add")
-def add_project(
-    ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The project's YAML file.")],
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="By default the file's name.")] = None,
-    as_json: AsJson = False,
-    tenant: OperatorTenant = None,
-) -> None:
-    """Add a code project, or replace the one of this name. Exit 2 if the file is invalid."""
-    text = _read(file)
-    with connected(ctx) as client:
-        view = client.put_project(name or file.stem, text)
-    print_result(view, f"project {view.name}: {view.config['repo']['url']}", as_json=as_json)
-
-
-@project_app.command("list")
-def list_projects(ctx: typer.Context, as_json: AsJson = False, tenant: OperatorTenant = None) -> None:
-    """List code projects."""
-    with connected(ctx) as client:
-        views = client.list_projects()
-    print_rows(
-        views, ("project", "repository"), ((view.name, view.config["repo"]["url"]) for view in views), as_json=as_json
-    )
 
 
 @run_app.command()
@@ -77,7 +50,7 @@ def submit(
     tenant: OperatorTenant = None,
 ) -> None:
     """Submit a ticket. Exit 0 if it was accepted (with --wait: if it succeeded or waits at a gate), 2 if refused."""
-    text = _read(ticket)
+    text = read_text_file(ticket)
     from producers.commands.jobs import follow
     from producers.use_cases.runs import read_ticket
 
@@ -232,18 +205,6 @@ def fail_gate(
     with connected(ctx) as client:
         view = client.fail_gate(gate_id, reason=reason)
     print_result(view, view.state, as_json=as_json)
-
-
-def _read(path: Path) -> str:
-    try:
-        data = path.read_bytes()[: MAX_FILE_BYTES + 1]
-        if len(data) > MAX_FILE_BYTES:
-            fail(f"{path}: exceeds {MAX_FILE_BYTES} bytes", code=USAGE)
-        return data.decode("utf-8")
-    except OSError as error:
-        fail(f"{path}: cannot be read: {error.strerror}", code=USAGE)
-    except UnicodeDecodeError:
-        fail(f"{path}: is not UTF-8", code=USAGE)
 
 
 _MARKS = {"completed": "✓", "failed": "✗", "running": "▶", "pending": "·", "skipped": "-"}

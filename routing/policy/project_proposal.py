@@ -204,9 +204,7 @@ def _python_packages(files: Mapping[str, str], pyproject: Mapping[str, Any]) -> 
     return {re.sub(r"[-_.]+", "-", match[1]).lower() for match in found if match}
 
 
-def _python_commands(
-    files: Mapping[str, str], pyproject: Mapping[str, Any], paths: Collection[str]
-) -> dict[str, str]:
+def _python_commands(files: Mapping[str, str], pyproject: Mapping[str, Any], paths: Collection[str]) -> dict[str, str]:
     declared, tools = _python_packages(files, pyproject), _table(pyproject, "tool")
     configured = files.get("setup.cfg", "") + files.get("tox.ini", "")
     has_tests = any(re.fullmatch(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py", path) for path in paths)

@@ -1,0 +1,179 @@
+"""Commands on code projects: propose a project's file from a checkout, add it, list them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from producers.commands.context import (
+    FAILED,
+    OK,
+    USAGE,
+    AsJson,
+    OperatorTenant,
+    clear_errors,
+    context_of,
+    fail,
+    harmless,
+    json_errors,
+    out,
+    print_json,
+    print_result,
+    print_rows,
+    read_plain_file,
+    read_text_file,
+)
+
+project_app = typer.Typer(no_args_is_help=True, help="Code projects.")
+
+_TAIL_BYTES = 4096
+_TAIL_LINES = 15
+
+
+class Trial(NamedTuple):
+    """How a proposed command ended on this machine."""
+
+    name: str
+    result: str
+    tail: str
+
+
+@project_app.command("init")
+def init_project(
+    ctx: typer.Context,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A directory in the checkout.")] = Path(),
+    file: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="By default pointsman.yaml at the checkout's top.")
+    ] = None,
+    is_tried: Annotated[
+        bool, typer.Option("--try", help="Run the commands in the checkout, on this machine and outside of any box.")
+    ] = False,
+    seconds: Annotated[int, typer.Option("--seconds", min=1, max=3600, help="Time limit of each with --try.")] = 300,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Propose a project's file: stack and commands. Nothing is run without --try. Exit 1 if a tried command fails."""
+    from routing.policy.project import parse_project
+    from routing.policy.project_proposal import MAX_FILE_BYTES, READ_FILES, proposal_text, propose
+    from sites.repository.checkout import read_checkout
+
+    with json_errors(ctx), clear_errors():
+        checkout = read_checkout(directory)
+        path = file or checkout.root / "pointsman.yaml"
+        if path.exists() and not force:
+            fail(f"{path}: exists; --force replaces it", code=USAGE)
+        files = {}
+        for name in READ_FILES:
+            if (checkout.root / name).exists():
+                data = read_plain_file(checkout.root / name, command="project init", limit=MAX_FILE_BYTES + 1)
+                if len(data) > MAX_FILE_BYTES:
+                    fail(f"{checkout.root / name}: exceeds {MAX_FILE_BYTES} bytes", code=USAGE)
+                files[name] = data.decode("utf-8", "replace")
+        proposal = propose(files, checkout.paths)
+        trials = []
+        if is_tried:
+            trials = list(_tries(proposal.commands, checkout.root, context_of(ctx).given, seconds=seconds))
+        tried = {trial.name: trial.result for trial in trials}
+        text = proposal_text(proposal, url=checkout.url, branch=checkout.branch, tried=tried)
+        parse_project(text, source=str(path))
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            fail(f"{path}: cannot be written: {error.strerror}", code=USAGE)
+    if as_json:
+        outcomes = [trial._asdict() for trial in trials]
+        facts = {"stack": proposal.stack, "commands": proposal.commands, "notes": proposal.notes, "trials": outcomes}
+        print_json({"file": str(path), "url": checkout.url, "branch": checkout.branch, **facts})
+    else:
+        _show(path, text, trials, checkout.root)
+    raise typer.Exit(FAILED if any(trial.result != "passed" for trial in trials) else OK)
+
+
+def _show(path: Path, text: str, trials: list[Trial], root: Path) -> None:
+    out.print(harmless(text), markup=False)
+    for trial in trials:
+        if trial.result != "passed":
+            out.print(harmless(f"{trial.name}: {trial.result}\n{trial.tail}"), markup=False)
+    out.print(harmless(f"wrote {path}. Next:"), markup=False)
+    if not trials:
+        out.print("  pointsman project init --try --force   # runs the commands in your checkout", markup=False)
+    if "url: file://" in text:
+        out.print(harmless(f"  pointsman up --repositories {root.parent}"), markup=False)
+    out.print(harmless(f"  pointsman project add {path} --name NAME"), markup=False)
+    out.print("  pointsman run submit --project NAME --ticket bug.md", markup=False)
+
+
+def _tries(commands: Mapping[str, str], root: Path, environment: Mapping[str, str], *, seconds: int) -> Iterator[Trial]:
+    """Run commands one after the other; those after a set-up that fails are not run."""
+    for name, command in commands.items():
+        trial = _try(name, command, root, environment, seconds=seconds)
+        yield trial
+        if name == "setup" and trial.result != "passed":
+            return
+
+
+def _try(name: str, command: str, root: Path, environment: Mapping[str, str], *, seconds: int) -> Trial:
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            ("bash", "-c", command),
+            cwd=root,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(seconds)
+            result = "passed" if status == 0 else f"failed with status {status}"
+        except subprocess.TimeoutExpired:
+            result = f"took longer than {seconds} s"
+        finally:
+            _end(process)
+        said.seek(max(0, said.seek(0, 2) - _TAIL_BYTES))
+        lines = said.read(_TAIL_BYTES).decode("utf-8", "replace").splitlines()
+    return Trial(name, result, "\n".join(lines[-_TAIL_LINES:]))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a command with all that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@project_app.command("add")
+def add_project(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The project's YAML file.")],
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="By default the file's name.")] = None,
+    as_json: AsJson = False,
+    tenant: OperatorTenant = None,
+) -> None:
+    """Add a code project, or replace the one of this name. Exit 2 if the file is invalid."""
+    text = read_text_file(file)
+    from producers.commands.connection import connected
+
+    with connected(ctx) as client:
+        view = client.put_project(name or file.stem, text)
+    print_result(view, f"project {view.name}: {view.config['repo']['url']}", as_json=as_json)
+
+
+@project_app.command("list")
+def list_projects(ctx: typer.Context, as_json: AsJson = False, tenant: OperatorTenant = None) -> None:
+    """List code projects."""
+    from producers.commands.connection import connected
+
+    with connected(ctx) as client:
+        views = client.list_projects()
+    print_rows(
+        views, ("project", "repository"), ((view.name, view.config["repo"]["url"]) for view in views), as_json=as_json
+    )
