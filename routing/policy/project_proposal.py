@@ -101,7 +101,8 @@ def proposal_text(proposal: Proposal, *, url: str, branch: str, tried: Mapping[s
         for name, command in proposal.commands.items()
     ]
     commands = "".join(("commands:\n", *lines)) if lines else ""
-    return f"# Proposed by `pointsman project init`; correct it and add it with `pointsman project add`.\n{notes}{head}{commands}"
+    about = "# Proposed by `pointsman project init`; correct it and add it with `pointsman project add`.\n"
+    return f"{about}{notes}{head}{commands}"
 
 
 def _joined(*parts: Mapping[str, str]) -> dict[str, str]:

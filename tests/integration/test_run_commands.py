@@ -100,6 +100,17 @@ def test_a_project_is_added_from_its_file_and_what_is_wrong_is_named_by_line(
     assert "line 4" in terminal.run("project", "add", str(file), "--tenant", "acme", code=2)
 
 
+def test_the_file_that_init_proposes_is_one_that_add_takes(terminal: Terminal, tmp_path: Path) -> None:
+    root = terminal.yard.home / "bakery"
+    root.mkdir()
+    git("init", "-q", "-b", "main", root)
+    (root / "requirements.txt").write_text("pytest\n")
+    (root / "bakery.py").touch()
+    file = tmp_path / "bakery.yaml"
+    terminal.run("project", "init", str(root), "--out", str(file))
+    assert "project bakery" in terminal.run("project", "add", str(file), "--tenant", "acme")
+
+
 def test_what_is_not_there_or_no_ticket_is_said_clearly(terminal: Terminal, tmp_path: Path) -> None:
     nothing = str(tmp_path / "none.yaml")
     terminal.run("run", "submit", "--project", "shop", "--ticket", nothing, "--tenant", "acme", code=2)
