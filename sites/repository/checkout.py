@@ -13,7 +13,7 @@ from dulwich.repo import Repo
 
 from sites.errors import HandoverError
 
-_SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[A-Za-z0-9.-]+):(?P<path>[^/].*)")
+_SCP = re.compile(r"(?:[\w.-]+@)?(?P<host>[A-Za-z0-9.-]+):(?P<path>[A-Za-z0-9._~-][A-Za-z0-9._/~-]{0,199})")
 _REMOTE_HEAD = b"refs/remotes/origin/"
 
 
