@@ -370,7 +370,7 @@ class Connections:
         )
         try:
             server = await (await connection.execute(_SERVER)).fetchone()
-        except psycopg.Error:
+        except BaseException:  # a call that is cancelled here, too, would leave it open
             await connection.close()
             raise
         return Link(AsyncRawCursor(connection), server, asyncio.get_running_loop().time())

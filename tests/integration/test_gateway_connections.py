@@ -1,6 +1,7 @@
 """The gateway's connections to a real ledger."""
 
 import asyncio
+import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -55,6 +56,35 @@ def test_a_connection_in_use_when_all_are_closed_is_closed_when_its_statement_is
         return during
 
     assert asyncio.run(work()) == 1
+    assert are_all_closed(url)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0], ids=["refused", "silent"])
+def test_a_connection_whose_opening_is_given_up_is_closed(url: str, seconds: float) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        name = psycopg_sql.Identifier(connection.info.dbname)
+        connection.execute("CREATE SCHEMA slow")
+        connection.execute(
+            "CREATE FUNCTION slow.pg_postmaster_start_time() RETURNS text LANGUAGE sql AS "
+            f"'SELECT (1 / {int(seconds)})::text FROM pg_catalog.pg_sleep({seconds})'"
+        )
+        connection.execute(psycopg_sql.SQL("ALTER DATABASE {} SET search_path = slow, pg_catalog, public").format(name))
+
+    async def work() -> int:
+        connections = Connections(url, size=1)
+        opening = asyncio.create_task(connections.run("SELECT 1", {}))
+        for _ in range(500):
+            if opening.done() or await asyncio.to_thread(open_connections, url):
+                break
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)  # it is connected, and asks which server it has
+        opening.cancel()
+        with pytest.raises((asyncio.CancelledError, psycopg.Error)):
+            await opening
+        gc.collect()  # a connection that is left open is told by a warning now, which is an error here
+        return connections._slots.qsize()
+
+    assert asyncio.run(work()) == 1, "another statement may try"
     assert are_all_closed(url)
 
 
