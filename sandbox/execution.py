@@ -233,7 +233,8 @@ class _Follower:
             self.code = self._channel.exit_code()
             if came.is_closed or self.code is not None:
                 at = self._elapsed
-                return (None if came.is_closed else self._drain()) or self._ended(at)
+                cut = None if came.is_closed else self._drain()
+                return cut or self._ended(at)
         return self._look_at_clocks()
 
     def _drain(self) -> Ending | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,16 +68,6 @@ class Proof:
         filled = _WINDOW.sub(window, expression)
         filled = filled.replace("$job", ".*").replace("$queue_name", ".*").replace("$tier", ".*")
         return self.prometheus.query(filled, at=at)
-
-    def agreed(self, *, seconds: float) -> float:
-        """Wait for a scrape at which panels and ledger agree, and return when the last one was, agreed or not.
-
-        The first one after the work is asked for by the clock of this machine, which may be set back meanwhile.
-        """
-        until = time.monotonic() + seconds
-        while self.differences(at=(at := self.prometheus.caught_up())) and time.monotonic() < until:
-            continue
-        return at
 
     def differences(self, *, at: float) -> dict[Place, Any]:
         """Return what panels show otherwise than the ledger says."""

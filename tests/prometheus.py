@@ -37,6 +37,13 @@ class Prometheus:
     rules: str = ""
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
+    _ahead: float = 0.0
+    """The most that the clock was ahead of the monotonic one."""
+
+    def now(self) -> float:
+        """Return Unix seconds that never go back: else earlier samples pass for new ones once the clock is set back."""
+        self._ahead = max(self._ahead, time.time() - time.monotonic())
+        return self._ahead + time.monotonic()
 
     def __enter__(self) -> Self:
         config = self.directory / "prometheus.yml"
@@ -119,7 +126,7 @@ class Prometheus:
 
         One that met another process's fold does not wait for it: what it shows may be late.
         """
-        at = self.scraped_after(time.time())
+        at = self.scraped_after(self.now())
         while any(self.query("pointsman_fold_lag_seconds", at=at).values()):
             at = self.scraped_after(at)
         return at

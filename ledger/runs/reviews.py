@@ -13,7 +13,7 @@ from sqlmodel import Session, col
 
 from ledger.job_ends import REFUSED, owe_ticket_note
 from ledger.jobs import lock_job
-from ledger.releases import rounds_of
+from ledger.releases import rounds_of, successor_of
 from ledger.runs.tables import ReviewComment, Run
 from ledger.store import Statement, now, storable
 from ledger.tables import Job
@@ -94,10 +94,11 @@ class Review(NamedTuple):
 
 
 def lock_review(session: Session, root_id: UUID) -> Review | None:
-    """Return what a session's next round is to answer; None where another process was faster."""
+    """Return what a session's next round is to answer; None where another process or a person was faster."""
     last = lock_job(session, rounds_of(session, root_id)[-1].id)
     comments = session.scalars(select(ReviewComment).where(*_open(root_id)).order_by(col(ReviewComment.id))).all()
-    if last.ended_at is None or not any(comment.is_order for comment in comments):
+    goes_on = last.ended_at is None or successor_of(session, last.id) is not None
+    if goes_on or not any(comment.is_order for comment in comments):
         return None
     own = (col(ReviewComment.root_id) == root_id) & col(ReviewComment.source).startswith(CHECK)
     rounds = session.scalar(select(func.count(col(ReviewComment.run_id).distinct())).where(own)) or 0

@@ -361,10 +361,7 @@ class DeliveryView(BaseModel):
     "/{tracker}/{tenant}/{project}",
     response_model=DeliveryView,
     responses={
-        202: {
-            "model": DeliveryView,
-            "description": "The ticket is a run, or the comment is kept.",
-        },
+        202: {"model": DeliveryView, "description": "The ticket is a run, or the comment is kept."},
         413: {"description": "The delivery is too long."},
     },
 )

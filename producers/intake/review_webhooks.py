@@ -56,6 +56,8 @@ def read_review_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
     about = part(body, "issue" if event == "issue_comment" else "pull_request")
     if event == "issue_comment" and "pull_request" not in about:
         return Ignored("it is about an issue")
+    if about.get("state", "open") != "open":
+        return Ignored("the pull request is closed")
     kept = visible(text)[:MAX_BODY] if isinstance(text, str) else ""
     wants_changes = is_review and said.get("state") == "changes_requested"
     if not kept and not wants_changes:

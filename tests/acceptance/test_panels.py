@@ -142,7 +142,7 @@ def test_every_panel_of_every_board_shows_what_the_ledger_says(installation: Ins
                 for number in range(3):
                     installation.submit(f"What is spelt, part {number}?")
                 wait_until(lambda: is_quiet(ledger), seconds=60, what="nothing is under way")
-                at = proof.agreed(seconds=30)
+                at = prometheus.caught_up()
                 assert proof.differences(at=at) == {}
                 shown = {place[:2] for place, query in places() if any(proof.ask(query, at=at).values())}
                 assert SHOWN - shown == set()

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -12,20 +13,23 @@ from pydantic import SecretStr
 from sqlalchemy import select
 from sqlmodel import col
 
+from ledger.jobs import lock_job
+from ledger.runs.reviews import due_reviews, lock_review
 from ledger.runs.tables import ReviewComment
 from ledger.tables import Job
 from producers.errors import AuthenticationError
 from producers.intake.ticket_webhooks import Ignored
 from producers.intake.webhook_receiver import TicketRun, WebhookReceiver
 from producers.use_cases.reviews import MAX_CHECK_ROUNDS, ReviewRounds
-from producers.use_cases.rounds import Rounds
+from producers.use_cases.rounds import Requester, ReviseOrder, Rounds
 from producers.use_cases.runs import TicketWriter
-from routing.jobs import State
+from routing.jobs import Source, State
 from routing.policy.agents import Account, AccountsConfig
 from tests.factories import Shop
 from tests.forge import TOKEN, Forge
 from tests.integration.run_world import PROJECT, Yard
 from tests.integration.test_run_publishing import forge, publish, remote_of, to_publishing
+from tests.services import wait_until
 from tests.unit.producers.intake.test_review_webhooks import check, inline, remark, review
 
 __all__ = ["forge"]
@@ -155,6 +159,32 @@ def test_a_failed_check_is_answered_a_few_times_and_then_a_person_has_to_ask(off
     told = [comment["body"] for comment in forge.comments]
     assert sum("3 rounds have answered failed checks; mention me" in text for text in told) == 1
     office.send("issue_comment", remark("@pointsman try once more"))
+    assert office.answer() is not None
+
+
+def test_a_person_who_revises_meanwhile_leaves_the_comments_to_the_round_after(office: Office) -> None:
+    yard, first = office.yard, office.first
+    office.send("pull_request_review", review())
+    with yard.shop.ledger.look() as connection:
+        assert due_reviews(connection, quiet_seconds=0, limit=5) == [first]
+
+    def lock() -> Any:
+        with yard.shop.ledger.begin() as session:
+            return lock_review(session, first)
+
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    ann, order = Requester(tenant="acme", source=Source.HTTP, actor="ann"), ReviseOrder(text="Use the brand colour")
+    yard._pause(is_paused=True)
+    with ThreadPoolExecutor() as pool:
+        with yard.shop.ledger.begin() as session:
+            second = office.rounds.revise_in(session, lock_job(session, first), order, requester=ann).job.id
+            found = pool.submit(lock)
+            wait_until(lambda: yard.shop.scalar(waits), seconds=10, what="the dispatcher waits for the run's row")
+        assert found.result(10) is None, "the run that it waited for is the last no more"
+    yard._pause(is_paused=False)
+    assert office.answer() is None
+    assert office.comments()[0].refused == ""
+    assert yard.play(second).state == State.PUBLISHED
     assert office.answer() is not None
 
 
