@@ -59,7 +59,8 @@ def test_every_shipped_case_comes_out_right_at_the_first_try_and_a_wrong_one_is_
     (run / "summary.json").unlink()  # as if it had been killed in the middle of its last line
     kept = [line for line in (run / "results.jsonl").read_text().splitlines() if '"id":"wrong"' not in line]
     (run / "results.jsonl").write_text("\n".join([*kept, '{"id": "torn']))
-    code, again, _ = pointsman(*arguments, "--resume")
+    code, again, said = pointsman(*arguments, "--resume")
+    assert again.keys() == summary.keys(), said
     assert [*runs.iterdir()] == [run]
     assert (code, again["wrong"], again["ran"]) == (1, summary["wrong"], summary["ran"])
 
