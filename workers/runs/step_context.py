@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
+from routing.decision.llm_router import system_prompt
+from routing.decision.router import Mode
 from routing.errors import PolicyError
 from routing.jobs import Reason, State
 from routing.policy.agents import CONTEXT_DIRECTORY, AgentDefinition, instruction_file, is_covered
 from sites.repository.trees import Snapshot
 from workers.attempt import Attempt
+from workers.runs.scheduling.plan import PLANNER
 
 INDEX = f"{CONTEXT_DIRECTORY}index.md"
 TICKET = f"{CONTEXT_DIRECTORY}ticket.md"
@@ -219,7 +222,8 @@ def claude_md(name: str, agent: AgentDefinition, *, language: str = "") -> str:
     """Return an agent's CLAUDE.md, which contains no key and nothing of the run.
 
     Shipped agents' texts are package data; an agent that an installation adds has its text in the policy. How a step
-    ends depends on the runtime, which configuration may change, so that part is added here.
+    ends depends on the runtime, which configuration may change, so that part is added here. Whoever plans an order is
+    told first what mode ACTION means (R-093).
 
     Raises:
         PolicyError: the operator's fault: an agent that the product does not ship has no `instructions`.
@@ -230,6 +234,7 @@ def claude_md(name: str, agent: AgentDefinition, *, language: str = "") -> str:
         raise PolicyError(f"agents.{name}: instructions: the product ships none for this name") from None
     runtime = "api" if agent.runtime == "api" else "claude_code"
     parts = (
+        *([system_prompt(Mode.ACTION).strip()] if name == PLANNER else []),
         f"You are the agent `{name}` of a run. These are your standing instructions; your task comes in the order.",
         own.strip(),
         *([_instruction_text(f"_language-{language}.md").strip()] if language in _LANGUAGES else []),

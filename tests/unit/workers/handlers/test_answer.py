@@ -8,7 +8,8 @@ import pytest
 
 from gateway.client import ModelReply, Stop, Text, ToolResult, ToolUse, Turn
 from gateway.errors import ProviderBusyError
-from routing.decision.router import Signals, decide
+from routing.decision.llm_router import system_prompt
+from routing.decision.router import Mode, Signals, decide
 from routing.jobs import Reason, State
 from routing.model_call import load_prompt
 from routing.policy.platform import Tools, platform_policy
@@ -55,9 +56,11 @@ def ask(models: FakeModels, files: dict[str, bytes] | None = None) -> Any:
     return answer_question(attempt)
 
 
-def test_an_answer_without_a_tool_takes_one_call() -> None:
+@pytest.mark.req("R-093", "R-095")
+def test_an_answer_without_a_tool_takes_one_call_with_the_prompt_of_mode_answer() -> None:
     models = FakeModels(said("Bread.\nAnd cake."))
     assert ask(models) == Answered("Bread.\nAnd cake.", {"model_turns": 1})
+    assert models.asked[0]["system"] == system_prompt(Mode.ANSWER)
     assert models.asked[0]["conversation"] == [[Text(QUESTION)]]
     assert not models.asked[0]["tools"], "a job without a release has no files to offer"
 

@@ -7,11 +7,14 @@ from importlib import resources
 
 import pytest
 
+from routing.decision.llm_router import system_prompt
+from routing.decision.router import Mode
 from routing.errors import PolicyError
 from routing.policy.agents import RESULT_FILE, AgentRole, instruction_file, is_covered
 from routing.policy.platform import platform_policy
 from routing.redaction import REDACTED, redact
 from sites.repository.trees import LeftOut, Snapshot
+from workers.runs.scheduling.plan import PLANNER
 from workers.runs.scheduling.view import AgentResult, Status
 from workers.runs.step_context import INDEX, TICKET, TREE, StepBrief, claude_md, order_text, stage_context
 
@@ -50,6 +53,13 @@ def test_every_agent_has_focused_instructions_of_its_own(name: str) -> None:
     lines = {line for line in text.splitlines() if len(line) > 60}
     assert all(len(lines & set(other.splitlines())) <= 1 for other in others)
     assert len(text) < 6000
+
+
+@pytest.mark.req("R-093", "R-095")
+def test_the_planner_of_an_order_leads_with_the_prompt_of_mode_action_and_nobody_else_does() -> None:
+    delegates = system_prompt(Mode.ACTION).strip()
+    assert [name for name in NAMES if claude_md(name, AGENTS[name]).startswith(delegates)] == [PLANNER]
+    assert not any(delegates in claude_md(name, AGENTS[name]) for name in NAMES if name != PLANNER)
 
 
 @pytest.mark.req("S-049")
