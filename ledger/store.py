@@ -162,6 +162,14 @@ IDLE_TRANSACTION_TIMEOUT_MS = 30_000
 """A writer that hangs in a transaction holds back the metrics and the audit seals."""
 IDLE_SESSION_TIMEOUT_MS = 60_000
 """A pooled connection that nobody used for so long is closed by the server; `_check_alive` sees that."""
+SESSION: Mapping[str, str] = MappingProxyType(
+    {
+        "statement_timeout": f"{STATEMENT_TIMEOUT_MS // 1000}s",
+        "idle_in_transaction_session_timeout": f"{IDLE_TRANSACTION_TIMEOUT_MS // 1000}s",
+        "TimeZone": "UTC",
+    }
+)
+"""What every session has, as `SHOW` gives it."""
 SILENCE: Mapping[str, int] = MappingProxyType(
     {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
 )
@@ -173,27 +181,30 @@ SILENT_CLIENT = (
 would keep them for two hours."""
 
 
-def create_ledger_engine(url: str, *, pool_size: int = 4, application: str = "pointsman") -> Engine:
+def create_ledger_engine(
+    url: str, *, pooler_url: str = "", pool_size: int = 4, application: str = "pointsman"
+) -> Engine:
     """Return an engine for a `postgresql://` URL. Its errors name no values: those are prompts, answers and hashes.
 
     Args:
         url: the ledger's URL.
+        pooler_url: the URL of a pooler in transaction mode that is used instead; empty for none. A statement finds any
+            of its connections, so the limits of a session are the pooler's to set (compose/pgbouncer.ini) and no
+            statement is prepared.
         pool_size: connections kept open, of as many again and four at least; 0 opens one for each transaction (for a
             process that forks).
         application: the name that the database shows for these connections.
     """
-    driver_url = url.replace("postgresql://", "postgresql+psycopg://", 1)
-    connect_args: dict[str, Any] = {
-        "application_name": application,
-        "connect_timeout": 5,
-        "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c TimeZone=UTC "
-        f"-c idle_in_transaction_session_timeout={IDLE_TRANSACTION_TIMEOUT_MS} {SILENT_CLIENT}",
-        **SILENCE,
-    }
+    driver_url = (pooler_url or url).replace("postgresql://", "postgresql+psycopg://", 1)
+    connect_args: dict[str, Any] = {"application_name": application, "connect_timeout": 5, **SILENCE}
+    if pooler_url:
+        connect_args["prepare_threshold"] = None
+    else:
+        limits = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
+        idle = f"-c idle_session_timeout={IDLE_SESSION_TIMEOUT_MS}" if pool_size else ""
+        connect_args["options"] = f"{limits} {SILENT_CLIENT} {idle}"
     # The connection used last is used next, so that those of a busy hour are closed when it is over.
     pool: dict[str, Any] = {"pool_size": pool_size, "max_overflow": max(3, pool_size), "pool_use_lifo": True}
-    if pool_size:
-        connect_args["options"] += f" -c idle_session_timeout={IDLE_SESSION_TIMEOUT_MS}"
     engine = create_engine(
         driver_url,
         connect_args=connect_args,

@@ -14,6 +14,9 @@ class LedgerConfig(Section):
 
     url: SecretStr = SecretStr("postgresql://pointsman@127.0.0.1:5432/pointsman")
     """A PostgreSQL URL."""
+    pooler_url: SecretStr = Field(default=SecretStr(""), validate_default=False)
+    """URL of a PgBouncer in transaction mode before the same database, for what opens most connections: API, workers,
+    and the dispatchers' statements. What listens or depends on its session keeps to `url`. Empty for none."""
     pool_size: int = Field(default=4, ge=1, le=100)
     """Connections that a process keeps open."""
     migration_wait_seconds: float = Field(default=60.0, ge=0, le=3600)

@@ -180,7 +180,12 @@ class Installation:
         """The ledger."""
         from ledger.store import Ledger, create_ledger_engine
 
-        return Ledger(create_ledger_engine(self.ledger_url, pool_size=self.settings.ledger.pool_size))
+        config = self.settings.ledger
+        return Ledger(
+            create_ledger_engine(
+                self.ledger_url, pooler_url=config.pooler_url.get_secret_value(), pool_size=config.pool_size
+            )
+        )
 
     @cached_property
     def policy(self) -> Policy:

@@ -38,9 +38,10 @@ from ledger.operations.activity import (
     oldest_transaction,
     read_blockers,
     read_connections,
+    read_session,
 )
 from ledger.operations.workers import slots_by_queue
-from ledger.store import Fit, Ledger, fit, found_revision, wanted_revision
+from ledger.store import SESSION, Fit, Ledger, fit, found_revision, wanted_revision
 from ledger.tables import Tenant
 from producers.bootstrap import Installation
 from producers.dispatch.redis_client import open_broker
@@ -256,6 +257,14 @@ def judge_refusal(error: str) -> Finding:
     return fail("ledger", seen, "start it or `pointsman up`, or fix the URL")
 
 
+def judge_session(session: Mapping[str, str]) -> Finding:
+    """Judge whether sessions have their limits, which a pooler may not have set."""
+    name, missing = "session limits", [f"{name}={value}" for name, value in SESSION.items() if session[name] != value]
+    if not missing:
+        return ok(name, f"statements end after {session['statement_timeout']}")
+    return fail(name, f"a session lacks {', '.join(missing)}", "set them in the pooler's connect_query")
+
+
 def judge_connections(connections: Connections) -> Finding:
     """Judge how many connections to the ledger are left."""
     seen = f"{connections.used} of {connections.most} are taken"
@@ -320,6 +329,7 @@ def check_sessions(installation: Installation) -> Iterator[Finding]:
     """Check for what holds the ledger up; one that cannot be reached is `check_ledger`'s finding."""
     try:
         with installation.ledger.engine.connect() as connection:
+            yield judge_session(read_session(connection))
             yield judge_connections(read_connections(connection))
             yield judge_transaction(oldest_transaction(connection))
             yield judge_blockers(read_blockers(connection))
@@ -444,7 +454,8 @@ def check_transport(installation: Installation) -> Iterator[Finding]:
     """Report connections that cross a network unencrypted."""
     if is_exposed_broker(installation.settings.broker.url):
         yield fail("broker over TLS", "passwords and prompts cross the network unencrypted", "use rediss://")
-    if is_exposed_ledger(installation.ledger_url):
+    pooler_url = installation.settings.ledger.pooler_url.get_secret_value()
+    if any(is_exposed_ledger(url) for url in (installation.ledger_url, pooler_url) if url):
         yield fail(
             "ledger over TLS", "nothing verifies the identity of the database", "add sslmode=verify-full to the URL"
         )

@@ -25,6 +25,7 @@ NEEDS = [
     Need("Prometheus", lambda: shutil.which("prometheus") is not None, "prometheus", "tests of panels and alerts"),
     Need("docker-compose", lambda: shutil.which("docker-compose") is not None, "docker-compose", "tests of compose/"),
     Need("faketime", lambda: shutil.which("faketime") is not None, "faketime", "tests of skewed clocks"),
+    Need("PgBouncer", lambda: shutil.which("pgbouncer") is not None, "pgbouncer", "tests of a pooler"),
     Need("iproute2", lambda: shutil.which("ip") is not None, "iproute2", "tests of boxes"),
 ]
 

@@ -134,9 +134,7 @@ class ProcessResources:
 
     def _open(self) -> Resources:
         return Resources(
-            ledger=Ledger(
-                create_ledger_engine(self._settings.ledger.url.get_secret_value(), pool_size=_CONNECTIONS[self._pool])
-            ),
+            ledger=_open_ledger(self._settings.ledger, pool_size=_CONNECTIONS[self._pool]),
             content_store=ContentStore(self._settings.content_store.root),
             policy=self._policy,
             gateway_url=self._settings.worker.gateway_url,
@@ -147,6 +145,11 @@ class ProcessResources:
             runs=self._settings.runs,
             environment=strip_settings(os.environ),
         )
+
+
+def _open_ledger(config: LedgerConfig, *, pool_size: int) -> Ledger:
+    url, pooler_url = config.url.get_secret_value(), config.pooler_url.get_secret_value()
+    return Ledger(create_ledger_engine(url, pooler_url=pooler_url, pool_size=pool_size))
 
 
 def build_worker(
@@ -186,7 +189,7 @@ def build_worker(
 
     @cache  # keeps no connection, but what SQLAlchemy asks of a server only once
     def open_ledger() -> Ledger:
-        return Ledger(create_ledger_engine(settings.ledger.url.get_secret_value(), pool_size=0))
+        return _open_ledger(settings.ledger, pool_size=0)
 
     heartbeat = WorkerHeartbeat(
         open_ledger,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 from sqlmodel import Session
 
-from ledger.store import Statement
+from ledger.store import SESSION, Statement
 
 _CONNECTIONS = Statement("""
     SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS used,
@@ -65,6 +65,11 @@ class Blocker(NamedTuple):
     waiting: int
     seconds: float
     """The longest wait."""
+
+
+def read_session(connection: Connection) -> dict[str, str]:
+    """Return what of `ledger.store.SESSION` holds on a connection, as `SHOW` gives it."""
+    return {name: str(connection.exec_driver_sql(f"SHOW {name}").scalar()) for name in SESSION}
 
 
 def read_connections(where: Session | Connection) -> Connections:

@@ -269,10 +269,10 @@ def fake_provider(
 def migrate_ledger(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Migrate the ledger to the current schema."""
     from ledger.operations.migrate import migrate
-    from ledger.store import Fit, fit, found_revision
+    from ledger.store import Fit, create_ledger_engine, fit, found_revision
 
     with installed(ctx) as installation:
-        engine = installation.ledger.engine
+        engine = create_ledger_engine(installation.ledger_url, pool_size=0)  # never the pooler: a session is locked
         migrate(engine)
         revision, is_newer = found_revision(engine), fit(engine) is Fit.NEWER
     print_result(

@@ -203,10 +203,10 @@ class World:
         return Redis.from_url(self.valkey.url, decode_responses=True)
 
     @contextmanager
-    def dispatching(self) -> Iterator[None]:
+    def dispatching(self, *, pooler_url: str = "") -> Iterator[None]:
         """Run a dispatcher of this world in a thread."""
         stopping = threading.Event()
-        ledger = Ledger(create_ledger_engine(self.shop.url, pool_size=2))
+        ledger = Ledger(create_ledger_engine(self.shop.url, pooler_url=pooler_url, pool_size=2))
         app, lists = create_app(self.valkey.url), BrokerLists(self.valkey.url)
         dispatcher = Dispatcher(
             ledger,
