@@ -29,7 +29,7 @@ _TENANT = "t1"
 _PAGES = (
     "jobs",
     "jobs?state=awaiting_approval",
-    "jobs?q=page%2099990",
+    "jobs?text=page%2099990",
     "jobs?cost=cent",
     "",
     "charts",

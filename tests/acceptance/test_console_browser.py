@@ -123,7 +123,9 @@ def test_a_reviewer_submits_follows_looks_approves_and_goes_back(installation: I
         page.get_by_role("button", name="Approve and publish").click()
         badge(page, "published")
         expect(page.locator("#previews")).to_have_attribute("data-frames", re.compile("390|1440"))
-        page.get_by_role("link", name="Sites", exact=True).click()
+        page.keyboard.press("Control+k")
+        page.get_by_role("combobox", name="Page, job or action").fill("site")
+        page.keyboard.press("Enter")
         page.get_by_role("link", name="counter", exact=True).click()
         page.get_by_role("button", name="Roll back").click()
         page.get_by_role("dialog").get_by_role("button", name="Yes").click()
@@ -242,6 +244,35 @@ def test_everything_is_reached_and_done_by_keyboard_alone(stage: Stage, browser:
             pass  # the page asks again by itself
         page.wait_for_timeout(300)
         assert page.evaluate("document.activeElement.id") == "tile-dead", "a refresh leaves the focus where it is"
+
+
+@pytest.mark.long
+@pytest.mark.node
+def test_the_palette_offers_what_the_page_can_do_goes_anywhere_and_searches(stage: Stage, browser: Browser) -> None:
+    with open_page(browser, width=390, scheme="dark") as page:
+        log_in(page, stage)
+        page.goto(f"{stage.url}/console/jobs/{stage.offered}")
+        page.get_by_role("button", name="Go to").click()
+        options = page.get_by_role("listbox", name="What fits").get_by_role("option")
+        expect(options.first).to_have_text("Approve and publisha")
+        assert complaints_of(page) == []
+        page.keyboard.type("rev")
+        page.keyboard.press("Enter")
+        expect(page.locator("#revise")).to_be_focused()
+        page.locator("body").press("Control+k")
+        page.keyboard.type("lunch, SLOWLY")
+        expect(options).to_have_text(["Search jobs for “lunch, SLOWLY”"])
+        page.keyboard.press("ArrowUp")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/jobs?text=lunch%2C%20SLOWLY")
+        page.keyboard.press("Control+k")
+        page.keyboard.type("Sunday")
+        expect(options.first).to_contain_text("Change the hero heading to 'Sunday lunch, slowly'")
+        options.first.click()
+        page.wait_for_url(f"**/jobs/{stage.offered}")
+        page.keyboard.press("Control+k")
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
 
 
 @pytest.mark.long
