@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ledger.runs.reviews import CHECK, NewComment
-from producers.intake.ticket_webhooks import Ignored, part
+from producers.intake.ticket_webhooks import MAX_COMMENT, Ignored, is_heard, is_mentioned, part
 from routing.jobs import visible
 
-MAX_BODY = 4_000
-"""Characters of one comment that are kept."""
 MAX_REQUEST = 24_000
 """Characters of the request that is made of all; further comments are only counted."""
-_TRUSTED = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 _FAILED = frozenset({"failure", "timed_out"})
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 REVIEW_EVENTS = frozenset({"pull_request_review", "pull_request_review_comment", "issue_comment", "check_run"})
@@ -51,14 +48,12 @@ def read_review_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
     is_review = event == "pull_request_review"
     said = part(body, "review" if is_review else "comment")
     user, text = part(said, "user"), said.get("body")
-    if user.get("type") == "Bot" or said.get("author_association") not in _TRUSTED:
+    if not is_heard(said):
         return Ignored("its author is a bot, or may not write to the repository")
     about = part(body, "issue" if event == "issue_comment" else "pull_request")
-    if event == "issue_comment" and "pull_request" not in about:
-        return Ignored("it is about an issue")
     if about.get("state", "open") != "open":
         return Ignored("the pull request is closed")
-    kept = visible(text)[:MAX_BODY] if isinstance(text, str) else ""
+    kept = visible(text)[:MAX_COMMENT] if isinstance(text, str) else ""
     wants_changes = is_review and said.get("state") == "changes_requested"
     if not kept and not wants_changes:
         return Ignored("it says nothing")
@@ -86,14 +81,8 @@ def _read_check(body: Mapping[str, Any]) -> PullRequestNews | Ignored:
     name = _line(check.get("name"))
     texts = [output.get("title"), output.get("summary"), output.get("text"), check.get("html_url")]
     told = "\n\n".join(visible(text) for text in texts if isinstance(text, str) and text)
-    comment = NewComment(f"{CHECK}{name}@{commit}", f"the check {name}", told[:MAX_BODY], is_order=True)
+    comment = NewComment(f"{CHECK}{name}@{commit}", f"the check {name}", told[:MAX_COMMENT], is_order=True)
     return PullRequestNews(comment, _repository(body), commit=commit)
-
-
-def is_mentioned(text: str, name: str) -> bool:
-    """Whether a text mentions a name outside its quoted lines."""
-    own = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(">"))
-    return re.search(rf"(?<![\w/@.-])@{re.escape(name)}(?![\w-])", own, re.IGNORECASE) is not None
 
 
 class Comment(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -74,35 +75,54 @@ def label_names(items: object) -> tuple[str, ...]:
 
 
 _WITH_LABELS = frozenset({"opened", "reopened"})
+_MAY_WRITE = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+MAX_COMMENT = 4_000
+"""Characters of one comment that are kept."""
+
+
+def is_heard(said: Mapping[str, Any]) -> bool:
+    """Whether a comment's author may write to the repository and is no bot."""
+    return part(said, "user").get("type") != "Bot" and said.get("author_association") in _MAY_WRITE
+
+
+def is_mentioned(text: str, name: str) -> bool:
+    """Whether a text mentions a name outside its quoted lines."""
+    own = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(">"))
+    return re.search(rf"(?<![\w/@.-])@{re.escape(name)}(?![\w-])", own, re.IGNORECASE) is not None
 
 
 def read_github_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -> Delivery:
-    """Return the ticket of a GitHub delivery: an issue that gets the trigger label or is opened with it.
+    """Return the ticket of a GitHub delivery: an issue that gets the trigger label, is opened with it, or mentions it.
 
     Args:
         event: `X-GitHub-Event`.
         body: the verified payload.
-        trigger: the label that hands an issue to Pointsman.
+        trigger: the label that hands an issue to Pointsman, and the name by which a comment on one does.
     """
-    if event != "issues":
-        return Ignored(f"the event {event[:50]!r} is none of issues")
-    issue, action = part(body, "issue"), body.get("action")
+    issue, action, asked = part(body, "issue"), body.get("action"), ""
     labels = label_names(issue.get("labels"))
-    if action == "labeled":
+    if event == "issue_comment":
+        said = part(body, "comment")
+        asked = visible(said["body"])[:MAX_COMMENT] if isinstance(said.get("body"), str) else ""
+        is_wanted = action == "created" and is_heard(said) and is_mentioned(asked, trigger)
+    elif event != "issues":
+        return Ignored(f"the event {event[:50]!r} is none of issues")
+    elif action == "labeled":
         is_wanted = part(body, "label").get("name") == trigger
     else:
         is_wanted = action in _WITH_LABELS and trigger in labels
     if not is_wanted:
-        return Ignored(f"it does not give an issue the label {trigger!r}")
+        return Ignored(f"it gives no issue the label {trigger!r}, and is no mention by somebody who may write")
     if issue.get("state", "open") != "open" or "pull_request" in issue:
         return Ignored("it is about a pull request, or an issue that is closed")
+    told = issue.get("body") if isinstance(issue.get("body"), str) else ""
     repository = part(body, "repository").get("full_name")
     others = tuple(label for label in labels if label != trigger)[:MAX_LABELS]
     key = f"{repository}#{issue.get('number')}"
     return read_fields(
         {"source": "github", "key": key, "reference": key, "labels": others, "url": issue.get("html_url")},
         title=issue.get("title"),
-        body=issue.get("body"),
+        body="\n\n".join(filter(None, (told, asked))),
         priority=parse_priority(others),
     )
 

@@ -1,4 +1,4 @@
-"""Receive webhooks: a signed delivery about a labelled ticket becomes a run, once; one about its pull request is kept.
+"""Receive webhooks: a signed delivery that hands us a ticket becomes a run, once; one about its pull request is kept.
 
 Only the signature authenticates a caller. Without it nothing is revealed: a wrong signature, an unknown project and a
 project without webhooks get the same answer.
@@ -22,7 +22,7 @@ from ledger.store import Ledger
 from producers.errors import AuthenticationError
 from producers.intake.review_webhooks import REVIEW_EVENTS, read_review_delivery
 from producers.intake.submit import Submitter
-from producers.intake.ticket_webhooks import Ignored, TicketRequest, read_github_delivery, read_linear_delivery
+from producers.intake.ticket_webhooks import Ignored, TicketRequest, part, read_github_delivery, read_linear_delivery
 from routing.jobs import Source, State
 from routing.policy.agents import AccountsConfig
 from routing.policy.project import GitHub, Linear, ProjectConfig
@@ -110,7 +110,8 @@ class WebhookReceiver:
         connection = self._connection(tenant, project, tracker)
         payload = _verified(body, headers, connection, tracker=tracker, now=self._now())
         event = headers.get("x-github-event", "")
-        if isinstance(connection.settings, GitHub) and event in REVIEW_EVENTS:
+        is_on_issue = event == "issue_comment" and "pull_request" not in part(payload, "issue")
+        if isinstance(connection.settings, GitHub) and event in REVIEW_EVENTS and not is_on_issue:
             return self._keep(event, payload, connection.settings, tenant=tenant, project=project)
         news = _read(payload, headers, connection)
         if isinstance(news, Ignored):

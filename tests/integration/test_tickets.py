@@ -119,6 +119,17 @@ def linear_issue(**changes: Any) -> dict[str, Any]:
     return {"type": "Issue", "action": "create", "data": data, "webhookTimestamp": sent} | changes
 
 
+def test_a_mention_on_an_issue_becomes_a_run_and_another_one_does_not_while_it_works(hooks: Hooks) -> None:
+    said = {"body": "@pointsman the tax, too", "author_association": "OWNER", "user": {"type": "User"}}
+    delivery = issue() | {"action": "created", "comment": said}
+    answer = hooks.send(delivery, event="issue_comment")
+    assert answer.status_code == 202
+    job = hooks.world.job(UUID(answer.json()["run_id"]))
+    assert job.prompt == "Fix the cart total\n\nTwo items of 5 show 5.\n\n@pointsman the tax, too"
+    again = hooks.send(delivery, event="issue_comment", delivery="d-2")
+    assert again.json()["run_id"] == str(job.id)
+
+
 @pytest.mark.req("S-097")
 def test_a_labelled_issue_becomes_a_run_with_its_words_and_its_priority(hooks: Hooks) -> None:
     answer = hooks.send(issue())

@@ -7,7 +7,7 @@ import pytest
 
 from ledger.runs.reviews import NewComment
 from producers.intake.review_webhooks import (
-    MAX_BODY,
+    MAX_COMMENT,
     MAX_REQUEST,
     PullRequestNews,
     compose_request,
@@ -36,8 +36,8 @@ def inline(text: str = "Keep the border.", **more: Any) -> dict[str, Any]:
     return {"action": "created", "comment": comment, "pull_request": {"number": 3}, "repository": REPOSITORY}
 
 
-def remark(text: str, *, is_pull: bool = True, **more: Any) -> dict[str, Any]:
-    issue = {"number": 3, **({"pull_request": {"url": "https://f.example"}} if is_pull else {})}
+def remark(text: str, **more: Any) -> dict[str, Any]:
+    issue = {"number": 3, "pull_request": {"url": "https://f.example"}}
     return {"action": "created", "comment": said(text, **more), "issue": issue, "repository": REPOSITORY}
 
 
@@ -106,7 +106,6 @@ def test_a_comment_is_an_order_if_it_mentions_us_where_people_see_it(text: str, 
         ("issue_comment", remark("@pointsman go", association="NONE")),
         ("issue_comment", remark("@pointsman go", association="CONTRIBUTOR")),
         ("issue_comment", remark("@pointsman go", kind="Bot")),
-        ("issue_comment", remark("@pointsman go", is_pull=False)),
         ("issue_comment", remark(" ")),
         ("issue_comment", {**remark("@pointsman go"), "action": "edited"}),
         ("pull_request_review", review(association="NONE")),
@@ -131,7 +130,7 @@ def test_one_request_is_made_of_all_comments_and_its_length_is_bounded() -> None
         "ann on src/a.ts:7:\n> Keep it.\n>\n> Please.\n\n"
         "the check test:\n> Changes are requested."
     )
-    long = [SimpleNamespace(author="ann", body="x" * MAX_BODY, path=None, line=None)] * 200
+    long = [SimpleNamespace(author="ann", body="x" * MAX_COMMENT, path=None, line=None)] * 200
     text = compose_request(long)
     assert len(text) <= MAX_REQUEST + 200
     assert text.endswith("more comments are on the pull request.")
