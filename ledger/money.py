@@ -10,19 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import func, select
-from sqlmodel import Session, col
+from sqlmodel import Session
 
 from ledger.events import EventKind
-from ledger.record_tables import Event
-from ledger.spending import members_of
 from ledger.store import Statement, dump_json
-from ledger.tables import Call, Job
 from routing.jobs import USED_ENDS, WASTED_OUTCOMES
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Usage
@@ -289,16 +284,6 @@ class CapLimit(NamedTuple):
     limit_nanousd: int
 
 
-class Bill(NamedTuple):
-    """What a job has cost."""
-
-    spent_nanousd: int
-    reserved_nanousd: int
-    cap_nanousd: int
-    calls: int
-    """Model calls so far."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Bearer:
     """The attempt that a token belongs to, at the time of the lookup."""
@@ -558,40 +543,6 @@ def limit_hit(bearer: Bearer, *, scope: str, phase: str) -> Statement:
 def presume_lost_calls(session: Session, *, limit: int = 100) -> int:
     """Settle the calls of a dead gateway at their full reserve, the most that the provider may bill."""
     return len(Statement(PRESUME_LOST).all(session, {"event": EventKind.CALL.value, "limit": limit}))
-
-
-def bill_of(session: Session, job: Job) -> Bill:
-    """Return what a job has cost so far, over all tiers and attempts, with the steps of a run."""
-    spent, reserved, calls = session.execute(
-        select(
-            func.coalesce(func.sum(col(Call.cost_nanousd)), 0),
-            func.coalesce(func.sum(col(Call.reserved_nanousd)).filter(col(Call.state) == "reserved"), 0),
-            func.count(),
-        ).where(col(Call.job_id).in_(members_of(job.id)))
-    ).one()
-    return Bill(int(spent), int(reserved), job.cap_nanousd, calls)
-
-
-def last_budget_exceeded(session: Session, job_id: UUID, *, since: datetime | None = None) -> BudgetExceeded | None:
-    """Return the budget that last refused or cut a model call of a job, if any.
-
-    The event of a job's own end names no budget and is skipped.
-    """
-    scope = col(Event.data)["scope"].as_string()
-    hits = select(scope).where(
-        col(Event.job_id) == job_id, col(Event.kind) == EventKind.LIMIT_HIT.value, scope.is_not(None)
-    )
-    if since is not None:
-        hits = hits.where(col(Event.at) >= since)
-    newest = session.scalars(hits.order_by(col(Event.id).desc()).limit(1)).first()
-    return None if newest is None else BudgetExceeded(newest)
-
-
-def calls_of(session: Session, job_id: UUID) -> Sequence[Call]:
-    """Return a job's model calls, including those of a run's steps, oldest first."""
-    return session.scalars(
-        select(Call).where(col(Call.job_id).in_(members_of(job_id))).order_by(col(Call.started_at))
-    ).all()
 
 
 @lru_cache(maxsize=1024)  # the calls of one attempt count against the same caps

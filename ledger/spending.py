@@ -14,10 +14,13 @@ from uuid import UUID
 from sqlalchemy import CompoundSelect, Uuid, func, literal, select
 from sqlmodel import Session, col
 
+from ledger.events import EventKind
+from ledger.record_tables import Event
 from ledger.runs.tables import AgentExecution
 from ledger.store import Statement
 from ledger.tables import Attempt, Call, Cap, Job
 from routing.jobs import USED_ENDS, WASTED_OUTCOMES
+from routing.policy.prices import BudgetExceeded
 
 _SPENT = Statement("SELECT attempt_id, sum(cost_nanousd)::bigint FROM call WHERE job_id = %(job)s GROUP BY attempt_id")
 
@@ -33,6 +36,50 @@ class Booked(NamedTuple):
 
     spent: int
     reserved: int
+
+
+class Bill(NamedTuple):
+    """What a job has cost."""
+
+    spent_nanousd: int
+    reserved_nanousd: int
+    cap_nanousd: int
+    calls: int
+    """Model calls so far."""
+
+
+def bill_of(session: Session, job: Job) -> Bill:
+    """Return what a job has cost so far, over all tiers and attempts, with the steps of a run."""
+    spent, reserved, calls = session.execute(
+        select(
+            func.coalesce(func.sum(col(Call.cost_nanousd)), 0),
+            func.coalesce(func.sum(col(Call.reserved_nanousd)).filter(col(Call.state) == "reserved"), 0),
+            func.count(),
+        ).where(col(Call.job_id).in_(members_of(job.id)))
+    ).one()
+    return Bill(int(spent), int(reserved), job.cap_nanousd, calls)
+
+
+def last_budget_exceeded(session: Session, job_id: UUID, *, since: datetime | None = None) -> BudgetExceeded | None:
+    """Return the budget that last refused or cut a model call of a job, if any.
+
+    The event of a job's own end names no budget and is skipped.
+    """
+    scope = col(Event.data)["scope"].as_string()
+    hits = select(scope).where(
+        col(Event.job_id) == job_id, col(Event.kind) == EventKind.LIMIT_HIT.value, scope.is_not(None)
+    )
+    if since is not None:
+        hits = hits.where(col(Event.at) >= since)
+    newest = session.scalars(hits.order_by(col(Event.id).desc()).limit(1)).first()
+    return None if newest is None else BudgetExceeded(newest)
+
+
+def calls_of(session: Session, job_id: UUID) -> Sequence[Call]:
+    """Return a job's model calls, including those of a run's steps, oldest first."""
+    return session.scalars(
+        select(Call).where(col(Call.job_id).in_(members_of(job_id))).order_by(col(Call.started_at))
+    ).all()
 
 
 def booked_on_bill(session: Session, root_id: UUID) -> Booked:

@@ -27,9 +27,9 @@ from ledger.events import EventKind, record
 from ledger.job_control import lock_supersede_key
 from ledger.job_ends import is_step
 from ledger.jobs import close_attempt, end, requeue
-from ledger.money import last_budget_exceeded
 from ledger.provider_circuits import circuit_wait
 from ledger.runs.steps import StepOrder, charge_unmetered_step, step_order
+from ledger.spending import last_budget_exceeded
 from ledger.start_attempt import Claim, claim
 from ledger.store import Ledger, now
 from ledger.tables import Job

@@ -14,9 +14,9 @@ from sqlmodel import Session
 from ledger.dispatch_window import paused_queues
 from ledger.events import newest_events, newest_of_kinds
 from ledger.jobs import find_job
-from ledger.money import calls_of
 from ledger.operations.workers import slots_by_queue
 from ledger.provider_circuits import circuits
+from ledger.spending import calls_of
 from ledger.tables import Approval, Call, Job, Release, Site, Tenant
 from producers.api.requests import Resources
 from producers.console.failures import failure_of

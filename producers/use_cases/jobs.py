@@ -15,10 +15,10 @@ from sqlalchemy import Select, func, select
 from sqlmodel import Session, col
 
 from ledger.job_ends import is_step, rejection_starts_debate
-from ledger.money import Bill, bill_of
 from ledger.record_tables import Event, QueueControl
 from ledger.releases import rounds_of, successor_of, verb_of
 from ledger.runs.tables import AgentExecution
+from ledger.spending import Bill, bill_of
 from ledger.tables import Attempt, Call, Job, Release, Site
 from producers.use_cases.job_search import JobFilter, ListMark, find_jobs
 from routing.errors import FieldError, InvalidJobError

@@ -26,7 +26,7 @@ from ledger.errors import NotContinuableError, ProjectNotFoundError, WrongStateE
 from ledger.job_control import WORKED_ON, request_cancel, send_back
 from ledger.job_ends import is_run, is_step
 from ledger.jobs import INHERITED_FACTS, end, lock_job
-from ledger.money import OF_THE_DAY, last_budget_exceeded
+from ledger.money import OF_THE_DAY
 from ledger.releases import (
     RoundContext,
     active_release,
@@ -39,6 +39,7 @@ from ledger.releases import (
 )
 from ledger.runs.run import continue_run, find_project, new_run
 from ledger.runs.tables import Project, Run
+from ledger.spending import last_budget_exceeded
 from ledger.store import Ledger
 from ledger.submission import Accepted, accept, same_request
 from ledger.tables import Job, NewJob, Release, Site, digest_request
