@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
@@ -19,6 +20,7 @@ from ledger.record_tables import Event
 from ledger.spending import members_of
 from ledger.store import Statement, dump_json
 from ledger.tables import ClaimedJob, Job
+from routing.policy.prices import BudgetExceeded
 from routing.redaction import redact_all
 
 BARRIER_SECONDS = 0.25
@@ -133,6 +135,21 @@ def newest_events(session: Session, job_id: UUID, *, limit: int, before_id: int 
         await_commit_barrier(session, "event")
         before_id = last + 1
     return session.scalars(newest.where(col(Event.id) < before_id)).all()[::-1]
+
+
+def last_budget_exceeded(session: Session, job_id: UUID, *, since: datetime | None = None) -> BudgetExceeded | None:
+    """Return the budget that last refused or cut a model call of a job, if any.
+
+    The event of a job's own end names no budget and is skipped.
+    """
+    scope = col(Event.data)["scope"].as_string()
+    hits = select(scope).where(
+        col(Event.job_id) == job_id, col(Event.kind) == EventKind.LIMIT_HIT.value, scope.is_not(None)
+    )
+    if since is not None:
+        hits = hits.where(col(Event.at) >= since)
+    newest = session.scalars(hits.order_by(col(Event.id).desc()).limit(1)).first()
+    return None if newest is None else BudgetExceeded(newest)
 
 
 def newest_of_kinds(session: Session, job_id: UUID, kinds: Iterable[EventKind], *, limit: int) -> Sequence[Event]:

@@ -14,13 +14,10 @@ from uuid import UUID
 from sqlalchemy import CompoundSelect, Uuid, func, literal, select
 from sqlmodel import Session, col
 
-from ledger.events import EventKind
-from ledger.record_tables import Event
 from ledger.runs.tables import AgentExecution
 from ledger.store import Statement
 from ledger.tables import Attempt, Call, Cap, Job
 from routing.jobs import USED_ENDS, WASTED_OUTCOMES
-from routing.policy.prices import BudgetExceeded
 
 _SPENT = Statement("SELECT attempt_id, sum(cost_nanousd)::bigint FROM call WHERE job_id = %(job)s GROUP BY attempt_id")
 
@@ -58,21 +55,6 @@ def bill_of(session: Session, job: Job) -> Bill:
         ).where(col(Call.job_id).in_(members_of(job.id)))
     ).one()
     return Bill(int(spent), int(reserved), job.cap_nanousd, calls)
-
-
-def last_budget_exceeded(session: Session, job_id: UUID, *, since: datetime | None = None) -> BudgetExceeded | None:
-    """Return the budget that last refused or cut a model call of a job, if any.
-
-    The event of a job's own end names no budget and is skipped.
-    """
-    scope = col(Event.data)["scope"].as_string()
-    hits = select(scope).where(
-        col(Event.job_id) == job_id, col(Event.kind) == EventKind.LIMIT_HIT.value, scope.is_not(None)
-    )
-    if since is not None:
-        hits = hits.where(col(Event.at) >= since)
-    newest = session.scalars(hits.order_by(col(Event.id).desc()).limit(1)).first()
-    return None if newest is None else BudgetExceeded(newest)
 
 
 def calls_of(session: Session, job_id: UUID) -> Sequence[Call]:

@@ -23,13 +23,12 @@ from sqlmodel import Session
 
 from ledger.attempts import bind_egress, lock_owned_job, report_loss, requeue_unknown_version
 from ledger.errors import FencedError
-from ledger.events import EventKind, record
+from ledger.events import EventKind, last_budget_exceeded, record
 from ledger.job_control import lock_supersede_key
 from ledger.job_ends import is_step
 from ledger.jobs import close_attempt, end, requeue
 from ledger.provider_circuits import circuit_wait
 from ledger.runs.steps import StepOrder, charge_unmetered_step, step_order
-from ledger.spending import last_budget_exceeded
 from ledger.start_attempt import Claim, claim
 from ledger.store import Ledger, now
 from ledger.tables import Job

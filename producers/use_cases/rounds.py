@@ -23,6 +23,7 @@ from sqlmodel import Session
 from ledger import audit
 from ledger.decisions import debated_keys
 from ledger.errors import NotContinuableError, ProjectNotFoundError, WrongStateError
+from ledger.events import last_budget_exceeded
 from ledger.job_control import WORKED_ON, request_cancel, send_back
 from ledger.job_ends import is_run, is_step
 from ledger.jobs import INHERITED_FACTS, end, lock_job
@@ -39,7 +40,6 @@ from ledger.releases import (
 )
 from ledger.runs.run import continue_run, find_project, new_run
 from ledger.runs.tables import Project, Run
-from ledger.spending import last_budget_exceeded
 from ledger.store import Ledger
 from ledger.submission import Accepted, accept, same_request
 from ledger.tables import Job, NewJob, Release, Site, digest_request
