@@ -169,7 +169,7 @@ def undo_until(session: Session, job: Job) -> datetime | None:
 
 
 def undo_approval(session: Session, job_id: UUID, *, actor: str, tenant: str | None = None) -> Job:
-    """Undo an approval whose publish is held back: the preview waits for a decision again, as before.
+    """Undo an approval whose publish is held back: the preview waits for a decision again, as before (issue 21).
 
     Args:
         session: the caller's transaction.

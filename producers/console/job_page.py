@@ -128,7 +128,9 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str, path: str = "")
         instead = tiers_instead(job) if view.continued_as is None else ()
         inbox = _inbox(session, job)
         back_to = _back_to(session, before, after)
-        waits = _waits_for(session, job) if view.undo_until is None else Wait("for its approval to be undone or not")
+        waits = (
+            _waits_for(session, job) if view.undo_until is None else Wait("to be published; its approval can be undone")
+        )
     now = datetime.now(UTC)
     until = view.ended_at or now
     is_there = after is not None and after.swept_at is None and (before is None or before.swept_at is None)
