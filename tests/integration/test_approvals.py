@@ -108,6 +108,23 @@ def test_an_approval_is_undone_by_who_may_approve_while_its_publish_waits(world:
     assert world.job(job_id).state == "published"
 
 
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [("approve", {}), ("reject", {"reason": "no"}), ("revise", {"text": "Make it red"}), ("cancel", None)],
+)
+def test_what_is_approved_is_first_undone_and_then_decided_in_another_way(
+    world: World, job_id: UUID, verb: str, body: dict[str, str] | None
+) -> None:
+    judge(world, job_id, undo_seconds=60)
+    path = f"/v1/jobs/{job_id}/{verb}"
+    assert world.call("POST", path, json=body).status_code == 409
+    assert world.job(job_id).state == "publishing"
+    world.call("POST", f"/v1/jobs/{job_id}/undo")
+    assert world.call("POST", path, json=body).is_success
+    after = {"approve": "publishing", "cancel": "cancelled"}
+    assert world.job(job_id).state == after.get(verb, "rejected")
+
+
 def test_another_tenant_undoes_nothing(world: World, job_id: UUID) -> None:
     judge(world, job_id, undo_seconds=60)
     stranger = world.headers("approve", tenant=f"{world.tenant}-b")
