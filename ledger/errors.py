@@ -155,6 +155,7 @@ RoundRefusal = Literal[
     "spent",
     "project",
 ]
+UndoRefusal = Literal["state", "over"]
 ReplayRefusal = Literal["not_ended", "no_callback", "too_often"]
 
 
@@ -175,6 +176,21 @@ class ApprovalRefusedError(_RefusedError):
     )
 
     def __init__(self, job_id: UUID, reason: ApprovalRefusal, fact: str = "") -> None:
+        super().__init__(job_id, reason, fact)
+
+
+class NotUndoableError(_RefusedError):
+    """An approval cannot be undone any more (the caller's fault, or nobody's)."""
+
+    text = "the approval of job {} is not undone: {}"
+    reasons = MappingProxyType(
+        {
+            "state": "the job is {}; only what is about to be published can be taken back",
+            "over": "its publish is not held back any more; once it is live, roll the site back",
+        }
+    )
+
+    def __init__(self, job_id: UUID, reason: UndoRefusal, fact: str = "") -> None:
         super().__init__(job_id, reason, fact)
 
 

@@ -2,6 +2,8 @@
 
 An approval is bound to one release, the report of its scan and its base release (H-083). It is refused when the
 reviewer saw another release or report, when the site has moved on, or when its time is over; publish checks it again.
+It may hold its publish back for some seconds, in which it can be undone: then its job is held for a time as any other,
+no message of it is in the broker, and the end of the hold and the undo decide under the job's lock which came first.
 
 A cancelled job ends at once when nobody works on it, otherwise at its next model call, chunk or step. A run ends only
 when the last of its steps has stopped. What is being published is published.
@@ -11,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from sqlalchemy import Select, func, select
@@ -18,20 +22,23 @@ from sqlmodel import Session, col
 
 from ledger import audit
 from ledger.attempts import effective_policy
-from ledger.errors import ApprovalRefusal, ApprovalRefusedError, WrongStateError
+from ledger.errors import ApprovalRefusal, ApprovalRefusedError, NotUndoableError, UndoRefusal, WrongStateError
 from ledger.job_ends import is_run, is_step, live_steps
-from ledger.jobs import end, lock_job, move, wait_on
+from ledger.jobs import end, find_job, lock_job, move, requeue, stop_waiting
 from ledger.runs.steps import has_live_attempt
 from ledger.runs.tables import AgentExecution
-from ledger.store import after, moment, now, storable
+from ledger.store import Statement, after, moment, now, storable
 from ledger.tables import Approval, ClaimedJob, Job, NewJob, Release, Site, on_bill
 from routing.jobs import ENDS, Reason, State
 from routing.policy.platform import Policy
 from routing.queues import QueueName
+from routing.scheduling import WaitReason
 
 POLICY_ACTOR = "policy:auto-approve"
 _REASON_LIMIT = 2_000
 """Characters of a rejection's reason that are stored with it."""
+MOST_UNDO_SECONDS = 60
+"""How long an approval may hold its publish back at most."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,7 @@ def approve(
     policy: Policy,
     tenant: str | None = None,
     seen: Seen = UNKNOWN_REVIEW,
+    undo_seconds: float = 0,
 ) -> Job:
     """Record an approval, and hand the job to publish.
 
@@ -71,6 +79,8 @@ def approve(
         policy: the platform's policy; the tenant's overrides are applied here.
         tenant: if given, the only tenant whose job it may be.
         seen: what the reviewer looked at.
+        undo_seconds: how long the publish is held back, so that the approval can be undone; at most
+            `MOST_UNDO_SECONDS`.
 
     Raises:
         JobNotFoundError: the caller's fault.
@@ -85,7 +95,7 @@ def approve(
         raise ApprovalRefusedError(job.id, "own_request")
     if reason := _changed_underneath(session, job, release, seen):
         raise ApprovalRefusedError(job.id, reason)
-    _hand_to_publish(session, job, release, actor=actor)
+    _hand_to_publish(session, job, release, actor=actor, undo_seconds=undo_seconds)
     return job
 
 
@@ -94,7 +104,7 @@ def approve_by_policy(session: Session, job: Job) -> None:
     _hand_to_publish(session, job, _release_in_review(session, job), actor=POLICY_ACTOR)
 
 
-def _hand_to_publish(session: Session, job: Job, release: Release, *, actor: str) -> None:
+def _hand_to_publish(session: Session, job: Job, release: Release, *, actor: str, undo_seconds: float = 0) -> None:
     _record_decision(session, job, release, decision="approved", actor=actor)
     job.expires_at = None
     job.lost_attempts = 0  # publishing is other work than what lost workers before
@@ -108,7 +118,82 @@ def _hand_to_publish(session: Session, job: Job, release: Release, *, actor: str
         report=release.scan_digest,
         base=str(release.base_release_id) if release.base_release_id else None,
     )
-    wait_on(session, job, QueueName.CONTROL)
+    requeue(session, job, QueueName.CONTROL, seconds=undo_seconds)
+
+
+class _Hold(NamedTuple):
+    """How an approved job is held back from its publish."""
+
+    seconds: float = 0.0
+    """That are left of it."""
+    has_begun: bool = False
+    """Whether a worker has taken the publish up: a hold after that is a pause between tries."""
+    expires_at: datetime | None = None
+    """When the preview expires if the approval is undone now: its time stands still while it is approved."""
+
+
+_HOLD = Statement(f"""
+    SELECT extract(epoch FROM job.held_until - clock_timestamp())::float AS seconds,
+           EXISTS (SELECT FROM attempt WHERE job_id = job.id AND queue = '{QueueName.CONTROL.value}') AS has_begun,
+           approval.expires_at + (clock_timestamp() - approval.at) AS expires_at
+      FROM job JOIN approval ON approval.job_id = job.id
+     WHERE job.id = %(job)s AND job.held_for = '{WaitReason.TIME.value}' AND approval.expires_at IS NOT NULL
+""")
+
+
+def _hold_of(session: Session, job: Job) -> _Hold:
+    rows = _HOLD.all(session, {"job": job.id})
+    return _Hold(*rows[0]) if rows else _Hold()
+
+
+def why_not_undoable(state: State, *, held_seconds: float, has_begun: bool) -> UndoRefusal | None:
+    """Return why an approval cannot be undone; None when it can.
+
+    Args:
+        state: of the job.
+        held_seconds: for how long its publish is still held back; 0 when it is not.
+        has_begun: whether a worker has ever taken the publish up.
+    """
+    if state is not State.PUBLISHING:
+        return "state"
+    return "over" if has_begun or held_seconds <= 0 else None
+
+
+def undo_until(session: Session, job: Job) -> datetime | None:
+    """Return until when a job's approval can be undone, by the ledger's clock; None when it cannot."""
+    if job.state != State.PUBLISHING or job.held_for != WaitReason.TIME:
+        return None
+    hold = _hold_of(session, job)
+    refusal = why_not_undoable(State(job.state), held_seconds=hold.seconds, has_begun=hold.has_begun)
+    return job.held_until if refusal is None else None
+
+
+def undo_approval(session: Session, job_id: UUID, *, actor: str, tenant: str | None = None) -> Job:
+    """Undo an approval whose publish is held back: the preview waits for a decision again, as before (issue 21).
+
+    Args:
+        session: the caller's transaction.
+        job_id: the job. Where a newer one has replaced it meanwhile, it ends, as any preview does.
+        actor: who undoes it.
+        tenant: if given, the only tenant whose job it may be.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+        NotUndoableError: the caller's fault, or nobody's: it is not held back, or not any more.
+    """
+    lock_supersede_key(session, find_job(session, job_id, tenant=tenant))
+    job = lock_job(session, job_id, tenant=tenant)
+    hold = _hold_of(session, job)
+    if reason := why_not_undoable(State(job.state), held_seconds=hold.seconds, has_begun=hold.has_begun):
+        raise NotUndoableError(job.id, reason, job.state)
+    session.delete(session.get_one(Approval, job.id))
+    job.expires_at = hold.expires_at
+    stop_waiting(session, job, State.AWAITING_APPROVAL, actor=actor)
+    audit.append(session, "approval_undone", actor=actor, job=job, release=str(job.release_id))
+    if (newer := newer_rival(session, job)) is not None:
+        job.superseded_by = newer
+        request_cancel(session, job, actor=f"job:{newer}")
+    return job
 
 
 def _changed_underneath(session: Session, job: Job, release: Release, seen: Seen) -> ApprovalRefusal | None:
@@ -215,6 +300,7 @@ def _record_decision(
             decision=decision,
             actor=actor,
             reason=storable(reason),
+            expires_at=job.expires_at,
         )
     )
     session.flush()

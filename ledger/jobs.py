@@ -285,7 +285,17 @@ def move(session: Session, job: Job, target: State, *, reason: Reason | None = N
     moved = {"origin": origin.value, "target": target.value, "reason": reason.value if reason else None}
     record(session, EventKind.STATE, job=job, **moved, **_decision_made(session, job, origin, target), **data)
     session.flush()
-    owe_notices(session, job)
+    if origin is not State.PUBLISHING:  # who undoes an approval knows of the preview, and its owner was told before
+        owe_notices(session, job)
+
+
+def stop_waiting(session: Session, job: Job, target: State, **data: Any) -> None:
+    """Move a locked job that waits for a worker to a state in which it waits for none; messages of it are stale."""
+    left = _left_queue(job)
+    job.fence += 1
+    job.waiting_since = job.pushed_at = None
+    set_wait_reason(job, None)
+    move(session, job, target, left=left, **data)
 
 
 def route_job(session: Session, job: Job, route: Route) -> None:

@@ -599,6 +599,8 @@ class Approval(SQLModel, table=True):
     actor: str
     reason: str = ""
     at: datetime = when_column(nullable=False, default_now=True)
+    expires_at: datetime | None = when_column()
+    """When the preview would have expired, which an undo restores."""
 
 
 class Debate(SQLModel, table=True):

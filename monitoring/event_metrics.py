@@ -112,6 +112,7 @@ def _count_state(tally: _Tally, data: Mapping[str, Any]) -> None:
         _count_route(tally, data["decision"])
     if data.get("target") == State.CLARIFYING:
         tally.add(metrics.CLARIFICATIONS, *_confidence(data))
+    _count_left(tally, data)
 
 
 def _count_waiting(tally: _Tally, data: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ PANELS: Mapping[str, Sequence[str]] = {
     panel: names.split()
     for panel, names in (
         ("Submit", "login logout submit jobs job watch reply cancel resume project run agent"),
-        ("Review", "approve reject revise gate site"),
+        ("Review", "approve undo reject revise gate site"),
         (
             "Operate",
             "doctor queue tenant people key webhook circuit circuits dead replay dismiss audit capacity dashboards "
@@ -38,7 +38,7 @@ _MODULE_OF = {
     name: module
     for module, names in {
         "servers": "login logout",
-        "jobs": "submit jobs job watch reply cancel resume approve reject revise",
+        "jobs": "submit jobs job watch reply cancel resume approve undo reject revise",
         "deliveries": "dead replay dismiss webhook",
         "projects": "project",
         "runs": "run agent gate",
@@ -74,7 +74,12 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "run submit": ("pointsman run submit --project shop --ticket bug.md --wait",),
     "run show": ("pointsman run show ID",),
     "agent run": ('pointsman agent run qa --task "Test the cart" --dir .',),
-    "approve": ("pointsman approve ID", "pointsman approve ID --release RELEASE   # this one or none"),
+    "approve": (
+        "pointsman approve ID",
+        "pointsman approve ID --undo-seconds 30",
+        "pointsman approve ID --release RELEASE   # this one or none",
+    ),
+    "undo": ("pointsman undo ID",),
     "reject": ('pointsman reject ID --reason "The logo is too large."',),
     "revise": ('pointsman revise ID "Shorter, please" --wait',),
     "gate pass": ('pointsman gate pass GATE --reason "looks right"',),

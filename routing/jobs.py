@@ -116,9 +116,9 @@ MOVES: dict[State, frozenset[State]] = {
     | FAILURES,
     State.SCANNING: frozenset({State.QUEUED, State.AWAITING_APPROVAL, State.PUBLISHING, State.CANCELLED}) | FAILURES,
     State.AWAITING_APPROVAL: frozenset({State.PUBLISHING, State.REJECTED, State.EXPIRED, State.CANCELLED}),
-    State.PUBLISHING: frozenset({State.PUBLISHED, State.FAILED}),
+    State.PUBLISHING: frozenset({State.PUBLISHED, State.FAILED, State.AWAITING_APPROVAL}),
 }
-"""Legal moves. A state without an entry is an end."""
+"""Legal moves. A state without an entry is an end. Out of `publishing` goes back only what no worker has taken up."""
 
 GATE_MOVES: dict[State, frozenset[State]] = {
     State.RUNNING: frozenset({State.AWAITING_APPROVAL}),

@@ -138,9 +138,9 @@ class Shop:
             close_attempt(session, job, outcome=State.AWAITING_APPROVAL.value, reason=Reason.DONE)
             return release
 
-    def approve(self, job_id: UUID, *, actor: str = "reviewer") -> None:
+    def approve(self, job_id: UUID, *, actor: str = "reviewer", undo_seconds: float = 0) -> None:
         with self.ledger.begin() as session:
-            approve(session, job_id, actor=actor, policy=self.policy)
+            approve(session, job_id, actor=actor, policy=self.policy, undo_seconds=undo_seconds)
 
     def show(self, site_id: UUID) -> Release:
         """Give a site an active release, as an import does."""

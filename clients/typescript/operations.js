@@ -10,6 +10,7 @@ export const OPERATIONS = {
   cancelJob: { method: "POST", path: "/v1/jobs/{job_id}/cancel", query: [] },
   replyToJob: { method: "POST", path: "/v1/jobs/{job_id}/reply", query: [], hasBody: true },
   approveJob: { method: "POST", path: "/v1/jobs/{job_id}/approve", query: [], hasBody: true },
+  undoJobApproval: { method: "POST", path: "/v1/jobs/{job_id}/undo", query: [] },
   rejectJob: { method: "POST", path: "/v1/jobs/{job_id}/reject", query: [], hasBody: true },
   submitJobs: { method: "POST", path: "/v1/jobs/batch", query: [], hasBody: true, takesKey: true },
   resumeJob: { method: "POST", path: "/v1/jobs/{job_id}/resume", query: [], hasBody: true, takesKey: true },

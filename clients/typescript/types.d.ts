@@ -386,6 +386,8 @@ export interface JobView {
   /** What it waits for besides its turn: `site`, `time` or `provider`. */
   held_for: string | null;
   held_until: string | null;
+  /** Until when its approval can be undone (`POST /v1/jobs/{id}/undo`); its publish waits for that. */
+  undo_until: string | null;
   /** What blocks it while it is queued, in words: a paused queue, or the job that holds the lock on its site. */
   waits_for: string | null;
   bill: BillView;
@@ -826,7 +828,12 @@ export interface Operations {
   approveJob(job_id: string, fields?: {
     release_id?: string | null;
     report_digest?: string | null;
+    /** How long the publish waits, so that the approval can be undone (`POST /v1/jobs/{id}/undo`). */
+    undo_seconds?: number;
   }): Promise<JobView>;
+
+  /** Undo the approval while its publish still waits (`undo_until`): the preview awaits a decision as before. */
+  undoJobApproval(job_id: string): Promise<JobView>;
 
   /** Reject the preview and end the job; the live site stays as it is. */
   rejectJob(job_id: string, fields: {

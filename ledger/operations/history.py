@@ -195,6 +195,7 @@ class Rule(StrEnum):
     LEGAL_MOVES = "moves are legal"
     MOVES_FOLLOW = "moves follow each other"
     STATE_FITS = "a job is where its last move led"
+    UNDONE_IN_TIME = "an approval is undone before its publish has begun"
     ONE_END = "a job that ended has one end"
     NOTHING_AFTER_END = "nothing happens to a job after its end"
     ONE_NOTIFICATION = "a job that ended has one notification"
@@ -250,10 +251,13 @@ def _check_path(job: JobFacts) -> _Problems:
     if len(accepted) != 1 or any(event.kind in PATH_KINDS for event in job.events[: accepted[0]]):
         yield Rule.ACCEPTED_ONCE, f"in state {job.state}, with {len(accepted)} accepted events"
         return
-    at = job.events[accepted[0]].state
+    at, has_begun = job.events[accepted[0]].state, False
     for event in job.events:
+        has_begun |= at == State.PUBLISHING and event.kind == "started"
         if event.kind != "state":
             continue
+        if has_begun and event.target == State.AWAITING_APPROVAL:
+            yield Rule.UNDONE_IN_TIME, "went back to awaiting_approval after an attempt at publishing it had started"
         if event.origin != at:
             yield Rule.MOVES_FOLLOW, f"moved from {event.origin} while it was {at}"
         if not _is_legal(event, is_run=job.kind is JobKind.RUN):

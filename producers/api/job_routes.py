@@ -1,4 +1,4 @@
-"""Jobs over HTTP: submit, list, follow, reply, cancel, approve, resume and revise."""
+"""Jobs over HTTP: submit, list, follow, reply, cancel, approve, undo, resume and revise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
-from ledger.job_control import Seen, approve, reject, request_cancel
+from ledger.job_control import MOST_UNDO_SECONDS, Seen, approve, reject, request_cancel, undo_approval
 from ledger.jobs import find_job, lock_job
 from ledger.releases import find_site
 from ledger.submission import Accepted, KnownKey
@@ -87,12 +87,14 @@ class RejectBody(BaseModel):
 
 
 class ApproveBody(BaseModel):
-    """What the reviewer saw. Both fields are optional; a given one must match what would be published."""
+    """What the reviewer saw; a given `release_id` or `report_digest` must match what would be published."""
 
     model_config = ConfigDict(extra="forbid")
 
     release_id: UUID | None = None
     report_digest: str | None = Field(default=None, max_length=64)
+    undo_seconds: int = Field(default=0, ge=0, le=MOST_UNDO_SECONDS)
+    """How long the publish waits, so that the approval can be undone (`POST /v1/jobs/{id}/undo`)."""
 
 
 class ReplyBody(BaseModel):
@@ -321,13 +323,29 @@ def reply_to_job(resources: ResourcesDep, caller: SubmitCaller, job_id: UUID, ra
     return ReplyView(**taken._asdict(), job=_view_of(resources, job_id, tenant=caller.tenant))
 
 
-@router.post("/{job_id}/approve", openapi_extra=body_of(ApproveBody, {}))
+@router.post("/{job_id}/approve", openapi_extra=body_of(ApproveBody, {"undo_seconds": 10}))
 def approve_job(resources: ResourcesDep, caller: Approver, job_id: UUID, raw: Body) -> JobView:
     """Approve the preview: exactly this release, as scanned, goes live."""
     body = parse_model(ApproveBody, raw)
     seen = Seen(body.release_id, body.report_digest)
     with resources.ledger.begin() as session:
-        job = approve(session, job_id, actor=caller.actor, policy=resources.policy, tenant=caller.tenant, seen=seen)
+        job = approve(
+            session,
+            job_id,
+            actor=caller.actor,
+            policy=resources.policy,
+            tenant=caller.tenant,
+            seen=seen,
+            undo_seconds=body.undo_seconds,
+        )
+    return _view(resources, job)
+
+
+@router.post("/{job_id}/undo")
+def undo_job_approval(resources: ResourcesDep, caller: Approver, job_id: UUID) -> JobView:
+    """Undo the approval while its publish still waits (`undo_until`): the preview awaits a decision as before."""
+    with resources.ledger.begin() as session:
+        job = undo_approval(session, job_id, actor=caller.actor, tenant=caller.tenant)
     return _view(resources, job)
 
 

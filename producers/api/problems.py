@@ -27,6 +27,7 @@ from ledger.errors import (
     NotContinuableError,
     NoticeNotFoundError,
     NotReplayableError,
+    NotUndoableError,
     PublishConflictError,
     ReleaseNotFoundError,
     SiteNotFoundError,
@@ -198,6 +199,7 @@ _RESPONSES: Mapping[type[Exception], Callable[[Any], JSONResponse]] = {
     HandoverError: lambda error: problem(409, "handover_refused", str(error)),
     NotContinuableError: _refused("not_continuable"),
     NotReplayableError: _refused("not_replayable"),
+    NotUndoableError: _refused("not_undoable"),
     **dict.fromkeys(
         (WrongStateError, PublishConflictError, SiteConflictError), lambda error: problem(409, "conflict", str(error))
     ),

@@ -291,13 +291,25 @@ def approve(
     release: Annotated[
         UUID | None, typer.Option(metavar="ID", help="Approve only if the preview still shows this release.")
     ] = None,
+    undo_seconds: Annotated[
+        int, typer.Option(metavar="SECONDS", help="Let the publish wait so long, for `pointsman undo`; at most 60.")
+    ] = 0,
     as_json: AsJson = False,
     tenant: OperatorTenant = None,
 ) -> None:
     """Approve a job's preview and publish it."""
     with connected(ctx) as client:
-        view = client.approve_job(job_id_of(client, job_id), release_id=release)
-    print_result(view, "approved; publishing", as_json=as_json)
+        view = client.approve_job(job_id_of(client, job_id), release_id=release, undo_seconds=undo_seconds)
+    when = f" in {undo_seconds} s, unless you `pointsman undo {view.id}`" if undo_seconds else ""
+    print_result(view, f"approved; publishing{when}", as_json=as_json)
+
+
+@app.command()
+def undo(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: OperatorTenant = None) -> None:
+    """Undo an approval whose publish still waits; the preview awaits a decision again."""
+    with connected(ctx) as client:
+        view = client.undo_job_approval(job_id_of(client, job_id))
+    print_result(view, f"undone; the job is {view.state.replace('_', ' ')}", as_json=as_json)
 
 
 @app.command()

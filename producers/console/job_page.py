@@ -128,8 +128,11 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str, path: str = "")
         instead = tiers_instead(job) if view.continued_as is None else ()
         inbox = _inbox(session, job)
         back_to = _back_to(session, before, after)
-        waits = _waits_for(session, job)
-    until = view.ended_at or datetime.now(UTC)
+        waits = (
+            _waits_for(session, job) if view.undo_until is None else Wait("to be published; its approval can be undone")
+        )
+    now = datetime.now(UTC)
+    until = view.ended_at or now
     is_there = after is not None and after.swept_at is None and (before is None or before.swept_at is None)
     return {
         "job": view,
@@ -138,6 +141,7 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str, path: str = "")
         "review": _review(job, before, after, resources, path),
         "inbox": inbox,
         "back_to": back_to,
+        "undo_left": max(0.0, (view.undo_until - now).total_seconds()) if view.undo_until is not None else None,
         "scan": scan_view(after) if after is not None else None,
         "approval": approval,
         "instead": instead,

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from ledger.attempts import effective_policy
 from ledger.errors import SiteNotFoundError
-from ledger.job_control import Seen, approve, reject, request_cancel
+from ledger.job_control import Seen, approve, reject, request_cancel, undo_approval
 from ledger.job_ends import is_run
 from ledger.jobs import find_job, lock_job
 from ledger.releases import find_site
@@ -361,6 +361,8 @@ async def _lines(news: AsyncIterator[News], render_line: Callable[..., str]) -> 
 decisions_router = APIRouter(prefix="/jobs/{job_id}")
 
 Reason = Annotated[str, Form(max_length=2000)]
+UNDO_SECONDS = 10
+"""How long the publish of what is approved on its page waits: enough to see what one has pressed."""
 
 
 @decisions_router.post("/approve")
@@ -372,12 +374,29 @@ def approve_job(
     release_id: Annotated[UUID, Form()],
     report_digest: Annotated[str, Form(max_length=64)] = "",
 ) -> Response:
-    """Approve exactly the release that the page showed."""
-    seen = Seen(release_id, report_digest)
+    """Approve exactly the release that the page showed; for some seconds this can be undone."""
+    who, seen = viewer.caller, Seen(release_id, report_digest)
     with refusals_on(f"/jobs/{job_id}"), resources.ledger.begin() as session:
-        who = viewer.caller
-        approve(session, job_id, actor=who.actor, policy=resources.policy, tenant=who.tenant, seen=seen)
-    return redirect(request, f"/jobs/{job_id}", notice="Approved; publishing.")
+        approve(
+            session,
+            job_id,
+            actor=who.actor,
+            policy=resources.policy,
+            tenant=who.tenant,
+            seen=seen,
+            undo_seconds=UNDO_SECONDS,
+        )
+    return redirect(request, f"/jobs/{job_id}", notice=f"Approved; for {UNDO_SECONDS} seconds this can be undone.")
+
+
+@decisions_router.post("/undo")
+def undo_job_approval(request: Request, resources: ConsoleResources, viewer: Approver, job_id: UUID) -> Response:
+    """Undo an approval whose publish still waits."""
+    with refusals_on(f"/jobs/{job_id}"), resources.ledger.begin() as session:
+        job = undo_approval(session, job_id, actor=viewer.caller.actor, tenant=viewer.caller.tenant)
+    is_open = job.state == State.AWAITING_APPROVAL
+    then = "the preview waits for a decision again" if is_open else "a newer job had replaced this one"
+    return redirect(request, f"/jobs/{job_id}", notice=f"Undone; {then}.")
 
 
 @decisions_router.post("/reject")

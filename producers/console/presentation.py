@@ -239,7 +239,7 @@ def what_it_waits_for(data: Mapping[str, Any]) -> str:
     """Return why a job waits, from its event."""
     if "held_for" not in data:
         return f"for a worker of {data.get('queue')}"
-    why = {"time": "before its next try", "provider": "for its provider"}
+    why = {"time": "before it goes on", "provider": "for its provider"}
     return _join(f"{duration(data.get('held_seconds'))} {why.get(data['held_for'], '')}", words(data.get("reason", "")))
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from sqlalchemy import Select, func, select
 from sqlmodel import Session, col
 
+from ledger.job_control import undo_until
 from ledger.job_ends import is_step, rejection_starts_debate
 from ledger.record_tables import Event, QueueControl
 from ledger.releases import rounds_of, successor_of, verb_of
@@ -169,6 +170,8 @@ class JobView(View):
     held_for: str | None
     """What it waits for besides its turn: `site`, `time` or `provider`."""
     held_until: datetime | None
+    undo_until: datetime | None
+    """Until when its approval can be undone (`POST /v1/jobs/{id}/undo`); its publish waits for that."""
     waits_for: str | None
     """What blocks it while it is queued, in words: a paused queue, or the job that holds the lock on its site."""
     bill: BillView
@@ -271,6 +274,7 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         answer=answer if isinstance(answer, str) else None,
         result={name: value for name, value in job.result.items() if name != PAID_REPLIES},
         is_cancel_requested=job.cancel_requested_at is not None,
+        undo_until=undo_until(session, job),
         waits_for=_blocker(session, job, site) if job.state == State.QUEUED else None,
         bill=_bill_view(bill_of(session, job), rounds=rounds),
         attempts=tuple(_attempt_view(attempt) for attempt in session.scalars(attempts)),

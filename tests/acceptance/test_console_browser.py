@@ -97,7 +97,25 @@ def complaints_of(page: Page) -> list[str]:
     ]
 
 
-def test_a_reviewer_submits_follows_looks_approves_and_goes_back(installation: Installation, browser: Browser) -> None:
+def approve_and_undo(page: Page) -> None:
+    """Approve by keyboard, see the seconds run down, and undo it by keyboard."""
+    page.keyboard.press("a")
+    badge(page, "publishing")
+    timer = page.get_by_role("timer")
+    said = timer.inner_text()
+    expect(timer).not_to_have_text(said)
+    seconds = [int(re.fullmatch(r"Publishing in (\d+) s", text)[1]) for text in (said, timer.inner_text())]  # type: ignore[index]
+    assert 10 >= seconds[0] > seconds[1]
+    expect(page.get_by_role("button", name="Approve and publish")).to_have_count(0)
+    page.keyboard.press("z")
+    badge(page, "awaiting approval")
+    expect(timer).to_have_count(0)
+    expect(page.get_by_role("status").first).to_contain_text("waits for a decision again")
+
+
+def test_a_reviewer_submits_follows_looks_approves_thinks_better_of_it_approves_and_goes_back(
+    installation: Installation, browser: Browser
+) -> None:
     installation.embedded.import_site("counter")
     with open_page(browser) as page:
         enter(page, installation)
@@ -120,8 +138,14 @@ def test_a_reviewer_submits_follows_looks_approves_and_goes_back(installation: I
         page.get_by_role("button", name="Phone 390").click()
         expect(page.locator("#previews")).to_have_attribute("data-frames", "390")
         assert after.locator("html").evaluate("element => element.clientWidth") == 390
+        approve_and_undo(page)
         page.get_by_role("button", name="Approve and publish").click()
+        expect(page.get_by_role("button", name="Undo")).to_be_visible()
+        assert complaints_of(page) == []
         badge(page, "published")
+        expect(page.get_by_role("timer")).to_have_count(0)
+        live = installation.http.get(f"{installation.embedded.pages_url}/live/demo/counter/")
+        assert "Seen in the console" in live.text
         expect(page.locator("#previews")).to_have_attribute("data-frames", re.compile("390|1440"))
         page.keyboard.press("Control+k")
         page.get_by_role("combobox", name="Page, job or action").fill("site")
@@ -185,12 +209,12 @@ def test_twenty_previews_are_decided_by_keyboard_alone(installation: Installatio
                 badge(page, "rejected")
             else:
                 page.keyboard.press("a")
-                badge(page, "published")
+                badge(page, "publishing")  # what is approved can be undone while the next one is looked at
             if place < 19:
                 page.keyboard.press("j")
                 page.wait_for_url(lambda url, here=here: str(here) not in url)
     for job_id, number in edits.items():
-        assert installation.job(job_id)["state"] == ("published" if number % 5 else "rejected")
+        installation.wait_for(job_id, "published" if number % 5 else "rejected")
         live = installation.http.get(f"{installation.embedded.pages_url}/live/demo/corner-{number}/").text
         assert (f"Number {number}" in live) == bool(number % 5)
 

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections import Counter
+from typing import Any
 from uuid import UUID
 
 import httpx2
@@ -60,6 +61,9 @@ class People(threading.Thread):
             return self._post("reject", job_id, tenant, {"reason": "The headline is too loud."})
         if chance < 0.16:
             return self._post("cancel", job_id, tenant, None)
+        if chance < 0.26:
+            first = self._post("approve", job_id, tenant, {"undo_seconds": 10})
+            return first and self._post("undo", job_id, tenant, None) and self._post("approve", job_id, tenant, {})
         return self._post("approve", job_id, tenant, {})
 
     def _cancel_due(self) -> None:
@@ -68,7 +72,7 @@ class People(threading.Thread):
             if self._post("cancel", one[1], one[2], None):
                 self._clients.cancels.remove(one)
 
-    def _post(self, deed: str, job_id: UUID, tenant: str, body: dict[str, str] | None) -> bool:
+    def _post(self, deed: str, job_id: UUID, tenant: str, body: dict[str, Any] | None) -> bool:
         """Do it; False when it has to be tried again."""
         headers = {"authorization": f"Bearer {self._scene.keys[tenant]}"}
         try:

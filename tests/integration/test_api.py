@@ -339,6 +339,7 @@ SCOPES = {
     ("GET", "/v1/notice-choice"): "read",
     ("PUT", "/v1/notice-choice"): "admin",
     ("POST", "/v1/jobs/{job_id}/approve"): "approve",
+    ("POST", "/v1/jobs/{job_id}/undo"): "approve",
     ("POST", "/v1/jobs/{job_id}/reject"): "approve",
     ("GET", "/v1/dead-letters"): "read",
     ("GET", "/v1/dead-letters/{cluster}"): "read",

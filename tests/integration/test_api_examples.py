@@ -35,11 +35,12 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)")
 _PREVIEW = re.compile(r"http://pages\.testserver/preview/[^/]+/")
 WITHOUT_BODY = {
     ("POST", "/v1/jobs/{job_id}/cancel"),
+    ("POST", "/v1/jobs/{job_id}/undo"),
     ("POST", "/v1/jobs/{job_id}/notification/replay"),
     ("POST", "/v1/notices/{notice_id}/replay"),
     ("POST", "/v1/tickets/{tracker}/{tenant}/{project}"),
 }
-"""The first three take none; what a tracker sends is the tracker's own to document."""
+"""The first four take none; what a tracker sends is the tracker's own to document."""
 WITHOUT_ANSWER = {
     ("GET", "/v1/sites/{name}/export"),
     ("GET", "/v1/runs/{job_id}/bundle"),
@@ -230,7 +231,9 @@ def _answers(world: World, directory: Path) -> Iterator[tuple[str, Any]]:
     rejected = _ask(world, "POST", f"/v1/jobs/{other}/reject", {"reason": "The logo is too large."})
     yield "POST /v1/jobs/{job_id}/reject", rejected
     world.offer(again, {**PAGES, "buns.html": b"<!doctype html><html lang=en><title>Buns</title></html>"})
-    yield "POST /v1/jobs/{job_id}/approve", _ask(world, "POST", f"/v1/jobs/{again}/approve", {})
+    yield "POST /v1/jobs/{job_id}/approve", _ask(world, "POST", f"/v1/jobs/{again}/approve", {"undo_seconds": 60})
+    yield "POST /v1/jobs/{job_id}/undo", _ask(world, "POST", f"/v1/jobs/{again}/undo", None)
+    _ask(world, "POST", f"/v1/jobs/{again}/approve", {})
     world.publish(again)
     yield "POST /v1/sites/{name}/rollback", _ask(world, "POST", "/v1/sites/cafe/rollback", {})
     for verb, reason in (("rework", "Keep the border."), ("fail", "Not like this.")):

@@ -1,5 +1,6 @@
 """An approval is for what was looked at, in time, by somebody who may; anything else is refused and changes nothing."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -82,6 +83,60 @@ def test_an_approval_counts_once(world: World, job_id: UUID) -> None:
     with world.ledger.begin() as session:
         assert session.get_one(Approval, job_id).decision == "approved"
     assert world.job(job_id).state == "published"
+
+
+def test_an_approval_is_undone_by_who_may_approve_while_its_publish_waits(world: World, job_id: UUID) -> None:
+    before = world.call("GET", f"/v1/jobs/{job_id}").json()
+    assert before["undo_until"] is None
+    approved = judge(world, job_id, undo_seconds=60).json()
+    assert (approved["state"], approved["undo_until"]) == ("publishing", approved["held_until"])
+    assert approved["expires_at"] is None
+    path = f"/v1/jobs/{job_id}/undo"
+    assert world.client.post(path, headers=world.headers("read", "submit")).status_code == 403
+    undone = world.client.post(path, headers=world.headers("approve")).json()
+    assert (undone["state"], undone["undo_until"], undone["held_for"]) == ("awaiting_approval", None, None)
+    assert undone["release_id"] == before["release_id"]
+    assert undone["preview_url"]
+    assert datetime.fromisoformat(undone["expires_at"]) >= datetime.fromisoformat(before["expires_at"])
+    again = world.call("POST", path)
+    assert (again.status_code, again.json()["type"]) == (409, "urn:pointsman:problem:not_undoable_state")
+    assert judge(world, job_id).json()["undo_until"] is None
+    late = world.call("POST", path)
+    assert (late.status_code, late.json()["type"]) == (409, "urn:pointsman:problem:not_undoable_over")
+    assert "roll the site back" in late.json()["detail"]
+    world.publish(job_id)
+    assert world.job(job_id).state == "published"
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [("approve", {}), ("reject", {"reason": "no"}), ("revise", {"text": "Make it red"}), ("cancel", None)],
+)
+def test_what_is_approved_is_first_undone_and_then_decided_in_another_way(
+    world: World, job_id: UUID, verb: str, body: dict[str, str] | None
+) -> None:
+    judge(world, job_id, undo_seconds=60)
+    path = f"/v1/jobs/{job_id}/{verb}"
+    assert world.call("POST", path, json=body).status_code == 409
+    assert world.job(job_id).state == "publishing"
+    world.call("POST", f"/v1/jobs/{job_id}/undo")
+    assert world.call("POST", path, json=body).is_success
+    after = {"approve": "publishing", "cancel": "cancelled"}
+    assert world.job(job_id).state == after.get(verb, "rejected")
+
+
+def test_another_tenant_undoes_nothing(world: World, job_id: UUID) -> None:
+    judge(world, job_id, undo_seconds=60)
+    stranger = world.headers("approve", tenant=f"{world.tenant}-b")
+    assert world.client.post(f"/v1/jobs/{job_id}/undo", headers=stranger).status_code == 404
+    assert world.job(job_id).state == "publishing"
+
+
+@pytest.mark.parametrize("seconds", [-1, 61, 1.5, "soon"])
+def test_a_publish_waits_from_none_to_sixty_whole_seconds(world: World, job_id: UUID, seconds: object) -> None:
+    answer = judge(world, job_id, undo_seconds=seconds)
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "undo_seconds")
+    assert world.job(job_id).state == "awaiting_approval"
 
 
 @pytest.mark.threat("H6")

@@ -121,6 +121,20 @@ def test_a_review_needs_nothing_but_a_login_and_is_audited_by_the_key_s_name(
     assert actors[-1].startswith(f"key:{world.tenant}/")
 
 
+def test_an_approval_that_waits_is_undone_and_given_again(logged_in: Run, world: World, tmp_path: Path) -> None:
+    short = str(offered(world, tmp_path))[:8]
+    assert "undo_seconds" in logged_in("approve", short, "--undo-seconds", 61).stderr
+    approved = logged_in("approve", short, "--undo-seconds", 60)
+    assert (approved.exit_code, "publishing in 60 s" in approved.output) == (0, True), approved.output
+    undone = json.loads(logged_in("undo", short, "--json").stdout)
+    assert (undone["state"], undone["undo_until"]) == ("awaiting_approval", None)
+    again = logged_in("undo", short)
+    assert (again.exit_code, "is not undone" in again.stderr) == (1, True), again.output
+    assert json.loads(logged_in("approve", short, "--json").stdout)["undo_until"] is None
+    world.publish(UUID(undone["id"]))
+    assert "the job is published" in logged_in("undo", short).stderr
+
+
 def test_a_job_is_submitted_followed_and_cancelled(logged_in: Run, world: World, tmp_path: Path) -> None:
     made = json.loads(logged_in("submit", "What is bread?", "--json").stdout)
     assert (made["state"], made["waits_for"]) == ("queued", "queue answer, which is paused")

@@ -20,15 +20,17 @@ from sse_starlette import ServerSentEvent
 from ledger import audit
 from ledger.attempts import lock_owned_job
 from ledger.audit import seal
+from ledger.dispatch_window import release_due
 from ledger.events import EventKind, record
 from ledger.jobs import close_attempt, end, find_job
 from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.record_tables import AuditRow
-from ledger.store import Ledger
+from ledger.store import Ledger, now
 from ledger.tables import Attempt, Job, Site, Tenant
 from producers.api.event_streams import EventStreams
 from producers.console import operations
 from producers.console.job_page import facts_of
+from producers.console.jobs import UNDO_SECONDS
 from producers.console.web import ConsoleSession, Sessions
 from producers.use_cases.tenants import keys_of, revoke
 from routing.jobs import Reason, State
@@ -292,6 +294,9 @@ def test_an_approval_publishes_exactly_what_the_page_showed(world: World, offere
     assert "Approved" in browser.text
     before = world.active("bakery")
     world.publish(offered)
+    assert world.active("bakery") == before, "for some seconds it can be undone"
+    end_hold(world, offered)
+    world.publish(offered)
     assert str(world.active("bakery")) == release.group(1)
     back = re.search(r'rollback">.*?name="release_id" value="([^"]+)"', browser.get(f"/jobs/{offered}").text)
     assert back is not None
@@ -299,6 +304,56 @@ def test_an_approval_publishes_exactly_what_the_page_showed(world: World, offere
     browser.post("/sites/bakery/rollback", release_id=back.group(1))
     assert world.active("bakery") == before
     assert "rollback" not in browser.get(f"/jobs/{offered}").text, "what is not live cannot be taken back"
+
+
+def approve_as_shown(browser: Browser, job_id: UUID) -> None:
+    shown = browser.get(f"/jobs/{job_id}").text
+    fields = {name: re.search(rf'name="{name}" value="([^"]*)"', shown) for name in ("release_id", "report_digest")}
+    browser.post(f"/jobs/{job_id}/approve", **{name: found[1] for name, found in fields.items() if found})
+
+
+def end_hold(world: World, job_id: UUID) -> None:
+    """Let the time in which an approval can be undone be over, and the dispatcher see it."""
+    with world.ledger.begin() as session:
+        session.execute(sql_update(Job).where(col(Job.id) == job_id).values(held_until=now()))
+    with world.ledger.begin() as session:
+        assert job_id in release_due(session)
+
+
+def test_an_approval_is_undone_by_a_form_while_its_publish_waits(world: World, offered: UUID) -> None:
+    browser = Browser(world)
+    approve_as_shown(browser, offered)
+    page = browser.get(f"/jobs/{offered}").text
+    left = re.search(r'role="timer" data-left="([0-9.]+)"[^>]*>Publishing in (\d+) s<', page)
+    assert left is not None
+    assert UNDO_SECONDS - 5 < float(left[1]) <= int(left[2]) <= UNDO_SECONDS
+    assert "Approve and publish" not in page
+    assert "Undo" not in Browser(world, "read").get(f"/jobs/{offered}").text
+    browser = Browser(world)
+    browser.post(f"/jobs/{offered}/undo")
+    assert "waits for a decision again" in browser.text
+    assert "Approve and publish" in browser.text
+    again = browser.post(f"/jobs/{offered}/undo")
+    assert 'role="alert"' in again.text
+    assert "is not undone" in browser.text
+    approve_as_shown(browser, offered)
+    end_hold(world, offered)
+    assert 'role="timer"' not in browser.get(f"/jobs/{offered}").text
+    world.publish(offered)
+    assert world.job(offered).state == State.PUBLISHED
+
+
+def test_after_an_approval_the_next_preview_that_waits_is_one_key_away(
+    world: World, offered: UUID, tmp_path: Path
+) -> None:
+    world.site("cafe", PAGES, tmp_path)
+    other = world.submit(prompt="Make the headline red", site="cafe", tier="patch")
+    world.offer(other, REDDER)
+    browser = Browser(world)
+    approve_as_shown(browser, other)
+    page = browser.get(f"/jobs/{other}").text
+    assert re.search(rf'href="/console/jobs/{offered}" data-key="j"', page)
+    assert 'data-key="z"' in page
 
 
 def test_a_rejection_needs_a_reason_and_leaves_the_site_as_it_is(world: World, offered: UUID) -> None:

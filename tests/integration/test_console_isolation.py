@@ -25,6 +25,7 @@ OPEN = {("GET", "/login"), ("POST", "/login"), ("GET", "/login/oidc"), ("GET", "
 FORMS: Mapping[str, dict[str, str]] = {
     "/jobs": {"prompt": "What is a bakery?"},
     "/jobs/{job_id}/approve": {"release_id": str(uuid4()), "report_digest": ""},
+    "/jobs/{job_id}/undo": {},
     "/jobs/{job_id}/reject": {"reason": "no"},
     "/jobs/{job_id}/cancel": {},
     "/jobs/{job_id}/reply": {"text": "the bakery"},
@@ -49,6 +50,7 @@ FORMS: Mapping[str, dict[str, str]] = {
 """A form for every route that takes one: a new route needs one here."""
 NEEDS: Mapping[str, str] = {
     "/jobs/{job_id}/approve": "approve",
+    "/jobs/{job_id}/undo": "approve",
     "/jobs/{job_id}/reject": "approve",
     "/gates/{gate_id}": "approve",
     "/sites/{name}/rollback": "approve",
@@ -167,7 +169,7 @@ def test_a_form_needs_its_scope_and_no_other_scope_stands_for_operate(
         assert answer.status_code == 403, (path, answer.text)
         assert f"scope {need}" in answer.text, path
         refused += 1
-    assert refused == {"read": 20, "submit": 9, "approve": 16, "admin": 2}[scope]
+    assert refused == {"read": 21, "submit": 10, "approve": 16, "admin": 2}[scope]
     assert list(dump_of(world)) == before
 
 

@@ -16,6 +16,7 @@ import pytest
 from redis import Redis
 from sqlalchemy import event
 
+from ledger.job_control import undo_approval
 from ledger.releases import activate, add_release
 from ledger.store import WORK_CHANNEL
 from ledger.submission import accept
@@ -105,6 +106,24 @@ def test_waiting_jobs_of_every_queue_reach_their_lists_and_carry_only_ids(
     args, kwargs, _ = json.loads(base64.b64decode(message["body"]))
     assert (args, kwargs) == ([{"schema_version": 1, "job_id": str(edit), "fence": 0}], {})
     assert "secret" not in json.dumps(message)
+
+
+def test_an_approved_job_is_pushed_when_its_time_to_undo_is_over_by_whichever_dispatcher_leads_then(
+    shop: Shop, broker: Any, dispatcher: Make
+) -> None:
+    kept, undone = (shop.offer(shop.running(site_id=shop.site(name))).job_id for name in ("kept", "undone"))
+    for job_id in (kept, undone):
+        shop.approve(job_id, undo_seconds=60)
+    first = dispatcher("first")
+    assert first.run_once()
+    assert ids(broker, "control") == []
+    first.resign()
+    with shop.ledger.begin() as session:
+        undo_approval(session, undone, actor="ann")
+    shop.execute("UPDATE job SET held_until = held_until - interval '60 seconds'")
+    assert dispatcher("second").run_once()
+    assert ids(broker, "control") == [kept]
+    assert shop.try_claim(shop.message(kept)) is not None
 
 
 def test_a_message_on_its_list_is_not_pushed_twice(shop: Shop, broker: Any, dispatcher: Make) -> None:

@@ -164,6 +164,12 @@ PLANTED = {
         DELETE FROM event WHERE kind = 'state' AND job_id = {_PUBLISHED} AND data ->> 'target' = 'scanning'""",
     ),
     "a state that no move led to": (Rule.STATE_FITS, f"UPDATE job SET state = 'running' WHERE id = {_WAITING}"),
+    "an undo after the publish had begun": (
+        Rule.UNDONE_IN_TIME,
+        f"""
+        INSERT INTO event (kind, job_id, data)
+        VALUES ('state', {_PUBLISHED}, '{{"origin": "publishing", "target": "awaiting_approval"}}')""",
+    ),
     "a second end": (
         Rule.ONE_END,
         f"""

@@ -34,6 +34,7 @@ BODIES: Mapping[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/jobs/{job_id}/resume"): {"budget_usd": 0.1},
     ("POST", "/v1/jobs/{job_id}/revise"): {"text": "Make it red"},
     ("POST", "/v1/jobs/{job_id}/approve"): {},
+    ("POST", "/v1/jobs/{job_id}/undo"): {},
     ("POST", "/v1/jobs/{job_id}/reject"): {"reason": "no"},
     ("POST", "/v1/jobs/{job_id}/notification/replay"): {},
     ("POST", "/v1/notices/{notice_id}/replay"): {},

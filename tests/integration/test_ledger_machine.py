@@ -19,8 +19,8 @@ from hypothesis.stateful import (
 )
 
 from ledger.attempts import escalate, find_lapsed_attempts, lock_owned_job, recover, renew, report_loss
-from ledger.errors import FencedError, PublishConflictError, WrongStateError
-from ledger.job_control import approved_release, expire, reject, request_cancel
+from ledger.errors import FencedError, NotUndoableError, PublishConflictError, WrongStateError
+from ledger.job_control import approved_release, expire, reject, request_cancel, undo_approval
 from ledger.jobs import end
 from ledger.releases import activate
 from ledger.start_attempt import Claim
@@ -30,7 +30,7 @@ from routing.jobs import ENDS, MOVES, JobMessage, Reason, State
 from routing.queues import QueueName, Tier
 from tests.factories import Shop
 
-CLOSED = (FencedError, WrongStateError, PublishConflictError)
+CLOSED = (FencedError, WrongStateError, PublishConflictError, NotUndoableError)
 """How the ledger says that somebody else was faster."""
 
 
@@ -125,10 +125,24 @@ class LedgerMachine(RuleBasedStateMachine):
             with suppress(*CLOSED):
                 self.shop.offer(claimed)
 
-    @rule(job=jobs)
-    def approve(self, job: UUID) -> None:
+    @rule(job=jobs, undo_seconds=st.sampled_from([0, 60]))
+    def approve(self, job: UUID, undo_seconds: int) -> None:
         with suppress(*CLOSED):
-            self.shop.approve(job)
+            self.shop.approve(job, undo_seconds=undo_seconds)
+
+    @rule(job=jobs, approves=st.booleans())
+    def undo(self, job: UUID, approves: bool) -> None:
+        """Undo an approval, if there is one: by chance alone a walk seldom gets to one."""
+        offered = "SELECT id FROM job WHERE state IN ('awaiting_approval', 'publishing') ORDER BY created_at LIMIT 1"
+        job = self.shop.scalar(offered) or job
+        if approves:
+            self.approve(job, 60)
+        with suppress(*CLOSED), self.shop.ledger.begin() as session:
+            undo_approval(session, job, actor="ann")
+
+    @rule()
+    def hold_ends(self) -> None:
+        self.shop.let_time_pass()
 
     @rule(job=jobs)
     def reject(self, job: UUID) -> None:
@@ -201,6 +215,15 @@ class LedgerMachine(RuleBasedStateMachine):
             " AND NOT EXISTS (SELECT 1 FROM attempt WHERE job_id = job.id AND ended_at IS NULL)"
         )
         assert stranded == []
+
+    @invariant()
+    def what_is_approved_is_what_is_about_to_be_published_or_was(self) -> None:
+        """An undo takes the approval with it, and no publish goes on without one."""
+        for row in self.shop.rows(
+            "SELECT job.state, job.held_for, approval.decision FROM job LEFT JOIN approval ON approval.job_id = job.id"
+        ):
+            assert (row.decision == "approved") >= (row.state in ("publishing", "published"))
+            assert (row.decision is None) >= (row.state == "awaiting_approval")
 
     @invariant()
     def an_active_release_was_imported_or_approved(self) -> None:

@@ -461,6 +461,8 @@ class JobView(Model):
     held_for: str | None
     """What it waits for besides its turn: `site`, `time` or `provider`."""
     held_until: datetime | None
+    undo_until: datetime | None
+    """Until when its approval can be undone (`POST /v1/jobs/{id}/undo`); its publish waits for that."""
     waits_for: str | None
     """What blocks it while it is queued, in words: a paused queue, or the job that holds the lock on its site."""
     bill: BillView

@@ -177,14 +177,28 @@ class Operations(Protocol):
         """Answer a job's question, in words or by an option's id. Text that does not answer it leaves it open."""
         return self._call(ReplyView, "POST", f"/v1/jobs/{job_id}/reply", body={"text": text, "option": option})
 
-    def approve_job(self, job_id: UUID, *, release_id: UUID | None = None, report_digest: str | None = None) -> JobView:
-        """Approve the preview: exactly this release, as scanned, goes live."""
+    def approve_job(
+        self,
+        job_id: UUID,
+        *,
+        release_id: UUID | None = None,
+        report_digest: str | None = None,
+        undo_seconds: int | None = None,
+    ) -> JobView:
+        """Approve the preview: exactly this release, as scanned, goes live.
+
+        - undo_seconds: How long the publish waits, so that the approval can be undone (`POST /v1/jobs/{id}/undo`).
+        """
         return self._call(
             JobView,
             "POST",
             f"/v1/jobs/{job_id}/approve",
-            body={"release_id": release_id, "report_digest": report_digest},
+            body={"release_id": release_id, "report_digest": report_digest, "undo_seconds": undo_seconds},
         )
+
+    def undo_job_approval(self, job_id: UUID) -> JobView:
+        """Undo the approval while its publish still waits (`undo_until`): the preview awaits a decision as before."""
+        return self._call(JobView, "POST", f"/v1/jobs/{job_id}/undo")
 
     def reject_job(self, job_id: UUID, reason: str) -> JobView:
         """Reject the preview and end the job; the live site stays as it is."""
@@ -648,15 +662,27 @@ class AsyncOperations(Protocol):
         return await self._call(ReplyView, "POST", f"/v1/jobs/{job_id}/reply", body={"text": text, "option": option})
 
     async def approve_job(
-        self, job_id: UUID, *, release_id: UUID | None = None, report_digest: str | None = None
+        self,
+        job_id: UUID,
+        *,
+        release_id: UUID | None = None,
+        report_digest: str | None = None,
+        undo_seconds: int | None = None,
     ) -> JobView:
-        """Approve the preview: exactly this release, as scanned, goes live."""
+        """Approve the preview: exactly this release, as scanned, goes live.
+
+        - undo_seconds: How long the publish waits, so that the approval can be undone (`POST /v1/jobs/{id}/undo`).
+        """
         return await self._call(
             JobView,
             "POST",
             f"/v1/jobs/{job_id}/approve",
-            body={"release_id": release_id, "report_digest": report_digest},
+            body={"release_id": release_id, "report_digest": report_digest, "undo_seconds": undo_seconds},
         )
+
+    async def undo_job_approval(self, job_id: UUID) -> JobView:
+        """Undo the approval while its publish still waits (`undo_until`): the preview awaits a decision as before."""
+        return await self._call(JobView, "POST", f"/v1/jobs/{job_id}/undo")
 
     async def reject_job(self, job_id: UUID, reason: str) -> JobView:
         """Reject the preview and end the job; the live site stays as it is."""

@@ -95,6 +95,19 @@ document.addEventListener("click", (event) => {
   sure.showModal();
 });
 
+// A bar counts down what is left to undo an approval, by the monotonic clock.
+const endsOf = new WeakMap();
+function countDown() {
+  for (const timer of document.querySelectorAll("[data-left]")) {
+    const { left, until } = timer.dataset;
+    if (endsOf.get(timer)?.until !== until) endsOf.set(timer, { until, at: performance.now() + 1000 * Number(left) });
+    const seconds = Math.ceil((endsOf.get(timer).at - performance.now()) / 1000);
+    timer.textContent = seconds > 0 ? `Publishing in ${seconds} s` : "Publishing";
+    timer.closest("section").querySelector("form").hidden = seconds <= 0;
+  }
+}
+setInterval(countDown, 250);
+
 // A refreshed part keeps what a person typed, chose or opened in it, and the pages that stand in its frames.
 const OWN = ["open", "data-frames", "aria-pressed", "style", "value", "checked", "selected"];
 const isTheirs = (name, node) => OWN.includes(name) && !node.matches("input[type=hidden], button");

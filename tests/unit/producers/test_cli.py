@@ -160,6 +160,7 @@ def test_a_wrong_use_of_the_command_line_exits_with_two(arguments: tuple[str, ..
         ("job", SOME_ID),
         ("watch", SOME_ID),
         ("approve", SOME_ID),
+        ("undo", SOME_ID),
         ("reject", SOME_ID, "--reason", "no"),
         ("cancel", SOME_ID),
         ("site", "list"),

@@ -40,7 +40,7 @@ LEGAL = {
     "running": "queued clarifying scanning answered cancelled" + LIMIT_ENDS,
     "scanning": "queued awaiting_approval publishing cancelled" + LIMIT_ENDS,
     "awaiting_approval": "publishing rejected expired cancelled",
-    "publishing": "published failed",
+    "publishing": "published failed awaiting_approval",
 }
 ENDS_OF_DESIGN = {
     "answered",

@@ -43,7 +43,7 @@ def test_a_job_that_waits_says_for_what() -> None:
     assert event_line(event("waiting", queue="spec")).text == "for a worker of spec"
     held = {"queue": "spec", "held_seconds": 300.0, "reason": "provider_busy"}
     assert event_line(event("waiting", held_for="provider", **held)).text == "5 min for its provider · provider busy"
-    assert event_line(event("waiting", held_for="time", **held)).text.startswith("5 min before its next try")
+    assert event_line(event("waiting", held_for="time", **held)).text.startswith("5 min before it goes on")
 
 
 def test_details_of_the_audit_trail_are_words_and_no_code() -> None:

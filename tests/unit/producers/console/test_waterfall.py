@@ -54,6 +54,24 @@ def test_a_job_s_time_is_cut_into_what_waited_worked_and_asked() -> None:
     assert phases[1].outcome == "escalated"
 
 
+def test_an_approval_that_is_undone_is_a_wait_between_two_reviews() -> None:
+    held = {"held_for": "time", "held_seconds": 10.0}
+    undone = [
+        *EDIT[:10],
+        event(7210, "waiting", queue="control", **held),
+        event(7214, "state", origin="publishing", target="awaiting_approval", left="control"),
+        event(7300, "state", origin="awaiting_approval", target="publishing"),
+        event(7300, "waiting", queue="control", **held),
+    ]
+    phases = waterfall_of(undone, until=at(7305)).spans[-4:]
+    assert [(phase.kind, phase.note, round(phase.seconds(at(7305)))) for phase in phases] == [
+        ("person", "a person's review", 7200),
+        ("wait", "10 s before it goes on", 4),
+        ("person", "a person's review", 86),
+        ("wait", "10 s before it goes on", 5),
+    ]
+
+
 def test_two_hours_of_review_leave_the_seconds_of_work_most_of_the_width() -> None:
     phases = waterfall_of(EDIT, until=at(7212)).spans
     person = next(phase for phase in phases if phase.kind == "person")
