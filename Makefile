@@ -99,6 +99,7 @@ routing-model: setup ## train the second opinion on tiers from all labelled prom
 screenshots: setup ## pictures of the example sites and the console in docs/pictures/; needs Chromium, and is no part of CI
 	$(BIN)/python -m docs.pictures
 	$(BIN)/python -m docs.console_pictures
+	$(BIN)/python -m docs.recording
 
 .PHONY: capacity
 capacity: setup ## a real fleet at two loads against what `pointsman capacity` predicts of it; five minutes on a quiet machine
