@@ -51,8 +51,8 @@ _LOOK_SQL = """
            pushed.jobs AS standing,
            coalesce(pushed.first < clock_timestamp() - make_interval(secs => CAST(%(older)s AS float)), false)
                AS has_pushed,
-           (SELECT EXISTS (SELECT FROM attempt
-                            WHERE ended_at IS NULL AND lease_until < (SELECT clock_timestamp()))) AS has_lapsed,
+           (SELECT EXISTS (SELECT FROM attempt WHERE ended_at IS NULL{reported}
+                               AND lease_until < (SELECT clock_timestamp()))) AS has_lapsed,
            (SELECT EXISTS (SELECT FROM agent_executions
                             WHERE settled_at IS NOT NULL AND absorbed_at IS NULL)) AS has_settled,
            (SELECT min(held_until) <= clock_timestamp() FROM job WHERE held_until IS NOT NULL) IS TRUE
@@ -78,12 +78,15 @@ _OVERDUE = """
 """
 
 
-def _look(overdue: str) -> Statement:
+def _look(overdue: str, *, reported: str = "") -> Statement:
     queues = ", ".join(f"('{queue.value}')" for queue in QUEUES)
-    return Statement(_LOOK_SQL.format(overdue=overdue, queues=queues, is_ready=IS_READY, is_pushed=IS_PUSHED))
+    return Statement(
+        _LOOK_SQL.format(overdue=overdue, reported=reported, queues=queues, is_ready=IS_READY, is_pushed=IS_PUSHED)
+    )
 
 
-_LOOK = _look("false AS has_lost_calls, false AS has_expired, false AS has_stale")
+_NEWS = "false AS has_lost_calls, false AS has_expired, false AS has_stale"
+_LOOK = _look(_NEWS, reported=" AND lost_cause IS NOT NULL")  # a lease that time alone ends is no news
 _LOOK_AT_ALL = _look(_OVERDUE)
 
 _SHARES = Statement(f"""

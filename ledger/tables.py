@@ -407,7 +407,8 @@ class Attempt(SQLModel, table=True):
     __tablename__ = "attempt"
     __table_args__ = (
         UniqueConstraint("job_id", "number"),
-        Index("ix_attempt_live", "lease_until", postgresql_where=text("ended_at IS NULL")),
+        Index("ix_attempt_at_work", "worker", postgresql_where=text("ended_at IS NULL")),
+        Index("ix_attempt_reported", "id", postgresql_where=text("ended_at IS NULL AND lost_cause IS NOT NULL")),
         Index("ix_attempt_started", "started_at"),
     )
 
@@ -422,6 +423,7 @@ class Attempt(SQLModel, table=True):
     egress_address: str | None = None
     """The only address the token is accepted from: the outer one of its box's egress forwarder. None without a box."""
     lease_until: datetime = when_column(nullable=False)
+    """In no index: a lease is renewed in place."""
     deadline: datetime = when_column(nullable=False)
     """The hard time limit: after it the gateway refuses the token."""
     lost_cause: str | None = None
@@ -479,7 +481,7 @@ class Call(SQLModel, table=True):
 
     __tablename__ = "call"
     __table_args__ = (
-        Index("ix_call_open", "lease_until", postgresql_where=text("state = 'reserved'")),
+        Index("ix_call_reserved", "id", postgresql_where=text("state = 'reserved'")),
         CheckConstraint("reserved_nanousd >= 0 AND cost_nanousd >= 0", name="ck_call_money"),
     )
 

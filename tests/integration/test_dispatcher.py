@@ -16,6 +16,7 @@ import pytest
 from redis import Redis
 from sqlalchemy import event
 
+from ledger.attempts import report_loss
 from ledger.job_control import undo_approval
 from ledger.releases import activate, add_release
 from ledger.store import WORK_CHANNEL
@@ -26,6 +27,7 @@ from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import Dispatcher, DispatcherLoop
 from producers.dispatch.housekeeping import Projector
 from routing.broker import create_app
+from routing.jobs import JobMessage, Reason
 from routing.policy.platform import DispatchWindow
 from routing.queues import QueueName
 from routing.scheduling import WaitReason
@@ -318,15 +320,19 @@ def test_woken_it_does_what_news_is_about_and_leaves_what_time_brings_to_the_nex
 ) -> None:
     one = dispatcher()
     assert one.run_once()
-    writing, lost = shop.running(), shop.running(tier=None)
+    writing, lost, silent = shop.running(), shop.running(tier=None), shop.running(tier=None)
     waiting = shop.accept()
     overdue = shop.running(site_id=shop.site("other"))
     shop.offer(overdue)
     shop.execute("UPDATE job SET expires_at = now() - interval '1 hour' WHERE id = :id", id=overdue.job.id)
-    shop.lapse(lost)
+    message = JobMessage(job_id=lost.job.id, fence=lost.attempt.fence - 1)
+    with shop.ledger.begin() as session:
+        report_loss(session, message, worker="w1", cause=Reason.WORKER_LOST)
+    shop.lapse(silent)
     assert one.run_woken()
     assert shop.job(waiting).held_for == "site"
-    assert shop.job(lost.job.id).state == "queued"
+    assert shop.job(lost.job.id).state == "queued", "its worker reported it"
+    assert shop.job(silent.job.id).state == "running", "its lease ran out in silence"
     assert shop.job(overdue.job.id).state == "awaiting_approval"
     question = shop.accept(tier=None)
     shop.end(writing)
@@ -334,6 +340,7 @@ def test_woken_it_does_what_news_is_about_and_leaves_what_time_brings_to_the_nex
     assert (ids(broker, "spec"), ids(broker, "answer")) == ([waiting], [question])
     assert one.run_once()
     assert shop.job(overdue.job.id).state == "expired"
+    assert shop.job(silent.job.id).state == "queued"
 
 
 def test_a_runway_is_filled_again_when_half_of_it_is_taken(shop: Shop, broker: Any, dispatcher: Make) -> None:

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
+from sqlmodel import Session
 
 from gateway import ledger_client
 from gateway.errors import LedgerUnreachableError
@@ -15,7 +16,7 @@ from gateway.journal import Journal, read_journal
 from gateway.ledger_client import Ledger as LedgerClient
 from gateway.providers.provider import Settlement
 from ledger import money
-from ledger.attempts import hash_token
+from ledger.attempts import hash_token, renew_all
 from ledger.money import Bearer, CallStart, Reserved
 from ledger.store import Ledger, Statement
 from routing.policy.platform import platform_policy
@@ -162,16 +163,44 @@ def test_a_call_whose_booking_was_lost_is_presumed_at_no_less_or_repaired_from_t
     assert costs(world) == [("presumed", RESERVED), ("settled", first.cost_nanousd)]
 
 
-def test_a_lease_is_renewed_without_waiting_for_a_call_that_is_being_booked(world: World, ledger_url: str) -> None:
-    async def open_two() -> list[CallStart]:
-        client, holder = LedgerClient(ledger_url, connections=1), bearer(world)
-        calls = [await reserve(client, holder, world) for _ in range(2)]
-        await client.close()
-        return calls
+async def open_two(world: World, ledger_url: str) -> list[CallStart]:
+    client, holder = LedgerClient(ledger_url, connections=1), bearer(world)
+    calls = [await reserve(client, holder, world) for _ in range(2)]
+    await client.close()
+    return calls
 
-    first, second = asyncio.run(open_two())
+
+def test_a_lease_is_renewed_without_waiting_for_a_call_that_is_being_booked(world: World, ledger_url: str) -> None:
+    first, second = asyncio.run(open_two(world, ledger_url))
     with world.ledger.begin() as booking, world.ledger.begin() as session:
         booking.connection().execute(text("SELECT 1 FROM call WHERE id = :id FOR UPDATE"), {"id": first.id})
         session.connection().execute(text("SET LOCAL lock_timeout = '300ms'"))
         renewed = money.renew_calls([first.id, second.id]).all(session)
     assert [row.id for row in renewed] == [second.id]
+
+
+def test_leases_of_attempts_and_calls_are_renewed_in_place(world: World, ledger_url: str) -> None:
+    """As an index would be written to by every renewal, each few seconds for all that runs (issue 23)."""
+    calls = asyncio.run(open_two(world, ledger_url))
+    attempt = world.calls()[0].attempt_id
+    writes = text(
+        "SELECT relname, n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname IN ('attempt', 'call')"
+    )
+
+    with world.ledger.engine.connect() as connection:
+
+        def told() -> dict[str, tuple[int, int]]:
+            connection.execute(text("SELECT pg_stat_force_next_flush()"))
+            connection.commit()
+            return {row.relname: (row.n_tup_upd, row.n_tup_hot_upd) for row in connection.execute(writes)}
+
+        before = told()
+        for _ in range(20):
+            with Session(connection) as session, session.begin():
+                assert all(renew_all(session, [attempt], lease_seconds=30).values())
+                assert len(money.renew_calls([call.id for call in calls]).all(session)) == len(calls)
+        after = told()
+    for table, rows in (("attempt", 1), ("call", len(calls))):
+        updated, in_place = (now - then for now, then in zip(after[table], before[table], strict=True))
+        assert updated == 20 * rows
+        assert in_place >= 0.9 * updated
