@@ -325,22 +325,22 @@ def test_woken_it_does_what_news_is_about_and_leaves_what_time_brings_to_the_nex
     overdue = shop.running(site_id=shop.site("other"))
     shop.offer(overdue)
     shop.execute("UPDATE job SET expires_at = now() - interval '1 hour' WHERE id = :id", id=overdue.job.id)
-    message = JobMessage(job_id=lost.job.id, fence=lost.attempt.fence - 1)
-    with shop.ledger.begin() as session:
-        report_loss(session, message, worker="w1", cause=Reason.WORKER_LOST)
     shop.lapse(silent)
     assert one.run_woken()
     assert shop.job(waiting).held_for == "site"
-    assert shop.job(lost.job.id).state == "queued", "its worker reported it"
-    assert shop.job(silent.job.id).state == "running", "its lease ran out in silence"
     assert shop.job(overdue.job.id).state == "awaiting_approval"
+    assert shop.job(silent.job.id).state == "running", "its lease ran out in silence"
+    message = JobMessage(job_id=lost.job.id, fence=lost.attempt.fence - 1)
+    with shop.ledger.begin() as session:
+        report_loss(session, message, worker="w1", cause=Reason.WORKER_LOST)
+    assert one.run_woken()
+    assert shop.job(lost.job.id).state == "queued"
     question = shop.accept(tier=None)
     shop.end(writing)
     assert one.run_woken()
     assert (ids(broker, "spec"), ids(broker, "answer")) == ([waiting], [question])
     assert one.run_once()
     assert shop.job(overdue.job.id).state == "expired"
-    assert shop.job(silent.job.id).state == "queued"
 
 
 def test_a_runway_is_filled_again_when_half_of_it_is_taken(shop: Shop, broker: Any, dispatcher: Make) -> None:
