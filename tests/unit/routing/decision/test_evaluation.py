@@ -101,6 +101,9 @@ without a verb, musings beside a hold, checks of forms in four languages."""
 BLIND8 = "routing_blind8.jsonl"
 """Likewise, in five languages. At first sight mode and tier were right in 92.5 and 86.5 of a hundred, and no order was
 answered; rules have been written since for greetings, questions without a mark, and reports of defects abroad."""
+BLIND9 = "routing_blind9.jsonl"
+"""Likewise, a third of it asked or told in passing: 88.7 and 85.3 at first sight, no order answered; then 1,700 more
+prompts were written to train the second opinion with, and it was right in 91.3 and 88.0. No rule was written for it."""
 HALVES = [(file, half) for file in FILES for half in ("tune", "held")]
 HARDEST = ("routing_blind4.jsonl", "held")
 """Three quarters of it are edits whose tier must be told, in wordings of a trade each; it stands below the aim."""
@@ -176,15 +179,15 @@ def test_the_second_opinion_finds_tiers_of_unseen_prompts_that_the_rules_do_not(
 @pytest.mark.usefixtures("only_tuned")
 @pytest.mark.parametrize(
     ("file", "mode", "tier", "false_answers"),
-    # the one of BLIND5 asks where a name stands and to be told: it reads and changes nothing, whatever it is called
     [
         (EVERYDAY, 0.93, 0.80, 0),
-        (BLIND5, 0.95, 0.85, 1),
+        (BLIND5, 0.95, 0.85, 0),
         (BLIND6, 0.94, 0.90, 0),
         (BLIND7, 0.97, 0.94, 0),
         (BLIND8, 0.97, 0.94, 0),
+        (BLIND9, 0.90, 0.86, 0),
     ],
-    ids=["everyday", "blind5", "blind6", "blind7", "blind8"],
+    ids=["everyday", "blind5", "blind6", "blind7", "blind8", "blind9"],
 )
 def test_what_owners_type_every_day_is_routed_as_well_as_measured(
     file: str, mode: float, tier: float, false_answers: int
