@@ -27,7 +27,7 @@ from routing.queues import QueueName, Tier
 from sites.content_store import ContentStore
 from sites.releases import manifest_of
 from sites.spec.catalog import catalog_prompt
-from sites.spec.edit import MAX_CHUNKS
+from sites.spec.translation import MAX_CHUNKS
 from tests.factories import Shop, not_available
 from tests.threads import serve_gateway_in_thread
 from workers.attempt import Attempt

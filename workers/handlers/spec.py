@@ -28,23 +28,20 @@ from sites.links import dead_links
 from sites.releases import profile_of, refusal_of
 from sites.scan.rules import describe_limits
 from sites.spec.catalog import catalog_prompt, outline_prompt, read_prompt
-from sites.spec.edit import (
-    MAX_CHUNKS,
-    apply_edit,
-    apply_translation,
-    chunks,
-    edit_of,
-    edit_tool,
-    entries_of,
-    is_translation,
-    relevant_part,
-    translate_tool,
-)
+from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
 from sites.spec.model import Site
 from sites.spec.outline import expand_outline, left_out, outline_tool
 from sites.spec.permitted import permitted
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
 from sites.spec.render import detached_files, render, render_onto, theme_notes
+from sites.spec.translation import (
+    MAX_CHUNKS,
+    apply_translation,
+    chunks,
+    entries_of,
+    is_translation,
+    translate_tool,
+)
 from workers.attempt import Attempt, Inputs
 from workers.compute import timed
 from workers.outcomes import Answered, Asked, Candidate, Escalate, Outcome
