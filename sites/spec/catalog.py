@@ -32,6 +32,7 @@ from sites.spec.html import (
     relative_to,
     say,
 )
+from sites.spec.languages.versions import NO_LANGUAGES, Languages
 from sites.spec.model import JsonObject
 from sites.spec.theme import FONTS, PRESETS
 
@@ -149,6 +150,8 @@ class RenderContext:
     """Renders elements whose own headings have a level."""
     theme_class: str | None = None
     """Of a page with a theme of its own."""
+    languages: Languages = NO_LANGUAGES
+    """Of the site's pages."""
 
     def children(self, *, deeper: bool) -> Html:
         """Render the children; `deeper` if the element's own heading is above theirs."""
@@ -159,8 +162,8 @@ class RenderContext:
         return self._joined(self.node.slots[name], deeper) if name in self.node.slots else EMPTY
 
     def url(self, address: str) -> str:
-        """Return an accepted address relative to this page."""
-        return relative_to(self.page, address)
+        """Return an accepted address relative to this page; a page of the site in this page's language."""
+        return relative_to(self.page, self.languages.towards(address, self.page))
 
     def say(self, phrase: str) -> str:
         """Return one of the builder's own phrases in the page's language."""

@@ -30,7 +30,22 @@ from sites.spec.catalog import (
     section_props,
 )
 from sites.spec.embeds import framed, map_frame_of
-from sites.spec.html import EMPTY, Html, anchor, band, icon, image, intro, phone_url, section, street_map, tag
+from sites.spec.html import (
+    EMPTY,
+    Html,
+    anchor,
+    band,
+    icon,
+    image,
+    intro,
+    phone_url,
+    relative_to,
+    say,
+    section,
+    street_map,
+    tag,
+)
+from sites.spec.languages.versions import Languages, own_name
 from sites.spec.live import read_hours
 from sites.spec.model import INDEX, JsonObject
 from sites.spec.theme import Theme
@@ -289,7 +304,8 @@ class PageProps(Props):
 
 @Component(
     "Page",
-    summary="root of every page; theme {preset, primary, accent, background, font, headings, radius "
+    summary="root of every page: title, description, lang (a page at xx/PATH with lang xx is PATH in that language), "
+    "theme {preset, primary, accent, background, font, headings, radius "
     "none|small|medium|large, spacing compact|regular|airy, cards outlined|raised|flat|open, align left|center, "
     "mode auto|light|dark}; theme null = index.html's",
     example={"title": "Hill Bakery", "description": "Bread from a wood oven.", "theme": {"preset": "warm"}},
@@ -347,8 +363,20 @@ def _navigation(props: HeaderProps, ctx: RenderContext) -> tuple[Html, ...]:
 
 
 def _navigation_link(link: Link, ctx: RenderContext) -> Html:
-    current = "page" if link.href.removeprefix("/") == ctx.page else None
+    current = "page" if ctx.languages.towards(link.href, ctx.page).removeprefix("/") == ctx.page else None
     return tag("a", link.label, href=ctx.url(link.href), aria_current=current)
+
+
+def language_links(page: str, lang: str, languages: Languages) -> Html | None:
+    """Return the links from a page to itself in other languages, each by that language's own name."""
+    others = [version for version in languages.of(page) if version.path != page]
+    if not others:
+        return None
+    links = [
+        tag("li", tag("a", own_name(other), href=relative_to(page, path), hreflang=other, lang=other))
+        for other, path in others
+    ]
+    return tag("nav", icon("globe"), tag("ul", *links), class_="languages", aria_label=say("Languages", lang))
 
 
 def _minimal_header(business: Business) -> JsonObject:
@@ -375,7 +403,8 @@ def _header(props: HeaderProps, ctx: RenderContext) -> Html:
     logo = image(ctx, props.logo, class_="brand-logo", eager=True) if props.logo else None
     brand = tag("a", logo, words, class_="brand", href=ctx.url(INDEX))
     action = anchor(ctx, props.action, class_="button button-small") if props.action else None
-    inner = tag("div", brand, *_navigation(props, ctx), action, class_="wrap")
+    languages = language_links(ctx.page, ctx.lang, ctx.languages)
+    inner = tag("div", brand, *_navigation(props, ctx), languages, action, class_="wrap")
     stays = " site-header-sticky" if props.sticky else ""
     return tag("header", inner, class_=f"site-header site-header-{props.layout}{stays}", id=ctx.id)
 
