@@ -232,7 +232,7 @@ def _check_links(site: Site, trees: Mapping[str, Node]) -> list[Finding]:
     ]
     for path, node, place, href in links:
         target, _, fragment = languages.towards(href, path).removeprefix("/").partition("#")
-        target = target or path
+        target = target or (path if fragment in ids[path] else node.page)
         if not target.endswith(".html") or is_external(href):
             continue
         where = f"{node.path}/props{pointer(*place)}"
