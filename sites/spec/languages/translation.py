@@ -10,15 +10,17 @@ from typing import Any, Final, NamedTuple
 
 from routing.model_call import WAYS_OUT
 from sites.errors import refuse
-from sites.spec.catalog import components
 from sites.spec.expressions import SHARED_TYPE
 from sites.spec.languages.versions import languages_of, primary
 from sites.spec.model import INDEX, MAX_PAGES, JsonObject, Site, parse_site
 from sites.spec.quality import is_copy
+from sites.spec.structure import keys_below
 from sites.spec.validate import auto_fix, require_valid
 
 MAX_CHUNK_CHARACTERS: Final = 3_000
 """Of texts in one call: their translation, with its numbers, fits the tokens that an edit may write."""
+_NUMBER_CHARACTERS: Final = 10
+"""What each text's number costs beside it: many short texts fill a reply as fast as a long one."""
 MAX_CHUNKS: Final = 4
 """Calls side by side; of a site with more texts, whole pages are translated as far as they go."""
 _LANGUAGE_NAMES: Final = (
@@ -82,16 +84,25 @@ def is_translation(request: str) -> bool:
 
 
 def entries_of(site: Site) -> tuple[Entry, ...]:
-    """Return every text that visitors read, in document order, shared ones once; of versions, only the original's."""
+    """Return every text that visitors read, in the order of the page, shared ones once; of versions, the original's."""
     languages = languages_of(site)
     return tuple(
         Entry(path, key, keys, text)
         for path, page in sorted(site.pages.items())
         if languages.original(path) == path
-        for key, element in page["elements"].items()
-        if element["type"] != SHARED_TYPE and element["type"] in components()
+        for key in _in_order(page)
+        if (element := page["elements"][key])["type"] != SHARED_TYPE
         for keys, text in _texts(element.get("props", {}))
     )
+
+
+def _in_order(page: JsonObject) -> list[str]:
+    """Return the keys of a page's elements as they follow each other on it; what it does not show is left out."""
+    found, stack = [], [page["root"]]
+    while stack:
+        found.append(stack.pop())
+        stack += reversed(keys_below(page["elements"][found[-1]]))
+    return found
 
 
 class Choice(NamedTuple):
@@ -134,7 +145,7 @@ def _texts(value: object, keys: tuple[str | int, ...] = ()) -> Iterator[tuple[tu
         if any(letter.isalpha() for letter in value):
             yield keys, value
     elif isinstance(value, Mapping):
-        for name, item in value.items():
+        for name, item in sorted(value.items()):
             if not name.startswith("$") and name not in _KEPT and is_copy(name, item):
                 yield from _texts(item, (*keys, name))
     elif isinstance(value, list | tuple):
@@ -152,12 +163,13 @@ def chunks(entries: Sequence[Entry]) -> list[str]:
     for number, entry in enumerate(entries):
         place = ".".join(str(key) for key in (entry.element, *entry.keys))
         line = f"{number} [{entry.page} {place}] {entry.text}"
-        if len(entry.text) > MAX_CHUNK_CHARACTERS:
+        size = len(entry.text) + _NUMBER_CHARACTERS
+        if size > MAX_CHUNK_CHARACTERS:
             continue
-        room -= len(entry.text)
+        room -= size
         if room < 0 or not parts:
             parts.append([])
-            room = MAX_CHUNK_CHARACTERS - len(entry.text)
+            room = MAX_CHUNK_CHARACTERS - size
         parts[-1].append(line)
     return ["\n".join(part) for part in parts]
 
