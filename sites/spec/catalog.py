@@ -185,7 +185,8 @@ class RenderContext:
         """
         if address[:1] == "#" != address and self.node.page != self.page and not self._has(address[1:]):
             address = self.node.page + address
-        return relative_to(self.page, self.site.languages.towards(address, self.page))
+        languages = self.site.languages
+        return relative_to(self.page, languages.towards(address, self.page) if languages.groups else address)
 
     def say(self, phrase: str) -> str:
         """Return one of the builder's own phrases in the page's language."""

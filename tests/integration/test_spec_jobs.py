@@ -570,6 +570,15 @@ def test_a_detached_page_is_edited_in_place_and_stays_detached(rig: Rig) -> None
     assert after == before | {"index.html": before["index.html"].replace(b"a private party", b"a wedding")}
 
 
+def test_an_edit_of_a_page_says_which_languages_of_it_it_left_as_they_were(rig: Rig) -> None:
+    site = rig.site()
+    publish(rig, rig.edit("Add a German version of the site", site))
+    job = rig.edit("Change the price of Dark rye to €6.20", site)
+    assert job.result["how"] == "direct edit, no model"
+    assert job.result["summary"].endswith("Note: de/index.html in another language stays as it was.")
+    assert "stays" not in rig.edit("Change the primary color to teal", rig.site("other")).result["summary"]
+
+
 def test_a_page_edited_by_hand_gets_no_version_and_the_others_do(rig: Rig) -> None:
     site = rig.site()
     edit_file(rig, site, "classes.html", b"</main>", b"<p>by hand</p></main>")

@@ -41,6 +41,7 @@ from sites.spec.languages.translation import (
     left_over,
     translate_tool,
 )
+from sites.spec.languages.versions import outdated
 from sites.spec.model import Site
 from sites.spec.outline import expand_outline, left_out, outline_tool
 from sites.spec.permitted import permitted
@@ -384,5 +385,7 @@ def _candidate(inputs: Inputs, site: Site, *, before: Site | None, summary: str,
     facts = {"how": how, "pages": pages_fact(changed, "spec-managed")}
     old = theme_notes(before) if before is not None else ()
     notes = [*missing, *(note for note in theme_notes(site) if note not in old)]
+    if before is not None and (versions := outdated(before, site)):
+        notes.append(f"{', '.join(versions)} in another language stays as it was")
     summary = " ".join([summary, *(f"Note: {note}." for note in notes)])
     return Candidate(files=files, summary=summary, spec=site.canonical().encode(), facts=facts)

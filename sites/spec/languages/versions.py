@@ -56,7 +56,7 @@ class Languages:
             address: as the spec has it, from the root of the site.
             page: the path of the page that holds the link.
         """
-        if not self.groups or (folder := self.folder(page)) is None:
+        if (folder := self.folder(page)) is None:
             return address
         match = _ADDRESS.fullmatch(address)
         if match is None or (not match[1] and not address.startswith("/")):
@@ -91,6 +91,24 @@ def languages_of(site: Site) -> Languages:
         return NO_LANGUAGES
     groups = [tuple(versions) for versions in found.values()]
     return Languages({version.path: versions for versions in groups for version in versions})
+
+
+def outdated(before: Site, after: Site) -> tuple[str, ...]:
+    """Return the versions of changed pages that an edit left as they were; a look is the same in every language."""
+    return tuple(
+        version.path
+        for path, versions in sorted(languages_of(after).groups.items())
+        if path == versions[0].path and _says_else(before.pages.get(path), after.pages[path])
+        for version in versions[1:]
+        if before.pages.get(version.path) == after.pages[version.path]
+    )
+
+
+def _says_else(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> bool:
+    if before is None or before["root"] != after["root"]:
+        return True
+    root = after["root"]
+    return {**before["elements"], root: None} != {**after["elements"], root: None}
 
 
 def primary(lang: str) -> str:

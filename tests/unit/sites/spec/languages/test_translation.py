@@ -142,6 +142,10 @@ def test_a_further_language_stands_beside_the_pages_which_stay_as_they_are() -> 
     assert "ZZ" not in words(made.site, "classes.html")
     assert '<html lang="de"' in render(made.site)["de/index.html"].decode()
     assert entries_of(made.site) == TEXTS
+    recoloured = made.site.to_dict()
+    recoloured["pages"][INDEX]["elements"]["page"]["props"]["theme"]["primary"] = "teal"
+    changed = render(parse_site(recoloured))
+    assert {path for path, data in render(made.site).items() if changed[path] != data} == {"styles.css"}
     assert left_over(demo_site(), TEXTS, [reply()]) == ()
 
 

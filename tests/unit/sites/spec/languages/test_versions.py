@@ -9,7 +9,7 @@ from lxml import html
 from routing.policy.platform import platform_policy
 from sites.links import dead_links
 from sites.scan.engine import scan
-from sites.spec.languages.versions import languages_of, own_name
+from sites.spec.languages.versions import languages_of, outdated, own_name
 from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.read_back import read_back
 from sites.spec.render import referenced_assets, render
@@ -95,6 +95,19 @@ def test_a_folder_that_is_no_language_of_its_page_changes_nothing(path: str, lan
 def test_a_version_of_a_version_is_a_page_like_any_other() -> None:
     site = in_french("fr/index.html", site=in_french(INDEX), lang="de")
     assert set(languages_of(site).groups) == {INDEX, "fr/index.html"}
+
+
+def test_versions_that_an_edit_of_their_page_left_behind_are_named() -> None:
+    def edited(site: Site, path: str, key: str, prop: str, value: object) -> Site:
+        document = site.to_dict()
+        document["pages"][path]["elements"][key]["props"][prop] = value
+        return parse_site(document)
+
+    one = edited(BOTH, INDEX, "hero", "heading", "Bread")
+    assert outdated(BOTH, one) == ("fr/index.html",)
+    assert outdated(BOTH, edited(one, "fr/index.html", "hero", "heading", "Du pain")) == ()
+    assert outdated(BOTH, edited(BOTH, "fr/index.html", "hero", "heading", "Du pain")) == ()
+    assert outdated(BOTH, edited(BOTH, INDEX, "page", "theme", {"preset": "ink"})) == ()
 
 
 def test_languages_are_called_by_their_own_names_or_by_their_tag() -> None:
