@@ -1,11 +1,13 @@
 """Tier 1 from claim to preview, through the real gateway, with the fake provider at the other end."""
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from shutil import copytree
 from uuid import UUID
 
 import pytest
@@ -28,6 +30,7 @@ from sites.content_store import ContentStore
 from sites.releases import manifest_of
 from sites.spec.catalog import catalog_prompt
 from sites.spec.languages.translation import MAX_CHUNKS
+from sites.spec.model import MAX_PAGES
 from tests.factories import Shop, not_available
 from tests.threads import serve_gateway_in_thread
 from workers.attempt import Attempt
@@ -381,6 +384,26 @@ def test_a_further_language_stands_beside_the_pages_and_its_owner_is_told_which(
     assert b'<html lang="de"' in files["de/index.html"]
     assert b"[de] " not in files["index.html"]
     assert b'hreflang="de" href="de/index.html"' in files["index.html"]
+
+
+def test_a_site_that_is_full_gets_no_version_and_the_next_tier_is_told_how_many_pages_it_may_have(
+    rig: Rig, tmp_path: Path
+) -> None:
+    spec = json.loads((DEMO_SITE / "site.json").read_text())
+    line = {"type": "Text", "props": {"text": "Bread."}}
+    page = {
+        "root": "page",
+        "elements": {"page": {"type": "Page", "props": {"title": "x"}, "children": ["a"]}, "a": line},
+    }
+    spec["pages"] |= {f"p{number}.html": page for number in range(MAX_PAGES - len(spec["pages"]))}
+    copytree(DEMO_SITE, tmp_path / "full")
+    (tmp_path / "full" / "site.json").write_text(json.dumps(spec))
+    Sites(rig.shop.ledger, rig.resources.content_store, rig.shop.policy).import_site("acme", "full", tmp_path / "full")
+    job = rig.edit("Add a German version of the site", rig.shop.scalar("SELECT id FROM site WHERE name = 'full'"))
+    assert (job.state, job.queue) == ("queued", "patch")
+    ((detail,),) = rig.shop.rows("SELECT data->>'detail' FROM event WHERE kind = 'escalated'")
+    assert detail == f"a site holds at most {MAX_PAGES} pages, and this one has {MAX_PAGES}: no version has room"
+    assert len(rig.calls()) <= MAX_CHUNKS, "it is not tried a second time"
 
 
 def test_what_only_sounds_like_a_translation_is_edited_like_anything_else(rig: Rig) -> None:

@@ -42,7 +42,7 @@ from sites.spec.languages.translation import (
     translate_tool,
 )
 from sites.spec.languages.versions import outdated
-from sites.spec.model import Site
+from sites.spec.model import MAX_PAGES, Site
 from sites.spec.outline import expand_outline, left_out, outline_tool
 from sites.spec.permitted import permitted
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
@@ -330,14 +330,18 @@ def _translated(
     except SpecError as error:
         return _Poor(Reason.SPEC_INVALID, str(error))
     if is_unchanged(site, changed):
-        return Escalate(Tier.PATCH, Reason.BEYOND_TIER, "; ".join(left)) if left else _NOTHING_TRANSLATED
+        if len(site.pages) < MAX_PAGES or not _is_beside(replies):
+            return _Poor(Reason.SPEC_POOR, "the translation changes nothing")
+        full = f"a site holds at most {MAX_PAGES} pages, and this one has {len(site.pages)}: no version has room"
+        return Escalate(Tier.PATCH, Reason.BEYOND_TIER, full)
     by_hand = sorted(detached & site.pages.keys())
     left += [f"{', '.join(by_hand)} stays as it is, as it was edited by hand"] if by_hand else []
     summary = " ".join([f"{summary}.", *(f"Note: {note}." for note in left)])
     return _candidate(inputs, changed, before=site, summary=summary, how="a model's translation")
 
 
-_NOTHING_TRANSLATED = _Poor(Reason.SPEC_POOR, "the translation changes nothing")
+def _is_beside(replies: Sequence[Mapping[str, Any]]) -> bool:
+    return any(reply.get("beside") is True for reply in replies)
 
 
 def _in_language(site: Site, texts: Choice, replies: Sequence[Mapping[str, Any]]) -> tuple[Site, str, list[str]]:
@@ -349,7 +353,7 @@ def _in_language(site: Site, texts: Choice, replies: Sequence[Mapping[str, Any]]
             f"not translated: {', '.join(texts.left)}, as a job translates at most {room:,} characters; "
             "ask for these pages next"
         )
-    if not any(reply.get("beside") is True for reply in replies):
+    if not _is_beside(replies):
         return apply_translation(site, texts.entries, replies), "Translated by the model", left
     made = add_versions(site, texts.entries, replies)
     return made.site, f"In a further language: {', '.join(made.written)}", [*made.left, *left]
