@@ -55,6 +55,8 @@ def test_attributes_are_left_out_written_bare_or_with_their_value() -> None:
         ("2026-01-01", "it", "1º gennaio 2026"),
         ("2026-05-01", "de", "1. Mai 2026"),
         ("2026-09-09", "nl", "9 september 2026"),
+        ("2026-10-02", "pl", "2 października 2026"),
+        ("2026-05-03", "pt-BR", "3 de maio de 2026"),
         ("2026-05-03", "tlh", "2026-05-03"),
     ],
 )
