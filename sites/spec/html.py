@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 import yaml
 
-from sites.spec.languages.versions import primary
+from sites.spec.languages.versions import Languages, own_name, primary
 
 if TYPE_CHECKING:
     from sites.spec.catalog import Link, Picture, RenderContext, SectionProps
@@ -246,6 +246,18 @@ def image(ctx: RenderContext, picture: Picture, *, class_: str | None = None, ea
     """Return an image; only images at the top of a page are loaded eagerly."""
     loading = None if eager else "lazy"
     return tag("img", src=ctx.url(picture.src), alt=picture.alt, class_=class_, loading=loading, decoding="async")
+
+
+def language_links(page: str, lang: str, languages: Languages) -> Html | None:
+    """Return the links from a page to itself in other languages, each by that language's own name."""
+    others = [version for version in languages.of(page) if version.path != page]
+    if not others:
+        return None
+    links = [
+        tag("li", tag("a", own_name(other), href=relative_to(page, path), hreflang=other, lang=other))
+        for other, path in others
+    ]
+    return tag("nav", icon("globe"), tag("ul", *links), class_="languages", aria_label=say("Languages", lang))
 
 
 def written_day(day: str, lang: str) -> Html:

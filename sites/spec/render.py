@@ -13,9 +13,9 @@ from typing import Final
 from sites.errors import DetachedPagesError
 from sites.spec import live
 from sites.spec.catalog import Props, RenderContext, SiteFacts, component_rules, components, first_heading
-from sites.spec.components.page import PageProps, language_links
+from sites.spec.components.page import PageProps
 from sites.spec.expressions import Node, resolve_page, walk
-from sites.spec.html import Html, is_external, relative_to, say, tag
+from sites.spec.html import Html, is_external, language_links, relative_to, say, tag
 from sites.spec.languages.versions import Version, languages_of
 from sites.spec.model import INDEX, Site
 from sites.spec.theme import Theme, contrast_note, font_notes, is_of_other_rules, stylesheet, theme_class

@@ -39,14 +39,12 @@ from sites.spec.html import (
     icon,
     image,
     intro,
+    language_links,
     phone_url,
-    relative_to,
-    say,
     section,
     street_map,
     tag,
 )
-from sites.spec.languages.versions import Languages, own_name
 from sites.spec.live import read_hours
 from sites.spec.model import INDEX, JsonObject
 from sites.spec.theme import Theme
@@ -369,18 +367,6 @@ def _navigation(props: HeaderProps, ctx: RenderContext) -> tuple[Html, ...]:
 def _navigation_link(link: Link, ctx: RenderContext) -> Html:
     current = "page" if ctx.site.languages.towards(link.href, ctx.page).removeprefix("/") == ctx.page else None
     return tag("a", link.label, href=ctx.url(link.href), aria_current=current)
-
-
-def language_links(page: str, lang: str, languages: Languages) -> Html | None:
-    """Return the links from a page to itself in other languages, each by that language's own name."""
-    others = [version for version in languages.of(page) if version.path != page]
-    if not others:
-        return None
-    links = [
-        tag("li", tag("a", own_name(other), href=relative_to(page, path), hreflang=other, lang=other))
-        for other, path in others
-    ]
-    return tag("nav", icon("globe"), tag("ul", *links), class_="languages", aria_label=say("Languages", lang))
 
 
 def _minimal_header(business: Business) -> JsonObject:
