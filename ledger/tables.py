@@ -576,7 +576,7 @@ class Release(SQLModel, table=True):
     """How long its build took; None for a site that is not built, and for an imported one."""
     total_bytes: int = Field(default=0, sa_type=BigInteger)
     signals: dict[str, Any] = json_column(dict)
-    """files, has_js, has_build: the router's facts about the site."""
+    """files, has_js, has_build, has_spec: the router's facts about the site."""
     scan: dict[str, Any] = json_column(dict)
     scan_passed: bool = False
     scan_digest: str = ""

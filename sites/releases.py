@@ -96,7 +96,7 @@ def build_release(
         digest=manifest.digest,
         manifest=json.loads(manifest.to_json()),
         total_bytes=manifest.total_bytes,
-        signals=manifest.signals,
+        signals={**manifest.signals, "has_spec": spec is not None},
         scan=report.as_dict(),
         scan_passed=report.passed,
         scan_digest=report.report_digest,

@@ -41,7 +41,7 @@ from routing.queues import QUEUES, QueueName
 from sandbox.config import BoxConfig
 from sites.config import ContentStoreConfig
 from sites.content_store import ContentStore
-from sites.spec.edit import MAX_CHUNKS
+from sites.spec.languages.translation import MAX_CHUNKS
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand, open_engine_pool
 from workers.compute import FORK_SECONDS, Children, ignore_stops
 from workers.config import RunsConfig, WorkerConfig

@@ -35,7 +35,8 @@ _TRIES = 2
 """Attempts to write each page."""
 _LANGUAGE = "de"
 """The one language of the fake provider's translations."""
-_NUMBERED = re.compile(r"^(\d+) \[[^]\n]+\] (.+(?:\n(?!\d+ \[|The owner asks:).+)*)", re.M)
+_FURTHER = re.compile(r"\b(?:versions?|also|auch)\b", re.I)
+_NUMBERED = re.compile(r"^(\d+) \[[^]\n]+\] (.+(?:\n(?!\d+ \[|Today is |The owner asks:).+)*)", re.M)
 _SHARE_FOR_TEXT = 0.8
 """The share of a reply that pages may take; the rest is overhead."""
 
@@ -218,7 +219,8 @@ def site_translation(request: Request) -> Sequence[Text | ToolUse]:
         {"n": int(number), "text": f"[{_LANGUAGE}] {text}"}
         for number, text in _NUMBERED.findall("\n".join(request.user_texts))
     ]
-    return (ToolUse("translate_texts", {"language": _LANGUAGE, "texts": texts}),)
+    beside = {"beside": True, "source": "en"} if _FURTHER.search(request.ask) else {}
+    return (ToolUse("translate_texts", {"language": _LANGUAGE, "texts": texts, **beside}),)
 
 
 def _find_pages(text: str) -> dict[str, Any]:

@@ -236,6 +236,7 @@ def route(
     files: Annotated[int, typer.Option(min=0, help="Number of files of the site.")] = 0,
     has_js: Annotated[bool, typer.Option("--has-js", help="The site has scripts.")] = False,
     has_build: Annotated[bool, typer.Option("--has-build", help="The site has a build step.")] = False,
+    has_spec: Annotated[bool, typer.Option("--has-spec", help="The site's pages are rendered from a spec.")] = False,
     preference: Annotated[str | None, typer.Option(help="spec or agent")] = None,
     advanced: Annotated[bool, typer.Option("--advanced", help="Request the code agent.")] = False,
     tenant: Annotated[str, typer.Option(help="Tenant whose own vocabulary counts, too.")] = "",
@@ -257,7 +258,7 @@ def route(
         if batch is not None:
             decide_lines(batch, lambda line: batch_line(line, rules.policy, vocabulary=words), command="route")
             return
-        site = {"files": files, "has_js": has_js, "has_build": has_build}
+        site = {"files": files, "has_js": has_js, "has_build": has_build, "has_spec": has_spec}
         line = {"id": "1", "prompt": prompt, "site": site, "preference": preference, "advanced_edit": advanced}
         if explained:
             _explain(explain(signals_of(line), rules.policy, words), str(prompt), as_json=as_json)

@@ -22,6 +22,7 @@ from routing.decision.router import (
     Workflow,
     decide,
     is_new_site,
+    is_rendered,
 )
 from routing.decision.tier_rules import OPINION, choose_tier
 from routing.decision.triggers import Confidence, Debate
@@ -262,6 +263,7 @@ def _as_action(signals: Signals, policy: Policy, vocabulary: Vocabulary) -> Rout
         parse_prompt(signals.prompt, vocabulary),
         explicit=explicit,
         is_new=is_new_site(signals),
+        is_spec=is_rendered(signals),
         asks_opinion=policy.assist.second_opinion,
     )
     forced = decide(signals.model_copy(update={"tier": choice.tier}), policy, vocabulary)

@@ -78,6 +78,8 @@ class SiteSignals(_Value):
     files: int = Field(default=0, ge=0)
     has_js: bool = False
     has_build: bool = False
+    has_spec: bool = False
+    """Whether its pages are rendered from a spec, as far as they were not edited by hand."""
 
 
 class Signals(_Value):
@@ -301,12 +303,23 @@ def action_rules(
         yield Choice(Tier.SPEC, "unbound", "it names no site or project to work on", "rule")
     else:
         explicit = signals.advanced_edit or signals.preference == "agent"
-        yield from matching_rules(parsed, explicit=explicit, is_new=is_new_site(signals), asks_opinion=asks_opinion)
+        yield from matching_rules(
+            parsed,
+            explicit=explicit,
+            is_new=is_new_site(signals),
+            is_spec=is_rendered(signals),
+            asks_opinion=asks_opinion,
+        )
 
 
 def is_new_site(signals: Signals) -> bool:
     """Return whether there is no page yet."""
     return signals.new_site or (signals.site is not None and signals.site.files == 0)
+
+
+def is_rendered(signals: Signals) -> bool:
+    """Return whether the site's pages are rendered from its spec, and by no build."""
+    return signals.site is not None and signals.site.has_spec and not signals.site.has_build
 
 
 def _queue(workflow: Workflow, tier: Tier | None, *, read_only: bool) -> QueueName:

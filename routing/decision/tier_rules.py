@@ -72,19 +72,23 @@ _SOURCE_CODE = (
 )
 
 
-def choose_tier(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, asks_opinion: bool) -> Choice:
+def choose_tier(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool, asks_opinion: bool) -> Choice:
     """Choose the tier of a site edit.
 
     Args:
         parsed: the prompt.
         explicit: whether the caller chose the agent by flag or stored preference.
         is_new: whether there is no site yet, so that layout, styles and wording only describe it.
+        is_spec: whether the site's pages are rendered from a spec and by no build, so that its components count.
         asks_opinion: whether the trained second opinion speaks where no rule is sure.
     """
-    return next(matching_rules(parsed, explicit=explicit, is_new=is_new, asks_opinion=asks_opinion))
+    rules = matching_rules(parsed, explicit=explicit, is_new=is_new, is_spec=is_spec, asks_opinion=asks_opinion)
+    return next(rules)
 
 
-def matching_rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, asks_opinion: bool) -> Iterator[Choice]:
+def matching_rules(
+    parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool, asks_opinion: bool
+) -> Iterator[Choice]:
     """Yield the matching rules in binding order; the first decides, and the last always matches."""
     because = parsed.vocabulary.because
     power: tuple[Hit, ...] = ()
@@ -92,15 +96,20 @@ def matching_rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, asks_o
         power = tuple(hit for hit in parsed.hits["power"] if not _is_refused(parsed, hit))
     if explicit or power:
         yield Choice(Tier.AGENT, "V1-1", because["power"], "explicit", evidence=power)
-    if heavy := _heavy(parsed, is_new=is_new):
+    expressed = tuple(parsed.hits.get("in_spec", ())) if is_spec else ()
+    if heavy := _heavy(parsed, is_new=is_new, expressed=expressed):
         scope: Scope = "structural" if heavy.group == "structural" else "single_section"
         yield Choice(Tier.AGENT, "V1-2", because[heavy.group], "rule", scope, heavy.evidence)
-    light = None if is_new else _light(parsed)
+    light = None if is_new else _light(parsed, expressed=expressed)
     if light:
         yield Choice(Tier.PATCH, "V1-3", because[light.group], "rule", evidence=light.evidence)
     group = "new_site" if is_new else "copy_fix" if "copy_fix" in parsed.hits else "spec"
-    evidence = tuple(parsed.hits.get(group, ()))
-    if asks_opinion and not (is_new or light) and (opinion := _opinion(parsed, least=SURE if evidence else CONFIDENT)):
+    evidence = (*expressed, *parsed.hits.get(group, ()))
+    if (
+        asks_opinion
+        and not (is_new or light or expressed)
+        and (opinion := _opinion(parsed, least=SURE if evidence else CONFIDENT))
+    ):
         yield opinion
     yield Choice(
         Tier.SPEC,
@@ -119,11 +128,11 @@ def _opinion(parsed: ParsedPrompt, *, least: float) -> Choice | None:
     return Choice(tier, OPINION, "requests in such words mostly need it", "default")
 
 
-def _heavy(parsed: ParsedPrompt, *, is_new: bool) -> _Cause | None:
-    """Return why the edit needs the agent, or None."""
+def _heavy(parsed: ParsedPrompt, *, is_new: bool, expressed: tuple[Hit, ...]) -> _Cause | None:
+    """Return why the edit needs the agent, or None; `expressed` is what the site's spec can express."""
     groups = [group for group in _HEAVY if group in parsed.hits and not (is_new and group == "structural")]
     # `Open Graph` draws no graph.
-    lighter = (*parsed.hits.get("inline_script", ()), *parsed.hits.get("markup", ())) if groups else ()
+    lighter = (*parsed.hits.get("inline_script", ()), *parsed.hits.get("markup", ()), *expressed) if groups else ()
     for group in groups:
         for hit in _unquoted_hits(parsed, group):
             if any(_covers(exception, hit) for exception in lighter) or _is_refused(parsed, hit):
@@ -235,15 +244,16 @@ def _stands_beside(parsed: ParsedPrompt, at: int) -> bool:
     return is_definite and parsed.tokens[at - 1].word in _BESIDE
 
 
-def _light(parsed: ParsedPrompt) -> _Cause | None:
-    """Return why the edit needs a patch, or None."""
+def _light(parsed: ParsedPrompt, *, expressed: tuple[Hit, ...]) -> _Cause | None:
+    """Return why the edit needs a patch, or None; `expressed` is what the site's spec can express."""
     if not parsed.found("copy_fix", "copy_stale"):
         if "defect" in parsed.hits or SentenceIntent.DEFECT in parsed.intents:
             return _Cause("defect", tuple(parsed.hits.get("defect") or parsed.hits.get("behaves") or ()))
         if repair := _ordered_repair(parsed):
             return _Cause("repair", (repair,))
     for group in ("inline_script", "style_code", "markup"):
-        if group in parsed.hits and (said := _unquoted_hits(parsed, group)):
+        said = [hit for hit in _unquoted_hits(parsed, group) if not any(_covers(each, hit) for each in expressed)]
+        if said:
             return _Cause(group, tuple(said))
     return _code(parsed)
 

@@ -13,14 +13,16 @@ import pkgutil
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from datetime import date
 from functools import cache
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, get_args, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from sites.spec import components as package
+from sites.spec.expressions import Node, walk
 from sites.spec.html import (
     EMPTY,
     MAX_URL_CHARS,
@@ -32,11 +34,9 @@ from sites.spec.html import (
     relative_to,
     say,
 )
+from sites.spec.languages.versions import NO_LANGUAGES, Languages
 from sites.spec.model import JsonObject
 from sites.spec.theme import FONTS, PRESETS
-
-if TYPE_CHECKING:
-    from sites.spec.expressions import Node
 
 
 def _address(complaint_about: Callable[[str], str | None]) -> Any:
@@ -50,6 +50,11 @@ def _address(complaint_about: Callable[[str], str | None]) -> Any:
     return AfterValidator(check)
 
 
+def _day(value: str) -> str:
+    date.fromisoformat(value)  # says itself what is wrong
+    return value
+
+
 Label = Annotated[str, Field(min_length=1, max_length=60)]
 Title = Annotated[str, Field(min_length=1, max_length=140)]
 Text = Annotated[str, Field(min_length=1, max_length=700)]
@@ -60,6 +65,8 @@ LinkUrl = Annotated[str, _address(complaint_about_link), Field(max_length=MAX_UR
 ImageUrl = Annotated[str, _address(complaint_about_image), Field(max_length=MAX_URL_CHARS)]
 Email = Annotated[str, Field(max_length=120, pattern=r"^[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$")]
 Phone = Annotated[str, Field(max_length=40, pattern=r"^\+?[0-9(][0-9 ()./-]{2,}$")]
+Day = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$"), AfterValidator(_day)]
+"""ISO 8601."""
 Tone = Literal["plain", "tinted", "deep"]
 HeroLayout = Literal["split", "centered", "cover", "statement"]
 IconName = Literal[
@@ -133,6 +140,18 @@ class SectionProps(Props):
     tone: Tone = "plain"
 
 
+@dataclass(frozen=True)
+class SiteFacts:
+    """What a page may show of the others."""
+
+    languages: Languages = NO_LANGUAGES
+    trees: Mapping[str, Node] = field(default_factory=dict)
+    """The resolved pages by path."""
+
+
+NO_FACTS: Final = SiteFacts()
+
+
 @dataclass(slots=True)
 class RenderContext:
     """What a component can use while it renders."""
@@ -149,6 +168,7 @@ class RenderContext:
     """Renders elements whose own headings have a level."""
     theme_class: str | None = None
     """Of a page with a theme of its own."""
+    site: SiteFacts = NO_FACTS
 
     def children(self, *, deeper: bool) -> Html:
         """Render the children; `deeper` if the element's own heading is above theirs."""
@@ -159,12 +179,28 @@ class RenderContext:
         return self._joined(self.node.slots[name], deeper) if name in self.node.slots else EMPTY
 
     def url(self, address: str) -> str:
-        """Return an accepted address relative to this page."""
-        return relative_to(self.page, address)
+        """Return an accepted address relative to this page; a page of the site in this page's language.
+
+        A section that only the page has to which a shared element belongs is that page's.
+        """
+        if address[:1] == "#" != address and self.node.page != self.page and not self._has(address[1:]):
+            address = self.node.page + address
+        languages = self.site.languages
+        return relative_to(self.page, languages.towards(address, self.page) if languages.groups else address)
 
     def say(self, phrase: str) -> str:
         """Return one of the builder's own phrases in the page's language."""
         return say(phrase, self.lang)
+
+    def _has(self, id: str) -> bool:
+        page = self.site.trees.get(self.page)
+        return page is not None and any(node.id == id for node in walk(page))
+
+    @property
+    def day(self) -> str | None:
+        """The date of the page, in ISO 8601, if it is a post."""
+        page = self.site.trees.get(self.page)
+        return page.props.get("date") if page is not None else None
 
     def _joined(self, nodes: tuple[Node, ...], deeper: bool) -> Html:
         return join(*self.render(nodes, self.level + 1 if deeper else self.level))
@@ -288,6 +324,17 @@ def outline_items(prop: str, limit: int, **fields: ItemField) -> Callable[[Outli
         return {**section_props(section), prop: items}
 
     return read
+
+
+def first_heading(root: Node) -> Node | None:
+    """Return the first element of a page's main region with a heading, which becomes the page's h1."""
+    catalog = components()
+    for child in root.children:
+        if catalog[child.type].place == "main":
+            for node in walk(child):
+                if node.props.get("heading") or node.type == "Heading":
+                    return node
+    return None
 
 
 _COMPONENT_COMMENT: Final = re.compile(r"^/\* (\w+) \*/$", re.MULTILINE)

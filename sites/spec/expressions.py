@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sites.errors import refuse
-from sites.spec.model import INDEX, JsonObject, Site, pointer
+from sites.spec.languages.versions import languages_of
+from sites.spec.model import JsonObject, Site, pointer
 from sites.spec.state import (
     MAX_PATH_CHARS,
     MISSING,
@@ -318,6 +319,7 @@ class _Resolver:
         self._with_hidden = with_hidden
         self._allowance = allowance
         self._made = 0
+        self._languages = languages_of(site)
 
     def page(self, path: str) -> Node:
         """Return the tree of one page."""
@@ -337,7 +339,7 @@ class _Resolver:
             if not is_visible(self._with_hidden or condition.container, scope):
                 return None
         if element["type"] == SHARED_TYPE:
-            return self._shared(element, scope)
+            return self._shared(page, element, scope)
         self._made += 1
         self._allowance.spend(_UNITS_A_NODE)
         if self._made > MAX_NODES:
@@ -352,10 +354,11 @@ class _Resolver:
             children = self._all(page, element.get("children"), scope, suffix)
         return Node(element["type"], key + suffix, page, key, props, children, slots)
 
-    def _shared(self, element: JsonObject, scope: Scope) -> Node | None:
+    def _shared(self, page: str, element: JsonObject, scope: Scope) -> Node | None:
         key = resolve(element.get("props", {}), scope).get("of")
-        index_scope = Scope(self._site.pages[INDEX].get("state", {}), allowance=self._allowance)
-        return self._node(INDEX, key, index_scope, suffix="")
+        home = self._languages.home_with(self._site, page, key)
+        home_scope = Scope(self._site.pages[home].get("state", {}), allowance=self._allowance)
+        return self._node(home, key, home_scope, suffix="")
 
     def _all(self, page: str, keys: list[str] | None, scope: Scope, suffix: str) -> tuple[Node, ...]:
         if not keys:

@@ -12,11 +12,14 @@ import json
 import pkgutil
 import re
 from collections.abc import Mapping, Sequence
+from datetime import date
 from functools import cache
 from typing import TYPE_CHECKING, Final, Literal, get_args
 from urllib.parse import unquote
 
 import yaml
+
+from sites.spec.languages.versions import Languages, own_name, primary
 
 if TYPE_CHECKING:
     from sites.spec.catalog import Link, Picture, RenderContext, SectionProps
@@ -205,13 +208,14 @@ def band(ctx: RenderContext, props: SectionProps, *body: str | None, classes: st
     return tag("section", inner, id=ctx.id, class_=f"band {classes}", aria_labelledby=name)
 
 
-def intro(ctx: RenderContext, props: SectionProps) -> Html:
-    """Return a section's eyebrow, heading and text, or nothing when it has none."""
+def intro(ctx: RenderContext, props: SectionProps, *, above: Html | None = None) -> Html:
+    """Return a section's eyebrow, heading and text, or nothing when it has none; `above` stands over the heading."""
     if not (props.eyebrow or props.heading or props.text):
         return EMPTY
     return tag(
         "div",
         tag("p", props.eyebrow, class_="eyebrow") if props.eyebrow else None,
+        above,
         heading(ctx.level, props.heading, id=f"{ctx.id}.title") if props.heading else None,
         tag("p", props.text, class_="lead") if props.text else None,
         class_="intro",
@@ -242,6 +246,41 @@ def image(ctx: RenderContext, picture: Picture, *, class_: str | None = None, ea
     """Return an image; only images at the top of a page are loaded eagerly."""
     loading = None if eager else "lazy"
     return tag("img", src=ctx.url(picture.src), alt=picture.alt, class_=class_, loading=loading, decoding="async")
+
+
+def language_links(page: str, lang: str, languages: Languages) -> Html | None:
+    """Return the links from a page to itself in other languages, each by that language's own name."""
+    others = [version for version in languages.of(page) if version.path != page]
+    if not others:
+        return None
+    links = [
+        tag("li", tag("a", own_name(other), href=relative_to(page, path), hreflang=other, lang=other))
+        for other, path in others
+    ]
+    return tag("nav", icon("globe"), tag("ul", *links), class_="languages", aria_label=say("Languages", lang))
+
+
+def written_day(day: str, lang: str) -> Html:
+    """Return a date (ISO 8601), for people and for machines."""
+    return tag("time", written_date(day, lang), datetime=day)
+
+
+def written_date(day: str, lang: str) -> str:
+    """Return a date in words: "3. Mai 2026"; in a language that the builder does not know, as ISO 8601 has it.
+
+    Args:
+        day: ISO 8601.
+        lang: BCP 47.
+    """
+    when = date.fromisoformat(day)
+    if primary(lang) != "en" and primary(lang) not in _words():
+        return day
+    months = say("January February March April May June July August September October November December", lang)
+    month = months.split()[when.month - 1]
+    if lang.lower() == "en-us":
+        return f"{month} {when.day}, {when.year}"
+    form = say("1 {month} {year}", lang) if when.day == 1 else say("{day} {month} {year}", lang)
+    return form.format(day=when.day, month=month, year=when.year)
 
 
 def paragraphs(text: str) -> Html:
@@ -322,7 +361,7 @@ def _read(name: str) -> str:
 
 def say(phrase: str, lang: str) -> str:
     """Return one of the builder's English phrases in a language (BCP 47), or as it is where it is not translated."""
-    return _words().get(lang.partition("-")[0].lower(), {}).get(phrase, phrase)
+    return _words().get(primary(lang), {}).get(phrase, phrase)
 
 
 @cache

@@ -28,12 +28,13 @@ JsonObject = dict[str, Any]
 MAX_SITE_BYTES = 512 * 1024
 MAX_JSON_DEPTH = 40
 MAX_JSON_NODES = 50_000
-MAX_PAGES = 20
+MAX_PAGES = 100
+"""Versions in further languages count too."""
 MAX_ELEMENTS = 400
 """The most elements of a page."""
 
 INDEX = "index.html"
-_PAGE_PATH = re.compile(r"(?:[a-z0-9][a-z0-9-]{0,40}/){0,3}[a-z0-9][a-z0-9_-]{0,60}\.html")
+_PAGE_PATH = re.compile(r"(?:[a-z0-9][a-z0-9-]{0,40}/){0,4}[a-z0-9][a-z0-9_-]{0,60}\.html")
 _NUMBERS = (int, float)
 _FORBIDDEN_KEYS = frozenset({"__proto__", "prototype", "constructor"})
 _FORBIDDEN_TEXT = re.compile(

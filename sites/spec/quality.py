@@ -195,7 +195,7 @@ def _component(match: re.Match[str] | None) -> str | None:
 
 
 _NOT_COPY_NAMES: Final = (
-    "href src icon theme tone layout lang of variant width action art captions cards align direction gap"
+    "href src icon theme tone layout lang of variant width action art captions cards align direction gap path date"
 )
 _NOT_COPY: Final = frozenset(_NOT_COPY_NAMES.split())
 _MIN_WORDS: Final = 12
@@ -262,6 +262,8 @@ def lost_change(request: str, before: Site, after: Site) -> str | None:
     """
     if lost := _unreachable(before, after):
         return f"the new element {lost} is in no list of children, so it is not shown"
+    if lost := _undated(before, after):
+        return f"the new page {lost} has no date, so Posts does not list it"
     expected = read_expectations(request)
     new, old = _Seen(after), _Seen(before)
     for text in expected.shown:
@@ -329,6 +331,15 @@ def _unreachable(before: Site, after: Site) -> str | None:
         old_elements = before.pages.get(path, {}).get("elements", {})
         for key in sorted(set(page["elements"]) - set(old_elements) - reachable(page)):
             return f"{key} of {path}"
+    return None
+
+
+def _undated(before: Site, after: Site) -> str | None:
+    folders = tuple(str(node.props["path"]) for node in _nodes(after) if node.type == "Posts")
+    for path in sorted(after.pages.keys() - before.pages.keys()):
+        page = after.pages[path]
+        if path.startswith(folders) and "date" not in page["elements"][page["root"]].get("props", {}):
+            return path
     return None
 
 

@@ -169,7 +169,7 @@ def _marked(value: Any, raw: Any, place: Place, marks: list[Place]) -> Any:
             name
             for name, info in type(value).model_fields.items()
             if name in raw
-            and name != "lang"
+            and name not in ("lang", "date")
             and not any(get_origin(kind) is Literal for kind in _kinds(info.annotation))
         ]
         marked = {name: _marked(getattr(value, name), raw[name], (*place, name), marks) for name in names}

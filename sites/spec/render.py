@@ -7,15 +7,16 @@ detached: other files are still rendered, and a change of the spec that needs th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from sites.errors import DetachedPagesError
 from sites.spec import live
-from sites.spec.catalog import Component, Props, RenderContext, component_rules, components
+from sites.spec.catalog import Props, RenderContext, SiteFacts, component_rules, components, first_heading
 from sites.spec.components.page import PageProps
 from sites.spec.expressions import Node, resolve_page, walk
-from sites.spec.html import Html, is_external, relative_to, say, tag
+from sites.spec.html import Html, is_external, language_links, relative_to, say, tag
+from sites.spec.languages.versions import Version, languages_of
 from sites.spec.model import INDEX, Site
 from sites.spec.theme import Theme, contrast_note, font_notes, is_of_other_rules, stylesheet, theme_class
 from sites.spec.validate import props_of, require_valid
@@ -35,7 +36,11 @@ def render(site: Site) -> dict[str, bytes]:
     pages = {path: _page_props(tree) for path, tree in trees.items()}
     main = pages[INDEX].theme or Theme()
     others = {path: props.theme for path, props in pages.items() if props.theme and props.theme != main}
-    files = {path: _document(path, trees[path], pages[path], theme=others.get(path), base=main) for path in trees}
+    facts = SiteFacts(languages_of(site), trees)
+    files = {
+        path: _document(path, trees[path], pages[path], theme=others.get(path), base=main, facts=facts)
+        for path in trees
+    }
     classes = {theme_class(theme): theme for theme in others.values()}
     return files | {STYLESHEET: stylesheet(main, classes, component_rules())}
 
@@ -44,7 +49,8 @@ def render_tree(site: Site, path: str, root: Node) -> bytes:
     """Return a page of a valid site, rendered from another tree than its own whose props are checked."""
     trees = require_valid(site)
     theme, main = _page_props(trees[path]).theme, _page_props(trees[INDEX]).theme or Theme()
-    return _document(path, root, _page_props(root), theme=theme if theme != main else None, base=main)
+    facts, own = SiteFacts(languages_of(site), trees), theme if theme != main else None
+    return _document(path, root, _page_props(root), theme=own, base=main, facts=facts)
 
 
 def referenced_assets(site: Site) -> frozenset[str]:
@@ -74,10 +80,10 @@ def theme_notes(site: Site) -> tuple[str, ...]:
 class _Renderer:
     """Renders the elements of a page; a closure would hold itself, and so the page, until garbage is collected."""
 
-    __slots__ = ("_catalog", "_first", "_lang", "_path", "_theme_class")
+    __slots__ = ("_catalog", "_facts", "_first", "_lang", "_path", "_theme_class")
 
-    def __init__(self, path: str, lang: str, first: Node | None, theme_class: str | None) -> None:
-        self._path, self._lang, self._first, self._theme_class = path, lang, first, theme_class
+    def __init__(self, path: str, lang: str, first: Node | None, theme_class: str | None, facts: SiteFacts) -> None:
+        self._path, self._lang, self._first, self._theme_class, self._facts = path, lang, first, theme_class, facts
         self._catalog = components()
 
     def __call__(self, nodes: tuple[Node, ...], level: int) -> list[Html]:
@@ -86,34 +92,36 @@ class _Renderer:
         for node in nodes:
             component = self._catalog[node.type]
             own_level = 1 if node is self._first else level
-            context = RenderContext(node, node.id, own_level, self._path, self._lang, self, self._theme_class)
+            context = RenderContext(
+                node, node.id, own_level, self._path, self._lang, self, self._theme_class, self._facts
+            )
             markup.append(component.render(node.checked or props_of(node, component), context))
         return markup
 
 
-def _document(path: str, root: Node, props: PageProps, *, theme: Theme | None, base: Theme) -> bytes:
+def _document(path: str, root: Node, props: PageProps, *, theme: Theme | None, base: Theme, facts: SiteFacts) -> bytes:
     catalog = components()
-    first = _first_heading(root, catalog)
+    first = first_heading(root)
     class_ = theme_class(theme) if theme else None
-    render_each = _Renderer(path, props.lang, first, class_)
-    regions: dict[str, list[Html]] = {"header": [], "main": [], "footer": []}
+    render_each = _Renderer(path, props.lang, first, class_, facts)
+    regions: dict[str, list[Html | None]] = {"header": [], "main": [], "footer": []}
     for node, markup in zip(root.children, render_each(root.children, 2), strict=True):
         regions[catalog[node.type].place].append(markup)
     title = None if first else tag("h1", props.title, class_="visually-hidden")
     body = tag(
         "body",
         tag("a", say("Skip to content", props.lang), class_="skip", href="#page.main"),
-        *regions["header"],
+        *(regions["header"] or [language_links(path, props.lang, facts.languages)]),
         tag("main", title, *regions["main"], id="page.main", tabindex="-1"),
         *regions["footer"],
-        live.script() if any(live.MARK in each for region in regions.values() for each in region) else None,
+        live.script() if any(live.MARK in (each or "") for region in regions.values() for each in region) else None,
     )
-    head = _head(path, props, (theme or base).mode)
+    head = _head(path, props, (theme or base).mode, facts.languages.of(path))
     html = tag("html", head, body, lang=props.lang, class_=class_)
     return f"<!doctype html>\n{html}\n".encode()
 
 
-def _head(path: str, props: PageProps, mode: str) -> Html:
+def _head(path: str, props: PageProps, mode: str, versions: Sequence[Version]) -> Html:
     scheme = {"auto": "light dark", "light": "light", "dark": "dark"}[mode]
     return tag(
         "head",
@@ -123,17 +131,13 @@ def _head(path: str, props: PageProps, mode: str) -> Html:
         tag("meta", name="description", content=props.description) if props.description else None,
         tag("meta", name="color-scheme", content=scheme),
         tag("link", rel="stylesheet", href=relative_to(path, STYLESHEET)),
+        *(_alternate(path, lang, version) for lang, version in versions),
+        _alternate(path, "x-default", versions[0].path) if versions else None,
     )
 
 
-def _first_heading(root: Node, catalog: Mapping[str, Component]) -> Node | None:
-    """Return the first element of the main region with a heading, which becomes the page's h1."""
-    for child in root.children:
-        if catalog[child.type].place == "main":
-            for node in walk(child):
-                if node.props.get("heading") or node.type == "Heading":
-                    return node
-    return None
+def _alternate(path: str, lang: str, version: str) -> Html:
+    return tag("link", rel="alternate", hreflang=lang, href=relative_to(path, version))
 
 
 def _page_props(root: Node) -> PageProps:

@@ -17,6 +17,7 @@ from sites.errors import Finding, SpecError, errors_of, shown
 from sites.spec.catalog import Component, Props, components
 from sites.spec.expressions import SHARED_TYPE, Node, resolve_site, walk
 from sites.spec.html import is_external
+from sites.spec.languages.versions import keys_below_root, languages_of
 from sites.spec.model import INDEX, JsonObject, Site, parse_site, pointer, site_of
 from sites.spec.state import is_equal
 from sites.spec.stream import read_document
@@ -144,17 +145,16 @@ def props_of(node: Node, component: Component) -> Props:
 
 def _check_shared(site: Site) -> list[Finding]:
     findings = []
-    index = site.pages[INDEX]
-    below_root = index["elements"][index["root"]].get("children") or []
+    languages = languages_of(site)
     for path, page, key in _shared_elements(site):
         target = page["elements"][key].get("props", {}).get("of")
         where = pointer("pages", path, "elements", key)
         if path == INDEX:
             findings.append(Finding("misplaced", where, f"Shared is for the pages beside {INDEX}"))
-        elif key not in (page["elements"][page["root"]].get("children") or []):
+        elif key not in keys_below_root(page):
             findings.append(Finding("misplaced", where, "Shared stands directly below the root"))
-        elif not isinstance(target, str) or target not in below_root:
-            rule = f"{shown(target)} is no element directly below the root of {INDEX}"
+        elif target not in keys_below_root(site.pages[home := languages.home_with(site, path, target)]):
+            rule = f"{shown(target)} is no element directly below the root of {home}"
             findings.append(Finding("shared_missing", f"{where}/props/of", rule))
     return findings
 
@@ -223,6 +223,7 @@ def _check_links(site: Site, trees: Mapping[str, Node]) -> list[Finding]:
     findings: dict[Finding, None] = {}
     nodes = {path: walk(tree) for path, tree in trees.items()}
     ids = {path: {node.id for node in below} for path, below in nodes.items()}
+    languages = languages_of(site)
     links = [
         (path, node, place, href)
         for path, below in nodes.items()
@@ -230,8 +231,8 @@ def _check_links(site: Site, trees: Mapping[str, Node]) -> list[Finding]:
         for place, href in _hrefs(node.props)
     ]
     for path, node, place, href in links:
-        target, _, fragment = href.removeprefix("/").partition("#")
-        target = target or path
+        target, _, fragment = languages.towards(href, path).removeprefix("/").partition("#")
+        target = target or (path if fragment in ids[path] else node.page)
         if not target.endswith(".html") or is_external(href):
             continue
         where = f"{node.path}/props{pointer(*place)}"

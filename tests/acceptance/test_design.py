@@ -4,16 +4,18 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from docs.pictures import BAKERY, SITES, build
+from sites.directories import write_directory
 from sites.spec.catalog import components
 from sites.spec.model import parse_site
 from sites.spec.outline import expand_outline
-from sites.spec.render import render
+from sites.spec.render import referenced_assets, render
 from tests.unit.sites.spec.samples import every_component, with_every_text
 
 AXE = "axe-core@4.14.1"
@@ -83,6 +85,41 @@ def test_axe_finds_nothing_on_any_page_at_both_widths_in_light_and_dark(
         assert all(url.startswith("file:") for url in requests), "a page loads from elsewhere"
         page.close()
     assert found == {}
+
+
+def test_axe_finds_nothing_on_a_page_in_several_languages_with_posts(
+    tmp_path: Path, browser: Browser, axe: str
+) -> None:
+    nonprofit = next(folder for folder in SITES if folder.name == "nonprofit")
+    document = json.loads((nonprofit / "site.json").read_text(encoding="utf-8"))
+    index = document["pages"]["index.html"]["elements"]
+    for layout in ("rows", "cards"):
+        index[layout] = {"type": "Posts", "props": {"heading": layout, "path": "notes/", "layout": layout}}
+        index["page"]["children"].insert(3, layout)
+    for path in [*document["pages"]]:
+        for lang in ("de", "fr", "nl"):
+            version = document["pages"][f"{lang}/{path}"] = deepcopy(document["pages"][path])
+            version["elements"][version["root"]]["props"]["lang"] = lang
+    files = render(parse_site(document))
+    assets = {path: (nonprofit / path).read_bytes() for path in referenced_assets(parse_site(document))}
+    write_directory(files | assets, tmp_path / "site")
+    page = browser.new_page(reduced_motion="reduce")
+    for path in ("index.html", "de/notes.html", "fr/notes/kingfisher.html"):
+        page.goto((tmp_path / "site" / path).as_uri())
+        page.evaluate(axe)
+        for width in (320, 390, 1440):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{path} sticks out at {width}"
+            for scheme in ("light", "dark"):
+                page.emulate_media(color_scheme=scheme)
+                assert violations(page) == [], f"{path} {width} {scheme}"
+    page.goto((tmp_path / "site" / "notes.html").as_uri())
+    page.get_by_role("link", name="Deutsch").click()
+    assert page.url.endswith("/de/notes.html")
+    assert "19. April 2026" in page.locator("main").inner_text()
+    page.get_by_role("link", name="The kingfisher is back").click()
+    assert page.url.endswith("/de/notes/kingfisher.html")
+    page.close()
 
 
 def test_the_menu_of_a_narrow_screen_opens_and_closes_without_a_script(

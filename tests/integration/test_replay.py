@@ -86,7 +86,7 @@ def test_a_decision_is_stored_with_what_it_rested_on_and_made_again_from_that(fl
     decided(fleet, "pwd", site=None)
     new = decided(fleet, "Make it a page about candles", site=SiteSignals())
     route = fleet.job(new).route
-    assert route["site"] == {"files": 0, "has_js": False, "has_build": False}
+    assert route["site"] == {"files": 0, "has_js": False, "has_build": False, "has_spec": False}
     assert {"rule", "reason", "classifier", "policy_version", "vocabulary_version"} <= route.keys()
     found = replayed(fleet)
     assert (found["decisions"], found["moves"], found["site_sources"]) == (6, [], {"recorded": 6})

@@ -1,11 +1,13 @@
 """Tier 1 from claim to preview, through the real gateway, with the fake provider at the other end."""
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from shutil import copytree
 from uuid import UUID
 
 import pytest
@@ -27,7 +29,8 @@ from routing.queues import QueueName, Tier
 from sites.content_store import ContentStore
 from sites.releases import manifest_of
 from sites.spec.catalog import catalog_prompt
-from sites.spec.edit import MAX_CHUNKS
+from sites.spec.languages.translation import MAX_CHUNKS
+from sites.spec.model import MAX_PAGES
 from tests.factories import Shop, not_available
 from tests.threads import serve_gateway_in_thread
 from workers.attempt import Attempt
@@ -73,6 +76,11 @@ rules:
     say:
       - tool: '{{ tool }}'
         input: {operations: [], patch: '', summary: None., cannot: No component counts down.}
+  - name: no-translation
+    when: {tag: no-translation, tools: [translate_texts]}
+    say:
+      - tool: translate_texts
+        input: {language: en, texts: [], cannot: Nothing is to be translated.}
   - name: already
     when: {tag: already}
     say:
@@ -368,6 +376,43 @@ def test_a_site_is_translated_by_a_list_of_its_texts_in_calls_side_by_side(rig: 
     assert spent == sum(billed_nanousd(call, rig.shop.policy.prices) for call in rig.calls())
 
 
+def test_a_further_language_stands_beside_the_pages_and_its_owner_is_told_which(rig: Rig) -> None:
+    job = rig.edit("Add a German version of the site", rig.site())
+    assert (job.state, job.result["how"]) == ("awaiting_approval", "a model's translation")
+    assert job.result["summary"] == "In a further language: de/index.html, de/classes.html."
+    files = rig.files(job.release_id)
+    assert b'<html lang="de"' in files["de/index.html"]
+    assert b"[de] " not in files["index.html"]
+    assert b'hreflang="de" href="de/index.html"' in files["index.html"]
+
+
+def test_a_site_that_is_full_gets_no_version_and_the_next_tier_is_told_how_many_pages_it_may_have(
+    rig: Rig, tmp_path: Path
+) -> None:
+    spec = json.loads((DEMO_SITE / "site.json").read_text())
+    line = {"type": "Text", "props": {"text": "Bread."}}
+    page = {
+        "root": "page",
+        "elements": {"page": {"type": "Page", "props": {"title": "x"}, "children": ["a"]}, "a": line},
+    }
+    spec["pages"] |= {f"p{number}.html": page for number in range(MAX_PAGES - len(spec["pages"]))}
+    copytree(DEMO_SITE, tmp_path / "full")
+    (tmp_path / "full" / "site.json").write_text(json.dumps(spec))
+    Sites(rig.shop.ledger, rig.resources.content_store, rig.shop.policy).import_site("acme", "full", tmp_path / "full")
+    job = rig.edit("Add a German version of the site", rig.shop.scalar("SELECT id FROM site WHERE name = 'full'"))
+    assert (job.state, job.queue) == ("queued", "patch")
+    ((detail,),) = rig.shop.rows("SELECT data->>'detail' FROM event WHERE kind = 'escalated'")
+    assert detail == f"a site holds at most {MAX_PAGES} pages, and this one has {MAX_PAGES}: no version has room"
+    assert len(rig.calls()) <= MAX_CHUNKS, "it is not tried a second time"
+
+
+def test_what_only_sounds_like_a_translation_is_edited_like_anything_else(rig: Rig) -> None:
+    job = rig.edit("Add a line for guests that also read in English [rehearse:no-translation]", rig.site())
+    assert job.state == "awaiting_approval"
+    rules = [call.rule for call in rig.calls()]
+    assert (set(rules[:-1]), rules[-1]) == ({"no-translation"}, "site-edit")
+
+
 @pytest.mark.req("H-068")
 @pytest.mark.parametrize("tag", ["nothing", "drops"])
 def test_a_valid_but_poor_spec_is_tried_once_more_and_then_handed_on(rig: Rig, tag: str) -> None:
@@ -546,6 +591,26 @@ def test_a_detached_page_is_edited_in_place_and_stays_detached(rig: Rig) -> None
     assert job.result["pages"].startswith("index.html: plain HTML")
     after = rig.files(job.release_id)
     assert after == before | {"index.html": before["index.html"].replace(b"a private party", b"a wedding")}
+
+
+def test_an_edit_of_a_page_says_which_languages_of_it_it_left_as_they_were(rig: Rig) -> None:
+    site = rig.site()
+    publish(rig, rig.edit("Add a German version of the site", site))
+    job = rig.edit("Change the price of Dark rye to €6.20", site)
+    assert job.result["how"] == "direct edit, no model"
+    assert job.result["summary"].endswith("Note: de/index.html in another language stays as it was.")
+    assert "stays" not in rig.edit("Change the primary color to teal", rig.site("other")).result["summary"]
+
+
+def test_a_page_edited_by_hand_gets_no_version_and_the_others_do(rig: Rig) -> None:
+    site = rig.site()
+    edit_file(rig, site, "classes.html", b"</main>", b"<p>by hand</p></main>")
+    job = rig.edit("Add a German version of the site", site)
+    assert job.state == "awaiting_approval"
+    assert job.result["summary"] == (
+        "In a further language: de/index.html. Note: classes.html stays as it is, as it was edited by hand."
+    )
+    assert rig.files(job.release_id)["classes.html"] == rig.shown(site)["classes.html"]
 
 
 def test_a_page_whose_edit_the_spec_can_hold_comes_back_to_it(rig: Rig) -> None:

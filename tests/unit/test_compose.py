@@ -18,7 +18,7 @@ from producers.config import ApiConfig
 from routing.config import PREFIX, SECTIONS, read_settings
 from routing.queues import QUEUES
 from sandbox.config import MirrorConfig
-from sites.spec.edit import MAX_CHUNKS
+from sites.spec.languages.translation import MAX_CHUNKS
 from workers.compute import MOST_CHILDREN
 from workers.config import WorkerConfig
 

@@ -28,19 +28,21 @@ from sites.links import dead_links
 from sites.releases import profile_of, refusal_of
 from sites.scan.rules import describe_limits
 from sites.spec.catalog import catalog_prompt, outline_prompt, read_prompt
-from sites.spec.edit import (
+from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
+from sites.spec.languages.translation import (
+    MAX_CHUNK_CHARACTERS,
     MAX_CHUNKS,
-    apply_edit,
+    Choice,
+    add_versions,
     apply_translation,
+    choose_texts,
     chunks,
-    edit_of,
-    edit_tool,
-    entries_of,
     is_translation,
-    relevant_part,
+    left_over,
     translate_tool,
 )
-from sites.spec.model import Site
+from sites.spec.languages.versions import outdated
+from sites.spec.model import MAX_PAGES, Site
 from sites.spec.outline import expand_outline, left_out, outline_tool
 from sites.spec.permitted import permitted
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
@@ -147,9 +149,8 @@ def _plan(inputs: Inputs) -> Outcome | _Task:
         plain = edit_plain_html(inputs)
         if isinstance(plain, Candidate) or is_about(inputs.prompt, site, detached):
             return plain
-    texts = entries_of(site) if is_translation(inputs.prompt) and not detached else ()
-    if 0 < len(parts := chunks(texts)) <= MAX_CHUNKS:
-        return _translation_task(inputs, parts)
+    if is_translation(inputs.prompt) and (texts := choose_texts(site, inputs.words, without=detached)).entries:
+        return _translation_task(inputs, site, texts, detached)
     return _edit_task(inputs, site, detached)
 
 
@@ -215,7 +216,8 @@ class _Task:
     prompts: Sequence[Sequence[Text]]
     """Of calls that are made side by side; mostly one."""
     tool: Callable[[], Mapping[str, Any]]
-    use: Callable[[Inputs, Sequence[Mapping[str, Any]]], Outcome | _Poor]
+    use: Callable[[Inputs, Sequence[Mapping[str, Any]]], Outcome | _Poor | _Task]
+    """What becomes of its replies; another task is asked instead."""
 
 
 def _by_model(attempt: Attempt, task: _Task) -> Outcome:
@@ -227,6 +229,8 @@ def _by_model(attempt: Attempt, task: _Task) -> Outcome:
         replies = [call.input for call in calls]
         is_cut = any(call.is_cut for call in calls)
         result = _CUT if is_cut else attempt.compute(_use, task.use, replies, may_mend=number < tries)
+        if isinstance(result, _Task):
+            return _by_model(attempt, result)
         if not isinstance(result, _Poor):
             return result
         problem = replace(result, replies=replies)
@@ -236,11 +240,11 @@ def _by_model(attempt: Attempt, task: _Task) -> Outcome:
 
 def _use(
     inputs: Inputs,
-    use: Callable[[Inputs, Sequence[Mapping[str, Any]]], Outcome | _Poor],
+    use: Callable[[Inputs, Sequence[Mapping[str, Any]]], Outcome | _Poor | _Task],
     replies: Sequence[Mapping[str, Any]],
     *,
     may_mend: bool,
-) -> Outcome | _Poor:
+) -> Outcome | _Poor | _Task:
     """Return what becomes of a model's replies; what the scan will refuse is poor while the model may mend it."""
     result = use(inputs, replies)
     if may_mend and isinstance(result, Candidate) and (refusal := refused_by_scan(inputs, result)):
@@ -291,7 +295,8 @@ def _outline_task(inputs: Inputs) -> _Task:
     )
 
 
-def _translation_task(inputs: Inputs, parts: Sequence[str]) -> _Task:
+def _translation_task(inputs: Inputs, site: Site, texts: Choice, detached: frozenset[str]) -> _Task:
+    parts = chunks(texts.entries)
     return _Task(
         "spec_edit",
         partial(read_prompt, "translate.md"),
@@ -300,7 +305,7 @@ def _translation_task(inputs: Inputs, parts: Sequence[str]) -> _Task:
             for number, part in enumerate(parts, 1)
         ],
         translate_tool,
-        _translated,
+        partial(_translated, texts=texts, detached=detached),
     )
 
 
@@ -308,21 +313,50 @@ def _part(number: int, count: int) -> str:
     return f", part {number} of {count}; others get the rest" if count > 1 else ""
 
 
-def _translated(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | _Poor:
+def _translated(
+    inputs: Inputs, replies: Sequence[Mapping[str, Any]], *, texts: Choice, detached: frozenset[str]
+) -> Outcome | _Poor | _Task:
     site = inputs.spec
     assert site is not None
     if not any(reply.get("texts") for reply in replies):
+        if any(way_out(reply, "cannot") for reply in replies):
+            return _edit_task(inputs, site, detached)  # its words only sounded like a translation
         declined = next(
             (found for reply in replies if (found := decline(inputs, reply, to=Tier.PATCH))), "no text came"
         )
         return _Poor(Reason.SPEC_POOR, declined) if isinstance(declined, str) else declined
     try:
-        changed = apply_translation(site, entries_of(site), replies)
+        changed, summary, left = _in_language(site, texts, replies)
     except SpecError as error:
         return _Poor(Reason.SPEC_INVALID, str(error))
     if is_unchanged(site, changed):
-        return _Poor(Reason.SPEC_POOR, "the translation changes nothing")
-    return _candidate(inputs, changed, before=site, summary="Translated by the model.", how="a model's translation")
+        if len(site.pages) < MAX_PAGES or not _is_beside(replies):
+            return _Poor(Reason.SPEC_POOR, "the translation changes nothing")
+        full = f"a site holds at most {MAX_PAGES} pages, and this one has {len(site.pages)}: no version has room"
+        return Escalate(Tier.PATCH, Reason.BEYOND_TIER, full)
+    by_hand = sorted(detached & site.pages.keys())
+    left += [f"{', '.join(by_hand)} stays as it is, as it was edited by hand"] if by_hand else []
+    summary = " ".join([f"{summary}.", *(f"Note: {note}." for note in left)])
+    return _candidate(inputs, changed, before=site, summary=summary, how="a model's translation")
+
+
+def _is_beside(replies: Sequence[Mapping[str, Any]]) -> bool:
+    return any(reply.get("beside") is True for reply in replies)
+
+
+def _in_language(site: Site, texts: Choice, replies: Sequence[Mapping[str, Any]]) -> tuple[Site, str, list[str]]:
+    """Return a site with its translated texts, in their place or beside them; what was done; and what was not."""
+    left = [*left_over(site, texts.entries, replies)]
+    if texts.left:
+        room = MAX_CHUNKS * MAX_CHUNK_CHARACTERS
+        left.append(
+            f"not translated: {', '.join(texts.left)}, as a job translates at most {room:,} characters; "
+            "ask for these pages next"
+        )
+    if not _is_beside(replies):
+        return apply_translation(site, texts.entries, replies), "Translated by the model", left
+    made = add_versions(site, texts.entries, replies)
+    return made.site, f"In a further language: {', '.join(made.written)}", [*made.left, *left]
 
 
 def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | _Poor:
@@ -355,5 +389,7 @@ def _candidate(inputs: Inputs, site: Site, *, before: Site | None, summary: str,
     facts = {"how": how, "pages": pages_fact(changed, "spec-managed")}
     old = theme_notes(before) if before is not None else ()
     notes = [*missing, *(note for note in theme_notes(site) if note not in old)]
+    if before is not None and (versions := outdated(before, site)):
+        notes.append(f"{', '.join(versions)} in another language stays as it was")
     summary = " ".join([summary, *(f"Note: {note}." for note in notes)])
     return Candidate(files=files, summary=summary, spec=site.canonical().encode(), facts=facts)

@@ -41,6 +41,7 @@ from sites.spec.html import (
     paragraphs,
     section,
     tag,
+    written_day,
 )
 from sites.spec.model import JsonObject
 
@@ -138,7 +139,8 @@ def _outline_page_intro(section: OutlineSection, business: Business) -> JsonObje
 )
 def _page_intro(props: PageIntroProps, ctx: RenderContext) -> Html:
     picture = tag("div", image(ctx, props.image, eager=True), class_="page-intro-picture") if props.image else None
-    return band(ctx, props, intro(ctx, props), picture, classes=f"page-intro tone-{props.tone}")
+    when = tag("p", written_day(ctx.day, ctx.lang), class_="post-date") if ctx.day else None
+    return band(ctx, props, intro(ctx, props, above=when), picture, classes=f"page-intro tone-{props.tone}")
 
 
 class CallToActionProps(SectionProps):

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from sites.spec.catalog import (
     Business,
     Component,
+    Day,
     Email,
     Label,
     Link,
@@ -30,7 +31,20 @@ from sites.spec.catalog import (
     section_props,
 )
 from sites.spec.embeds import framed, map_frame_of
-from sites.spec.html import EMPTY, Html, anchor, band, icon, image, intro, phone_url, section, street_map, tag
+from sites.spec.html import (
+    EMPTY,
+    Html,
+    anchor,
+    band,
+    icon,
+    image,
+    intro,
+    language_links,
+    phone_url,
+    section,
+    street_map,
+    tag,
+)
 from sites.spec.live import read_hours
 from sites.spec.model import INDEX, JsonObject
 from sites.spec.theme import Theme
@@ -285,11 +299,15 @@ class PageProps(Props):
     theme: Theme | None = None
     """Null means the theme of index.html."""
     lang: Annotated[str, Field(pattern=r"^[a-zA-Z]{2,3}(-[a-zA-Z0-9]{2,8})?$")] = "en"
+    date: Day | None = None
+    """Of a post: `Posts` lists the pages of a folder that have one."""
 
 
 @Component(
     "Page",
-    summary="root of every page; theme {preset, primary, accent, background, font, headings, radius "
+    summary="root of every page: title, description, date (of a post, 2026-05-31), "
+    "lang (a page at xx/PATH with lang xx is PATH in that language), "
+    "theme {preset, primary, accent, background, font, headings, radius "
     "none|small|medium|large, spacing compact|regular|airy, cards outlined|raised|flat|open, align left|center, "
     "mode auto|light|dark}; theme null = index.html's",
     example={"title": "Hill Bakery", "description": "Bread from a wood oven.", "theme": {"preset": "warm"}},
@@ -347,7 +365,7 @@ def _navigation(props: HeaderProps, ctx: RenderContext) -> tuple[Html, ...]:
 
 
 def _navigation_link(link: Link, ctx: RenderContext) -> Html:
-    current = "page" if link.href.removeprefix("/") == ctx.page else None
+    current = "page" if ctx.site.languages.towards(link.href, ctx.page).removeprefix("/") == ctx.page else None
     return tag("a", link.label, href=ctx.url(link.href), aria_current=current)
 
 
@@ -375,7 +393,8 @@ def _header(props: HeaderProps, ctx: RenderContext) -> Html:
     logo = image(ctx, props.logo, class_="brand-logo", eager=True) if props.logo else None
     brand = tag("a", logo, words, class_="brand", href=ctx.url(INDEX))
     action = anchor(ctx, props.action, class_="button button-small") if props.action else None
-    inner = tag("div", brand, *_navigation(props, ctx), action, class_="wrap")
+    languages = language_links(ctx.page, ctx.lang, ctx.site.languages)
+    inner = tag("div", brand, *_navigation(props, ctx), languages, action, class_="wrap")
     stays = " site-header-sticky" if props.sticky else ""
     return tag("header", inner, class_=f"site-header site-header-{props.layout}{stays}", id=ctx.id)
 

@@ -375,8 +375,43 @@ def test_the_caller_may_choose_any_tier_at_any_confidence(tier: Tier) -> None:
 
 
 @pytest.mark.req("H-052")
-def test_site_complexity_is_a_signal_with_three_parts() -> None:
-    assert set(SiteSignals.model_fields) == {"files", "has_js", "has_build"}
+def test_site_complexity_is_a_signal_with_three_parts_beside_whether_a_spec_renders_it() -> None:
+    assert set(SiteSignals.model_fields) == {"files", "has_js", "has_build", "has_spec"}
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Add an English version of the site",
+        "Make the site bilingual, German and English, with a language switcher",
+        "Translate the whole site into German",
+        "mach die Seite auch auf Französisch",
+        "Wir brauchen die Website zweisprachig, deutsch und englisch",
+        "Alle Seiten auch auf Englisch, mit Sprachumschalter",
+        "Rends le site bilingue, français et anglais",
+        "Haz la web bilingüe",
+        "Rendi il sito bilingue",
+        "Make the price table sortable",
+        "Visitors should be able to sort the table by price",
+        "sort the table by clicking on a column",
+    ],
+)
+def test_what_the_components_of_a_spec_do_is_tier_1_on_a_site_that_has_one(prompt: str) -> None:
+    assert route(prompt, site=SiteSignals(files=4, has_spec=True)).tier is Tier.SPEC
+
+
+@pytest.mark.parametrize(
+    ("prompt", "site"),
+    [
+        ("Add an English version of the site", SiteSignals(files=4)),
+        ("Add an English version of the site", SiteSignals(files=4, has_spec=True, has_build=True)),
+        ("Trilingual site with automatic language detection", SiteSignals(files=4, has_spec=True)),
+        ("A right-to-left version in Arabic beside the English one", SiteSignals(files=4, has_spec=True)),
+        ("A sortable table of our boats that can be filtered and searched", SiteSignals(files=4, has_spec=True)),
+    ],
+)
+def test_what_no_component_does_or_no_spec_renders_still_needs_the_agent(prompt: str, site: SiteSignals) -> None:
+    assert route(prompt, site=site).tier is Tier.AGENT
 
 
 def test_an_existing_widget_that_is_reworded_or_broken_needs_no_agent() -> None:

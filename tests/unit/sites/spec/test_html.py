@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sites.spec.html import EMPTY, join, tag
+from sites.spec.html import EMPTY, join, tag, written_date
 
 
 def test_blocks_stand_on_lines_of_their_own_and_what_they_hold_is_indented() -> None:
@@ -42,3 +42,23 @@ def test_attributes_are_left_out_written_bare_or_with_their_value() -> None:
     assert shown == '<input class="a" aria-label="b" required maxlength="5">'
     with pytest.raises(ValueError, match="is no attribute name"):
         tag("p", **{"on click": "x"})
+
+
+@pytest.mark.parametrize(
+    ("day", "lang", "words"),
+    [
+        ("2026-05-03", "en", "3 May 2026"),
+        ("2026-05-03", "en-US", "May 3, 2026"),
+        ("2026-03-14", "de-AT", "14. März 2026"),
+        ("2026-08-01", "fr", "1er août 2026"),
+        ("2026-12-31", "es", "31 de diciembre de 2026"),
+        ("2026-01-01", "it", "1º gennaio 2026"),
+        ("2026-05-01", "de", "1. Mai 2026"),
+        ("2026-09-09", "nl", "9 september 2026"),
+        ("2026-10-02", "pl", "2 października 2026"),
+        ("2026-05-03", "pt-BR", "3 de maio de 2026"),
+        ("2026-05-03", "tlh", "2026-05-03"),
+    ],
+)
+def test_a_date_is_written_as_readers_of_the_language_write_it(day: str, lang: str, words: str) -> None:
+    assert written_date(day, lang) == words

@@ -9,6 +9,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from itertools import combinations
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
 from lxml import html
@@ -124,7 +125,7 @@ def test_every_page_of_an_example_marks_itself_in_the_shared_navigation(folder: 
     menus = {}
     for path in pages:
         document = html.document_fromstring(files[path], parser=html.HTMLParser(encoding="utf-8"))
-        menus[path] = document.xpath("//header//nav//a/@href")
+        menus[path] = [urljoin(f"/{path}", link).lstrip("/") for link in document.xpath("//header//nav//a/@href")]
         if path in menus[path]:
             assert document.xpath("//header//nav//a[@aria-current='page']/@href") == [path]
     assert all(menu == menus[INDEX] for menu in menus.values())

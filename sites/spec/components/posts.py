@@ -1,0 +1,91 @@
+"""Posts: the dated pages of a folder as a list, made from what those pages say themselves."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from sites.spec.catalog import Component, Link, Picture, RenderContext, SectionProps, first_heading
+from sites.spec.expressions import Node
+from sites.spec.html import Html, anchor, heading, image, level_inside, relative_to, section, tag, written_day
+from sites.spec.languages.versions import primary
+
+
+class PostsProps(SectionProps):
+    """News or a blog: each post is a page, so a new one stands in every list."""
+
+    path: Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9-]{0,40}/){1,3}$")]
+    """The folder of the posts: `news/`."""
+    limit: Annotated[int, Field(ge=1, le=100)] | None = None
+    layout: Literal["rows", "cards"] = "rows"
+    action: Link | None = None
+    """Such as the way to all posts."""
+
+
+class Post(NamedTuple):
+    """A page with a date, as a list shows it."""
+
+    date: str
+    """ISO 8601."""
+    path: str
+    lang: str
+    title: str
+    """Its heading."""
+    text: str | None
+    picture: Picture | None
+    """What its opening shows."""
+
+
+def posts_of(ctx: RenderContext, folder: str) -> list[Post]:
+    """Return the posts of a folder, newest first, each in the language of the list where there is such a version."""
+    languages, trees = ctx.site.languages, ctx.site.trees
+    own = languages.folder(ctx.page)
+    folders = (folder, f"{own}/{folder}") if own else (folder,)
+    paths = {languages.towards(path, ctx.page) for path in trees if path.startswith(folders)}
+    found = [_post(path, trees[path]) for path in sorted(paths) if trees[path].props.get("date")]
+    return sorted(found, key=lambda post: post.date, reverse=True)
+
+
+def _post(path: str, root: Node) -> Post:
+    opening = first_heading(root)
+    props = opening.props if opening is not None else {}
+    picture = props.get("image")
+    return Post(
+        root.props["date"],
+        path,
+        root.props.get("lang", "en"),
+        str(props.get("heading") or props.get("text") or root.props["title"]),
+        root.props.get("description") or (props.get("text") if props.get("heading") else None),
+        Picture.model_validate(picture) if isinstance(picture, dict) else None,
+    )
+
+
+def _entry(post: Post, ctx: RenderContext, level: int, *, is_card: bool) -> Html:
+    lang = None if primary(post.lang) == primary(ctx.lang) else post.lang
+    link = tag("a", post.title, href=relative_to(ctx.page, post.path), lang=lang)
+    words = heading(level, link), tag("p", post.text, lang=lang) if post.text else None
+    day = tag("p", written_day(post.date, ctx.lang), class_="post-date")
+    picture = image(ctx, post.picture.model_copy(update={"alt": ""})) if post.picture else None
+    if is_card:
+        return tag("li", picture, day, *words, class_="card post")
+    return tag("li", day, tag("div", *words), picture, class_="post")
+
+
+@Component(
+    "Posts",
+    summary="news or blog: the pages of a folder whose Page has a date, newest first: heading, text, path (news/), "
+    "limit, layout rows|cards, action {label, href}. A post is a page as news/new-oven.html that opens with PageIntro",
+    example={"heading": "News", "path": "news/", "limit": 3, "action": {"label": "All news", "href": "news.html"}},
+    words=("posts", "news", "blog", "latest news", "news list"),
+    nav_label="News",
+)
+def _posts(props: PostsProps, ctx: RenderContext) -> Html:
+    found = posts_of(ctx, props.path)[: props.limit]
+    level, is_card = level_inside(ctx, props), props.layout == "cards"
+    entries = [_entry(post, ctx, level, is_card=is_card) for post in found]
+    columns = f"cards cards-{min(len(entries), 3) if len(entries) != 4 else 2}"
+    posts = tag("ul", *entries, class_=columns if is_card else "post-rows")
+    body = posts if entries else tag("p", ctx.say("Nothing here yet."), class_="small")
+    more = tag("p", anchor(ctx, props.action, class_="button button-quiet"), class_="actions") if props.action else None
+    return section(ctx, props, body, more, kind="posts")

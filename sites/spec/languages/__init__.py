@@ -1,0 +1,1 @@
+"""Pages in several languages, and how a model translates their texts."""

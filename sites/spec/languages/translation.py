@@ -1,0 +1,410 @@
+"""A site's texts in another language, written by a model as a list: numbered texts in, numbered translations out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from copy import deepcopy
+from typing import Any, Final, NamedTuple
+
+from routing.model_call import WAYS_OUT
+from sites.errors import refuse
+from sites.spec.expressions import SHARED_TYPE
+from sites.spec.languages.versions import languages_of, primary
+from sites.spec.model import INDEX, MAX_PAGES, JsonObject, Site, parse_site
+from sites.spec.quality import is_copy
+from sites.spec.structure import keys_below
+from sites.spec.validate import auto_fix, require_valid
+
+MAX_CHUNK_CHARACTERS: Final = 3_000
+"""Of texts in one call: their translation, with its numbers, fits the tokens that an edit may write."""
+_NUMBER_CHARACTERS: Final = 10
+"""What each text's number costs beside it: many short texts fill a reply as fast as a long one."""
+MAX_CHUNKS: Final = 4
+"""Calls side by side; of a site with more texts, whole pages are translated as far as they go."""
+_LANGUAGE_NAMES: Final = (
+    r"(?:english|german|french|spanish|italian|dutch|polish|portuguese|turkish|russian|ukrainian|arabic|chinese|japanese|"
+    r"czech|danish|swedish|norwegian|greek|croatian|welsh|"
+    r"(?:englisch|deutsch|französisch|spanisch|italienisch|niederländisch|holländisch|polnisch|portugiesisch|türkisch|"
+    r"russisch|ukrainisch|arabisch|chinesisch|japanisch|tschechisch|dänisch|schwedisch)(?:e[nrsm]?)?|"
+    r"(?:anglais|allemand|français|espagnol|italien|néerlandais|polonais|portugais|russe|arabe|chinois)e?|"
+    r"ingl[eé]s[ae]?|alem[aá]na?|franc[eé]s[ae]?|español[ae]?|tedesc[oa]|spagnol[oa]|italian[oa]|olandese|neerland[eé]s|"
+    r"(?:angielsk|niemieck|francusk|ukraińsk)\w+|polacc?[oa]|portugu[eé]sa?|portoghese|engelse?|duitse?|franse?|spaanse?|italiaanse?|poolse?|portugee?se?)"
+)
+_VERSION_WORDS: Final = (
+    r"(?:versions?|versi[oó]n(?:es|e|i)?|versies?|wersj\w+|vers(?:ão|ões)|fassung\w*|sprachversion\w*|pages?|seiten?|"
+    r"p[áa]ginas?|pagin[ae]|pagina['’]?s)"
+)
+_IN: Final = r"(?:in|into|auf|ins?|en|em|na|in het|in de)"
+_FURTHER: Final = (
+    r"(?:also|too|as well|auch|zusätzlich|aussi|également|también|además|anche|pure|ook|também|też|besides|second|"
+    r"zweite[rsnm]?|deuxième|seconde|segund[ao]|second[oa]|tweede)"
+)
+_VERSION: Final = re.compile(
+    rf"\b{_LANGUAGE_NAMES}\b.{{0,20}}\b{_VERSION_WORDS}\b|\b{_VERSION_WORDS}\b.{{0,25}}\b{_LANGUAGE_NAMES}\b|"
+    rf"\b{_FURTHER}\b.{{0,40}}\b{_IN} {_LANGUAGE_NAMES}\b|\b{_IN} {_LANGUAGE_NAMES}\b.{{0,20}}\b{_FURTHER}\b|"
+    rf"\b(?:{_FURTHER}|another|further|additional|weitere|otra|otro|altra|autre|andere)\b.{{0,12}}"
+    r"\b(?:languages?|sprachen?|langues?|idiomas?|lingua|lingue|taal|língua)\b|"
+    r"\b(?:bilingual|multilingual|zweisprachig|mehrsprachig|bilingues?|bilingüe|plurilingue|multilingue|tweetalig|meertalig)",
+    re.I | re.S,
+)
+_TRANSLATE: Final = re.compile(
+    r"\b(?:translat(?:e|ion|ing)|übersetz\w*|uebersetz\w*|tradu(?:is\w*|ire|ction|ce|cir|cción|zca|ci|rre|zione|z|zir|ção)|"
+    r"vertaal\w*|vertaling|przetłumacz\w*|tłumacz\w*)\b|"
+    r"\b(?:put|turn|bring|convert|switch)\b.{1,60}\b(?:in)?to (?:english|german|french|spanish|italian|dutch|polish|"
+    r"portuguese)\b|"
+    r"\bauf (?:englisch|deutsch|französisch|spanisch|italienisch|niederländisch|portugiesisch|polnisch) "
+    r"(?:um)?stell|"
+    r"\b(?:mets|mettez|mettre|metti|mettere|passe|passez|passer|passa|passare|pon|ponga|poner)\b.{1,60}\b(?:en|in) "
+    r"(?:anglais|allemand|français|espagnol|italien|inglés|alemán|francés|español|italiano|inglese|tedesco|francese|"
+    r"spagnolo)\b",
+    re.I,
+)
+_NAME_WORD: Final = re.compile(r"[^\W\d_]{4,}")
+_SENTENCE_WORDS: Final = 4
+"""A text of so many words is no name or price, so it is told if it was not translated."""
+_KEPT: Final = frozenset({"email", "phone"})
+_LANGUAGE: Final = re.compile(r"[a-zA-Z]{2,3}(?:-[a-zA-Z0-9]{2,8})?")
+
+
+class Entry(NamedTuple):
+    """A text of the document and its place in it."""
+
+    page: str
+    element: str
+    keys: tuple[str | int, ...]
+    """From the element's props."""
+    text: str
+
+
+def is_translation(request: str) -> bool:
+    """Whether a request may ask for texts in another language; the model that gets them says if it does not."""
+    return _TRANSLATE.search(request) is not None or _VERSION.search(request) is not None
+
+
+def entries_of(site: Site) -> tuple[Entry, ...]:
+    """Return every text that visitors read, in the order of the page, shared ones once; of versions, the original's."""
+    languages = languages_of(site)
+    return tuple(
+        Entry(path, key, keys, text)
+        for path, page in sorted(site.pages.items())
+        if languages.original(path) == path
+        for key in _in_order(page)
+        if (element := page["elements"][key])["type"] != SHARED_TYPE
+        for keys, text in _texts(element.get("props", {}))
+    )
+
+
+def _in_order(page: JsonObject) -> list[str]:
+    """Return the keys of a page's elements as they follow each other on it; what it does not show is left out."""
+    found, stack = [], [page["root"]]
+    while stack:
+        found.append(stack.pop())
+        stack += reversed(keys_below(page["elements"][found[-1]]))
+    return found
+
+
+class Choice(NamedTuple):
+    """What of a site is given to be translated."""
+
+    entries: tuple[Entry, ...]
+    left: tuple[str, ...]
+    """Pages whose texts are more than a job's calls take."""
+
+
+def choose_texts(site: Site, request: str, *, without: Set[str] = frozenset()) -> Choice:
+    """Return the texts of as many whole pages as a job's calls take.
+
+    The pages that a request names come first, then those in the fewest languages, then the home page.
+
+    Args:
+        site: a valid site.
+        request: what was asked.
+        without: pages that are no longer their spec's render.
+    """
+    every = [entry for entry in entries_of(site) if entry.page not in without]
+    words, languages = set(_NAME_WORD.findall(request.casefold())), languages_of(site)
+
+    def rank(path: str) -> tuple[int, int, bool, str]:
+        page = site.pages[path]
+        title = str(page["elements"][page["root"]].get("props", {}).get("title", ""))
+        named = words.intersection(_NAME_WORD.findall(f"{path.removesuffix('.html')} {title}".casefold()))
+        return -len(named), len(languages.of(path)), path != INDEX, path
+
+    taken: list[str] = []
+    for path in sorted({entry.page for entry in every}, key=rank):
+        if len(chunks([entry for entry in every if entry.page in (*taken, path)])) <= MAX_CHUNKS:
+            taken.append(path)
+    left = tuple(sorted({entry.page for entry in every} - set(taken)))
+    return Choice(tuple(entry for entry in every if entry.page in taken), left)
+
+
+def _texts(value: object, keys: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    if isinstance(value, str):
+        if any(letter.isalpha() for letter in value):
+            yield keys, value
+    elif isinstance(value, Mapping):
+        for name, item in sorted(value.items()):
+            if not name.startswith("$") and name not in _KEPT and is_copy(name, item):
+                yield from _texts(item, (*keys, name))
+    elif isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            yield from _texts(item, (*keys, place))
+
+
+def chunks(entries: Sequence[Entry]) -> list[str]:
+    """Return the numbered texts in as many parts as there are calls to make, none of them above the limit.
+
+    A single text above it is left out, and told by `left_over`.
+    """
+    parts: list[list[str]] = []
+    room = 0
+    for number, entry in enumerate(entries):
+        place = ".".join(str(key) for key in (entry.element, *entry.keys))
+        line = f"{number} [{entry.page} {place}] {entry.text}"
+        size = len(entry.text) + _NUMBER_CHARACTERS
+        if size > MAX_CHUNK_CHARACTERS:
+            continue
+        room -= size
+        if room < 0 or not parts:
+            parts.append([])
+            room = MAX_CHUNK_CHARACTERS - size
+        parts[-1].append(line)
+    return ["\n".join(part) for part in parts]
+
+
+def translate_tool() -> JsonObject:
+    """Return the tool that a model is forced to call for a translation."""
+    text = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 0}, "text": {"type": "string"}},
+        "required": ["n", "text"],
+    }
+    return {
+        "name": "translate_texts",
+        "description": "Hand over the translated texts by their numbers.",
+        "input_schema": {
+            "type": "object",
+            "properties": {
+                "language": {"type": "string", "maxLength": 12, "description": "of the translation: de, pt-BR"},
+                "beside": {"type": "boolean", "description": "true: a further language; the present texts stay"},
+                "source": {"type": "string", "maxLength": 12, "description": "language of the given texts"},
+                "texts": {"type": "array", "items": text},
+                **WAYS_OUT,
+            },
+            "required": ["language", "texts"],
+        },
+    }
+
+
+def apply_translation(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]]) -> Site:
+    """Return the site with translated texts in place of its own, valid; all or nothing.
+
+    Args:
+        site: the site; it is not changed.
+        entries: its texts, as they were numbered.
+        replies: the tool's input of every call.
+
+    Raises:
+        SpecError: `bad_operation` or what is invalid afterwards (the reply's fault).
+    """
+    document = site.to_dict()
+    changed: Counter[str] = Counter()
+    for entry, text in _translated(entries, replies):
+        _put(document["pages"][entry.page]["elements"][entry.element]["props"], entry.keys, text)
+        changed[entry.page] += 1
+    language = _said(replies, "language")
+    for path, count in changed.items():
+        if language and count * 2 > sum(entry.page == path for entry in entries):
+            _root_props(document["pages"][path])["lang"] = language
+    return _valid(document)
+
+
+class Versions(NamedTuple):
+    """A site with pages in a further language."""
+
+    site: Site
+    written: tuple[str, ...]
+    """Paths of the versions that were added or changed."""
+    left: tuple[str, ...]
+    """What stays as it was, one sentence each without its full stop."""
+
+
+def add_versions(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]]) -> Versions:
+    """Return the site with the translated texts in versions beside their pages, valid; all or nothing.
+
+    A page gets a version by its translated texts. One that is there already keeps all that is not translated anew.
+
+    Args:
+        site: the site; it is not changed.
+        entries: its texts, as they were numbered.
+        replies: the tool's input of every call.
+
+    Raises:
+        SpecError: `bad_operation` or what is invalid afterwards (the reply's fault).
+    """
+    language, source = _said(replies, "language"), _said(replies, "source")
+    if not language:
+        raise refuse("bad_operation", "/language", "is the tag of a language, such as de or pt-BR")
+    by_page: dict[str, _ByElement] = {}
+    for entry, text in _translated(entries, replies):
+        by_page.setdefault(entry.page, {}).setdefault(entry.element, []).append((entry.keys, text))
+    shared = {of for page in site.pages.values() for of in _shared_keys(page)}
+    pages = [path for path in sorted(by_page, key=_order) if path != INDEX or by_page[path].keys() - shared]
+    document, left, written = site.to_dict(), [], []
+    for path in pages:
+        target = f"{primary(language)}/{path}"
+        if target not in document["pages"] and len(document["pages"]) >= MAX_PAGES:
+            left.append(f"{path} gets no version, as a site holds at most {MAX_PAGES} pages")
+            continue
+        _tell_languages_apart(document["pages"][path], path, language, source)
+        left += _write_version(document["pages"], path, target, by_page)
+        _root_props(document["pages"][target])["lang"] = language
+        written.append(target)
+    return Versions(_valid(document), tuple(written), tuple(left))
+
+
+def left_over(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return what a translation leaves as it is on the pages that it is about, one sentence each without its full stop.
+
+    Names, addresses and the like are not told.
+    """
+    done = {(entry.page, entry.element, entry.keys) for entry, _ in _translated(entries, replies)}
+    pages = {page for page, _, _ in done}
+    kept = [
+        entry.text
+        for entry in entries
+        if entry.page in pages
+        and (entry.page, entry.element, entry.keys) not in done
+        and "address" not in entry.keys
+        and len(entry.text.split()) >= _SENTENCE_WORDS
+    ]
+    notes = [f"{len(kept)} texts stay as they are, such as “{kept[0][:60]}”"] if kept else []
+    data = sorted(path for path in pages if site.pages[path].get("state"))
+    return (*notes, *(f"the data that {path} repeats stay as they are" for path in data))
+
+
+_ByElement = dict[str, list[tuple[tuple[str | int, ...], str]]]
+
+
+def _order(path: str) -> tuple[bool, str]:
+    return path != INDEX, path
+
+
+def _translated(entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]]) -> list[tuple[Entry, str]]:
+    found = [_read(step, len(entries)) for reply in replies for step in _list(reply.get("texts"))]
+    return [(entries[number], text) for number, text in found]
+
+
+def _said(replies: Sequence[Mapping[str, Any]], name: str) -> str:
+    """Return what the first reply with texts says, if it is a language."""
+    said = next((str(reply.get(name)) for reply in replies if reply.get("texts")), "")
+    return said if _LANGUAGE.fullmatch(said) else ""
+
+
+def _root_props(page: JsonObject) -> JsonObject:
+    props: JsonObject = page["elements"][page["root"]].setdefault("props", {})
+    return props
+
+
+def _valid(document: JsonObject) -> Site:
+    site = auto_fix(parse_site(document)).site
+    require_valid(site)
+    return site
+
+
+def _shared_keys(page: JsonObject) -> Iterator[str]:
+    for element in page["elements"].values():
+        if element["type"] == SHARED_TYPE:
+            yield element["props"]["of"]
+
+
+def _tell_languages_apart(page: JsonObject, path: str, language: str, source: str) -> None:
+    """See to it that a page says another language than its version; many say none, which means English."""
+    if primary(_root_props(page).get("lang", "en")) != primary(language):
+        return
+    if not source or primary(source) == primary(language):
+        raise refuse("bad_operation", "/language", f"{path} is in {language} already")
+    _root_props(page)["lang"] = source
+
+
+def _write_version(pages: JsonObject, path: str, target: str, by_page: Mapping[str, _ByElement]) -> Iterator[str]:
+    """Add or change a version; yield what could not be written."""
+    original, is_new = pages[path], target not in pages
+    version = pages.setdefault(target, deepcopy(original))
+    if is_new and path == INDEX:
+        _root_props(version).pop("theme", None)  # as all pages without one it follows index.html
+    for key, found in by_page[path].items():
+        element = original["elements"][key]
+        if not is_new and not _has_place(version, original, key, found):
+            yield f"{key} of {target} stays as it is, as it differs from {path}"
+            continue
+        added = {name: deepcopy(value) for name, value in element.items() if name not in ("children", "slots")}
+        held = version["elements"].setdefault(key, added)
+        for keys, text in found:
+            _put(held.setdefault("props", {}), keys, text)
+    if is_new and path != INDEX and f"{target.partition('/')[0]}/{INDEX}" not in pages:
+        _own_shared(version, pages[INDEX], by_page.get(INDEX, {}))
+
+
+def _has_place(
+    version: JsonObject, original: JsonObject, key: str, found: Sequence[tuple[tuple[str | int, ...], str]]
+) -> bool:
+    """Make a place for a translated element in a version that is there already; False if there can be none."""
+    if key == original["root"]:
+        return bool(key == version["root"])
+    props = original["elements"][key].get("props", {})
+    if (held := version["elements"].get(key)) is not None:
+        if _shape(held.get("props", {})) == _shape(props):
+            return True
+        is_whole = {keys for keys, _ in found} == {keys for keys, _ in _texts(props)}
+        if is_whole and held["type"] == original["elements"][key]["type"]:
+            held["props"] = deepcopy(props)
+        return is_whole
+    parent = next((name for name, each in original["elements"].items() if key in (each.get("children") or ())), None)
+    if parent is None or parent not in version["elements"]:
+        return False
+    children = version["elements"][parent].setdefault("children", [])
+    siblings = original["elements"][parent]["children"]
+    before = [sibling for sibling in siblings[: siblings.index(key)] if sibling in children]
+    children.insert(children.index(before[-1]) + 1 if before else 0, key)
+    return True
+
+
+def _shape(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _shape(item) for name, item in value.items()}
+    return [_shape(item) for item in value] if isinstance(value, list) else None
+
+
+def _own_shared(version: JsonObject, index: JsonObject, translated: _ByElement) -> None:
+    """Give a version of a page elements of its own for the shared ones, where there is no home page to have them."""
+    for key, element in version["elements"].items():
+        of = element["props"]["of"] if element["type"] == SHARED_TYPE else None
+        shared = index["elements"].get(of, {})
+        if of in translated and not shared.keys() & {"slots", "visible", "repeat"} and not shared.get("children"):
+            own = deepcopy(shared)
+            for keys, text in translated[of]:
+                _put(own["props"], keys, text)
+            version["elements"][key] = own
+
+
+def _list(texts: object) -> Sequence[object]:
+    if texts is None or isinstance(texts, list):
+        return texts or ()
+    raise refuse("bad_operation", "/texts", "has to be a list")
+
+
+def _read(step: object, count: int) -> tuple[int, str]:
+    if isinstance(step, Mapping):
+        number, text = step.get("n"), step.get("text")
+        if isinstance(number, int) and 0 <= number < count and isinstance(text, str) and text.strip():
+            return number, text
+    raise refuse("bad_operation", "/texts", "each entry has the number of a given text, and a text that is not empty")
+
+
+def _put(value: Any, keys: tuple[str | int, ...], text: str) -> None:
+    for key in keys[:-1]:
+        value = value[key]
+    value[keys[-1]] = text

@@ -1,0 +1,136 @@
+"""The languages of a site's pages: a page at `xx/PATH` whose language is xx is page PATH in that language (issue 20).
+
+Pages without such a relation are as if this module did not exist. It reads `lang` as the spec spells it out, for shared
+elements depend on it, and so all that expressions could say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from sites.spec.model import INDEX, Site
+
+_IN_FOLDER: Final = re.compile(r"([a-z]{2,3})/(.+)")
+_ADDRESS: Final = re.compile(r"/*([^?#]*)(.*)", re.S)
+_OWN_NAMES: Final = (
+    "ar:العربية bg:Български bs:Bosanski ca:Català cs:Čeština cy:Cymraeg da:Dansk de:Deutsch el:Ελληνικά en:English "
+    "es:Español et:Eesti eu:Euskara fa:فارسی fi:Suomi fr:Français ga:Gaeilge gl:Galego he:עברית hi:हिन्दी hr:Hrvatski "
+    "hu:Magyar id:Indonesia is:Íslenska it:Italiano ja:日本語 ko:한국어 lb:Lëtzebuergesch lt:Lietuvių lv:Latviešu "
+    "mk:Македонски nb:Norsk nl:Nederlands no:Norsk oc:Occitan pl:Polski pt:Português rm:Rumantsch ro:Română ru:Русский "
+    "sk:Slovenčina sl:Slovenščina sq:Shqip sr:Српски sv:Svenska th:ไทย tr:Türkçe uk:Українська vi:Việt zh:中文"
+)
+_NAMES: Final[Mapping[str, str]] = dict(entry.split(":", 1) for entry in _OWN_NAMES.split())
+
+
+class Version(NamedTuple):
+    """A page in one language."""
+
+    lang: str
+    """As the page says it (BCP 47)."""
+    path: str
+
+
+@dataclass(frozen=True)
+class Languages:
+    """Which pages of a site are the same page in several languages."""
+
+    groups: Mapping[str, tuple[Version, ...]] = field(default_factory=dict)
+    """By the path of each page that has versions or is one: all of them, the original first."""
+
+    def of(self, path: str) -> tuple[Version, ...]:
+        """Return a page in all its languages, the original first; nothing for a page in one language."""
+        return self.groups.get(path, ())
+
+    def original(self, path: str) -> str:
+        """Return the page of which a page is a version: itself if it is none."""
+        versions = self.groups.get(path)
+        return versions[0].path if versions else path
+
+    def towards(self, address: str, page: str) -> str:
+        """Return where a link of a page leads: to the version in the page's language, where there is one.
+
+        Args:
+            address: as the spec has it, from the root of the site.
+            page: the path of the page that holds the link.
+        """
+        if (folder := self.folder(page)) is None:
+            return address
+        match = _ADDRESS.fullmatch(address)
+        if match is None or (not match[1] and not address.startswith("/")):
+            return address
+        target = f"{folder}/{match[1] or INDEX}"
+        return target + match[2] if self.folder(target) else address
+
+    def folder(self, path: str) -> str | None:
+        """Return the folder of a version; None for any other page."""
+        return path.partition("/")[0] if self.original(path) != path else None
+
+    def home_with(self, site: Site, path: str, key: object) -> str:
+        """Return whose element a page shares: that of the home page in its language, if it has it, or of index.html."""
+        home = self.towards(INDEX, path) if path != INDEX else INDEX
+        return home if home not in (INDEX, path) and key in keys_below_root(site.pages[home]) else INDEX
+
+
+NO_LANGUAGES: Final = Languages()
+
+
+def languages_of(site: Site) -> Languages:
+    """Return the languages of a site's pages, whose structure has no errors."""
+    found: dict[str, list[Version]] = {}
+    for path in sorted(site.pages):
+        match = _IN_FOLDER.fullmatch(path)
+        if match is None or match[2] not in site.pages:
+            continue
+        lang, original = _lang_of(site.pages[path]), _lang_of(site.pages[match[2]])
+        if primary(lang) == match[1] != primary(original) and not _is_version(site, match[2]):
+            found.setdefault(match[2], [Version(original, match[2])]).append(Version(lang, path))
+    if not found:
+        return NO_LANGUAGES
+    groups = [tuple(versions) for versions in found.values()]
+    return Languages({version.path: versions for versions in groups for version in versions})
+
+
+def outdated(before: Site, after: Site) -> tuple[str, ...]:
+    """Return the versions of changed pages that an edit left as they were; a look is the same in every language."""
+    return tuple(
+        version.path
+        for path, versions in sorted(languages_of(after).groups.items())
+        if path == versions[0].path and _says_else(before.pages.get(path), after.pages[path])
+        for version in versions[1:]
+        if before.pages.get(version.path) == after.pages[version.path]
+    )
+
+
+def _says_else(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> bool:
+    if before is None or before["root"] != after["root"]:
+        return True
+    root = after["root"]
+    return {**before["elements"], root: None} != {**after["elements"], root: None}
+
+
+def primary(lang: str) -> str:
+    """Return the primary tag of a language: `pt` of `pt-BR`."""
+    return lang.partition("-")[0].lower()
+
+
+def own_name(lang: str) -> str:
+    """Return what speakers of a language call it; the tag in capitals where that is not known."""
+    return _NAMES.get(primary(lang), lang.upper())
+
+
+def keys_below_root(page: Mapping[str, Any]) -> list[str]:
+    """Return the keys of the elements directly below a page's root."""
+    return page["elements"][page["root"]].get("children") or []
+
+
+def _is_version(site: Site, path: str) -> bool:
+    match = _IN_FOLDER.fullmatch(path)
+    return match is not None and match[2] in site.pages and primary(_lang_of(site.pages[path])) == match[1]
+
+
+def _lang_of(page: Mapping[str, Any]) -> str:
+    lang = page["elements"][page["root"]].get("props", {}).get("lang", "en")
+    return lang if isinstance(lang, str) else ""

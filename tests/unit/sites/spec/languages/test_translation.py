@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sites.errors import SpecError
+from sites.spec.languages.translation import (
+    MAX_CHUNK_CHARACTERS,
+    MAX_CHUNKS,
+    Entry,
+    Versions,
+    add_versions,
+    apply_translation,
+    choose_texts,
+    chunks,
+    entries_of,
+    is_translation,
+    left_over,
+)
+from sites.spec.model import INDEX, MAX_PAGES, Site, parse_site
+from sites.spec.quality import is_unchanged
+from sites.spec.render import render
+from tests.unit.sites.spec.samples import demo_site, element, every_component, page
+
+TEXTS = entries_of(demo_site())
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        "Translate the page to French",
+        "Bitte übersetze die Seite",
+        "Traduis tout en anglais",
+        "Can you put the classes page into French?",
+        "Die ganze Seite auf Englisch umstellen",
+        "Pon toda la página en inglés",
+        "Add an English version of the site",
+        "add a second language: French",
+        "make the about page available in German as well",
+        "mach die Seite auch auf Französisch",
+        "Wir brauchen die Seite zweisprachig, deutsch und englisch",
+        "Ajoute une version anglaise du site",
+        "Tout en anglais et en néerlandais aussi, s'il vous plaît",
+        "Quiero la página también en inglés",
+        "Ci vorrebbe la versione in inglese di tutte le pagine",
+        "Zet de site ook in het Engels",
+    ],
+)
+def test_a_translation_is_known_by_its_words(wish: str) -> None:
+    assert is_translation(wish)
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        "Say that our translators are certified",
+        "Put a sentence in French below the menu",
+        "Say that we also speak English and French",
+        "We also teach Spanish, add it to the courses",
+        "Add an English breakfast to the menu",
+    ],
+)
+def test_a_language_that_is_only_mentioned_is_no_translation(wish: str) -> None:
+    assert not is_translation(wish)
+
+
+def test_a_site_s_own_texts_change_nothing_and_fit_few_calls() -> None:
+    for site in (demo_site(), parse_site(every_component())):
+        texts = entries_of(site)
+        same = [{"n": number, "text": entry.text} for number, entry in enumerate(texts)]
+        assert is_unchanged(site, apply_translation(site, texts, [{"texts": same}]))
+    parts = chunks(TEXTS)
+    assert 1 < len(parts) <= MAX_CHUNKS
+    assert all(len(re.sub(r"(?m)^\d+ \[[^]]+\] ", "", part)) < MAX_CHUNK_CHARACTERS * 1.1 for part in parts)
+    assert [line.split(" [")[0] for part in parts for line in part.split("\n") if re.match(r"\d+ \[", line)] == [
+        str(number) for number in range(len(TEXTS))
+    ]
+
+
+def test_every_text_that_visitors_read_can_be_translated() -> None:
+    site = parse_site(every_component())
+    texts = entries_of(site)
+    marked = [{"n": number, "text": f"ZZ{entry.text}"} for number, entry in enumerate(texts)]
+    translated = apply_translation(site, texts, [{"language": "de", "texts": marked}])
+    page = render(translated)[INDEX].decode()
+    assert '<html lang="de"' in page
+    shown = [text for text in re.findall(r">([^<>]+)<", page.partition("<body")[2]) if any(map(str.isalpha, text))]
+    ours = [text for text in shown if "ZZ" in text]
+    assert len(ours) > 0.75 * len(shown), sorted(set(shown) - set(ours))
+
+
+@settings(max_examples=50)
+@given(
+    st.one_of(
+        st.none(),
+        st.just("text"),
+        st.just([[]]),
+        st.fixed_dictionaries(
+            {"n": st.one_of(st.integers(-3, len(TEXTS) + 3), st.text(), st.booleans()), "text": st.text() | st.none()}
+        ),
+    )
+)
+def test_a_hostile_reply_is_refused_or_changes_one_text(step: object) -> None:
+    try:
+        translated = apply_translation(demo_site(), TEXTS, [{"language": "<x>", "texts": [step]}, {"texts": step}])
+    except SpecError:
+        return
+    before, after = ([entry.text for entry in entries_of(site)] for site in (demo_site(), translated))
+    assert sum(one != other for one, other in zip(before, after, strict=False)) <= 1
+
+
+def reply(*chosen: str, language: str = "de", texts: Sequence[Entry] = TEXTS, **more: Any) -> dict[str, Any]:
+    """A translation of the texts of some elements ("page element"), or of all."""
+    steps = [
+        {"n": number, "text": f"ZZ{entry.text}"}
+        for number, entry in enumerate(texts)
+        if not chosen or f"{entry.page} {entry.element}" in chosen
+    ]
+    return {"language": language, "beside": True, "source": "en", "texts": steps, **more}
+
+
+def added(*chosen: str, site: Site | None = None, **more: Any) -> Versions:
+    site = site or demo_site()
+    texts = entries_of(site)
+    return add_versions(site, texts, [reply(*chosen, texts=texts, **more)])
+
+
+def words(site: Site, path: str) -> str:
+    return re.sub(r"<[^>]+>", " ", render(site)[path].decode().partition("<body")[2])
+
+
+def test_a_further_language_stands_beside_the_pages_which_stay_as_they_are() -> None:
+    made = added()
+    assert (made.written, made.left) == (("de/index.html", "de/classes.html"), ())
+    assert {path: made.site.pages[path] for path in demo_site().pages} == demo_site().pages
+    assert "ZZ" in words(made.site, "de/classes.html")
+    assert "ZZ" not in words(made.site, "classes.html")
+    assert '<html lang="de"' in render(made.site)["de/index.html"].decode()
+    assert entries_of(made.site) == TEXTS
+    recoloured = made.site.to_dict()
+    recoloured["pages"][INDEX]["elements"]["page"]["props"]["theme"]["primary"] = "teal"
+    changed = render(parse_site(recoloured))
+    assert {path for path, data in render(made.site).items() if changed[path] != data} == {"styles.css"}
+    assert left_over(demo_site(), TEXTS, [reply()]) == ()
+
+
+def test_only_a_page_whose_own_texts_come_gets_a_version_and_brings_header_and_footer_with_it() -> None:
+    about = {entry.element for entry in TEXTS if entry.page == "classes.html"}
+    chosen = [f"classes.html {key}" for key in about] + [f"{INDEX} header", f"{INDEX} footer"]
+    made = added(*chosen)
+    assert made.written == ("de/classes.html",)
+    header = render(made.site)["de/classes.html"].decode().partition("<main")[0]
+    assert "ZZHearth" in header
+    assert 'href="../index.html"' in header
+    assert added(site=made.site).written == ("de/index.html", "de/classes.html")
+
+
+def test_a_new_section_comes_into_the_version_that_is_there_and_nothing_else_changes_in_it() -> None:
+    document = added().site.to_dict()
+    document["pages"]["de/index.html"]["elements"]["hero"]["props"]["heading"] = "Brot mit Geduld"
+    index = document["pages"][INDEX]
+    index["elements"]["news"] = element("RichText", heading="News", body="We open on Sundays.")
+    index["elements"]["page"]["children"].insert(2, "news")
+    site = parse_site(document)
+    made = added(f"{INDEX} news", site=site)
+    version = made.site.pages["de/index.html"]
+    assert version["elements"]["page"]["children"][2] == "news"
+    assert version["elements"]["news"]["props"]["body"] == "ZZWe open on Sundays."
+    assert version["elements"]["hero"] == site.pages["de/index.html"]["elements"]["hero"]
+    assert made.site.pages["de/classes.html"] == site.pages["de/classes.html"]
+
+
+def test_a_section_that_has_become_another_is_replaced_only_whole_and_otherwise_told() -> None:
+    document = added().site.to_dict()
+    faq = document["pages"][INDEX]["elements"]["faq"]["props"]["items"]
+    faq.insert(0, {"question": "Do you deliver?", "answer": "In town, by bicycle."})
+    site = parse_site(document)
+    texts = entries_of(site)
+    first = [number for number, entry in enumerate(texts) if entry.keys[:2] == ("items", 0) and entry.element == "faq"]
+    one = {"language": "de", "beside": True, "texts": [{"n": number, "text": "Neu"} for number in first]}
+    made = add_versions(site, texts, [one])
+    assert made.site.pages["de/index.html"] == site.pages["de/index.html"]
+    assert made.left == (f"faq of de/index.html stays as it is, as it differs from {INDEX}",)
+    whole = added(f"{INDEX} faq", site=site)
+    assert whole.site.pages["de/index.html"]["elements"]["faq"]["props"]["items"][0]["question"] == "ZZDo you deliver?"
+    assert whole.left == ()
+
+
+def test_sentences_that_no_reply_translates_are_told_and_names_are_not() -> None:
+    (note,) = left_over(demo_site(), TEXTS, [reply(f"{INDEX} header")])
+    assert "texts stay as they are, such as" in note
+    named = [{"n": n, "text": "x"} for n, entry in enumerate(TEXTS) if len(entry.text.split()) > 3]
+    assert left_over(demo_site(), TEXTS, [{"texts": named}]) == ()
+
+
+def test_pages_beyond_what_a_site_holds_get_no_version_and_are_named() -> None:
+    document = demo_site().to_dict()
+    for number in range(MAX_PAGES - 3):
+        document["pages"][f"p{number}.html"] = page(text=element("Text", text="Hello"))
+    made = added(site=parse_site(document))
+    assert made.written == ("de/index.html",)
+    assert len(made.left) == MAX_PAGES - 2
+    assert made.left[0] == f"classes.html gets no version, as a site holds at most {MAX_PAGES} pages"
+
+
+def test_a_site_of_more_texts_than_a_job_translates_is_translated_by_whole_pages_the_named_first() -> None:
+    document = demo_site().to_dict()
+    for name in ("one", "two", "three", "four", "five"):
+        items = [{"question": f"{name} {at}", "answer": "Bread and time. " * 50} for at in range(4)]
+        document["pages"][f"{name}.html"] = page(faq=element("FAQ", items=items))
+    site = parse_site(document)
+    choice = choose_texts(site, "Translate the page Three into German")
+    assert {entry.page for entry in choice.entries} >= {"three.html"}
+    assert set(choice.left) == set(site.pages) - {entry.page for entry in choice.entries}
+    assert choice.left
+    assert len(chunks(choice.entries)) <= MAX_CHUNKS
+    assert {entry.page for entry in choose_texts(site, "Translate it", without={INDEX}).entries}.isdisjoint({INDEX})
+    done = add_versions(site, choice.entries, [reply(texts=choice.entries)]).site
+    again = choose_texts(done, "Translate the rest into German")
+    assert {entry.page for entry in again.entries} & set(choice.left), "pages in one language come first"
+
+
+def test_a_text_too_long_for_a_call_is_left_as_it_is_and_told() -> None:
+    site = parse_site(page(text=element("RichText", body="Bread and time. " * 300)))
+    texts = entries_of(site)
+    assert "".join(chunks(texts)).count("Bread") == 0
+    assert "1 texts stay" in left_over(site, texts, [{"texts": [{"n": 0, "text": "Eine Seite"}]}])[0]
+
+
+@pytest.mark.parametrize("said", [{"language": ""}, {"language": "../x"}, {"language": "en"}, {"language": 7}])
+def test_a_version_needs_a_language_that_the_pages_are_not_in(said: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="/language"):
+        added(**{"source": "en", **said})
+
+
+def test_pages_that_never_said_their_language_do_so_before_an_english_version_comes() -> None:
+    document = demo_site().to_dict()
+    for each in document["pages"].values():
+        each["elements"][each["root"]]["props"].pop("lang", None)
+    made = added(site=parse_site(document), language="en", source="de")
+    assert '<html lang="de"' in render(made.site)[INDEX].decode()
+    assert '<html lang="en"' in render(made.site)["en/index.html"].decode()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.fixed_dictionaries({"n": st.integers(-1, len(TEXTS)), "text": st.text(max_size=5)}), max_size=6))
+def test_any_reply_gives_a_valid_site_whose_pages_stay_or_is_refused(steps: list[dict[str, Any]]) -> None:
+    try:
+        made = add_versions(demo_site(), TEXTS, [{"language": "fr", "texts": steps}])
+    except SpecError:
+        return
+    assert {path: made.site.pages[path] for path in demo_site().pages} == demo_site().pages
+    render(made.site)

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from lxml import html
+
+from routing.policy.platform import platform_policy
+from sites.links import dead_links
+from sites.scan.engine import scan
+from sites.spec.languages.versions import languages_of, outdated, own_name
+from sites.spec.model import INDEX, Site, parse_site
+from sites.spec.read_back import read_back
+from sites.spec.render import referenced_assets, render
+from sites.spec.validate import validate
+from tests.unit.sites.spec.samples import demo_site, element, page
+
+
+def in_french(*paths: str, site: Site | None = None, lang: str = "fr") -> Site:
+    """The demo site with versions of some pages, whose words are the same."""
+    document = (site or demo_site()).to_dict()
+    for path in paths:
+        version = document["pages"][f"{lang[:2]}/{path}"] = deepcopy(document["pages"][path])
+        version["elements"][version["root"]]["props"]["lang"] = lang
+    return parse_site(document)
+
+
+def tree_of(site: Site, path: str) -> Any:
+    return html.document_fromstring(render(site)[path])
+
+
+BOTH = in_french(INDEX, "classes.html")
+
+
+def test_a_page_and_its_versions_name_each_other_and_lead_to_each_other() -> None:
+    site = in_french(INDEX, "classes.html", site=in_french(INDEX, lang="de-AT"))
+    for path, up in ((INDEX, ""), ("fr/index.html", "../"), ("de/index.html", "../")):
+        document = tree_of(site, path)
+        alternates = [(each.get("hreflang"), each.get("href")) for each in document.xpath("//link[@rel='alternate']")]
+        expected = [("en", INDEX), ("de-AT", "de/index.html"), ("fr", "fr/index.html"), ("x-default", INDEX)]
+        assert alternates == [(lang, up + to) for lang, to in expected]
+        links = document.xpath("//header//nav[@class='languages']//a")
+        assert {(each.text, each.get("lang"), each.get("href")) for each in links} == {
+            (name, lang, up + to)
+            for name, (lang, to) in zip(("English", "Deutsch", "Français"), expected, strict=False)
+            if to != path
+        }
+    assert [document.get("lang") for document in (tree_of(site, "fr/index.html"), tree_of(site, INDEX))] == ["fr", "en"]
+    assert tree_of(site, "de/index.html").xpath("//nav[@class='languages']/@aria-label") == ["Sprachen"]
+
+
+def test_a_page_without_a_header_leads_to_its_versions_too() -> None:
+    site = in_french(INDEX, site=parse_site({"pages": {INDEX: page(text=element("Text", text="Hello"))}}))
+    assert tree_of(site, INDEX).xpath("//body/nav[@class='languages']//a/@href") == ["fr/index.html"]
+
+
+def test_links_of_a_version_lead_to_versions_where_they_exist_and_elsewhere_stay() -> None:
+    assert dead_links(render(BOTH)) == frozenset()
+    assert not [finding for finding in validate(BOTH) if finding.code == "broken_link"]
+    only_home = in_french(INDEX)
+    links = tree_of(only_home, "fr/index.html").xpath("//header//a/@href")
+    assert "../classes.html" in links
+    assert "../fr/index.html" in links
+    assert "../fr/classes.html" in tree_of(BOTH, "fr/index.html").xpath("//header//a/@href")
+    assert tree_of(BOTH, "fr/classes.html").xpath("//header//a[@aria-current]/@href") == ["../fr/classes.html"]
+
+
+def test_a_version_shares_the_header_of_the_home_page_in_its_language() -> None:
+    document = in_french(INDEX, "classes.html").to_dict()
+    document["pages"]["fr/index.html"]["elements"]["header"]["props"]["brand"] = "Foyer et levain"
+    site = parse_site(document)
+    assert "Foyer et levain" in tree_of(site, "fr/classes.html").xpath("string(//header)")
+    assert "Foyer et levain" not in tree_of(site, "classes.html").xpath("string(//header)")
+    root = document["pages"]["fr/index.html"]
+    root["elements"]["page"]["children"].remove("header")
+    del root["elements"]["header"]
+    assert "Hearth" in tree_of(parse_site(document), "fr/classes.html").xpath("string(//header)")
+
+
+@pytest.mark.parametrize(
+    ("path", "lang"),
+    [("it/index.html", "en"), ("shop/index.html", "fr"), ("fr/other.html", "fr"), ("en/index.html", "en")],
+)
+def test_a_folder_that_is_no_language_of_its_page_changes_nothing(path: str, lang: str) -> None:
+    document = demo_site().to_dict()
+    copy = document["pages"][path] = deepcopy(document["pages"][INDEX])
+    copy["elements"]["page"]["props"]["lang"] = lang
+    site = parse_site(document)
+    assert languages_of(site).groups == {}
+    before = render(demo_site())
+    assert {name: data for name, data in render(site).items() if name in before} == before
+
+
+def test_a_version_of_a_version_is_a_page_like_any_other() -> None:
+    site = in_french("fr/index.html", site=in_french(INDEX), lang="de")
+    assert set(languages_of(site).groups) == {INDEX, "fr/index.html"}
+
+
+def test_versions_that_an_edit_of_their_page_left_behind_are_named() -> None:
+    def edited(site: Site, path: str, key: str, prop: str, value: object) -> Site:
+        document = site.to_dict()
+        document["pages"][path]["elements"][key]["props"][prop] = value
+        return parse_site(document)
+
+    one = edited(BOTH, INDEX, "hero", "heading", "Bread")
+    assert outdated(BOTH, one) == ("fr/index.html",)
+    assert outdated(BOTH, edited(one, "fr/index.html", "hero", "heading", "Du pain")) == ()
+    assert outdated(BOTH, edited(BOTH, "fr/index.html", "hero", "heading", "Du pain")) == ()
+    assert outdated(BOTH, edited(BOTH, INDEX, "page", "theme", {"preset": "ink"})) == ()
+
+
+def test_languages_are_called_by_their_own_names_or_by_their_tag() -> None:
+    assert [own_name(lang) for lang in ("pt-BR", "EL", "tlh")] == ["Português", "Ελληνικά", "TLH"]
+
+
+def test_the_scan_accepts_pages_in_several_languages() -> None:
+    assets = {path: b'<svg xmlns="http://www.w3.org/2000/svg"/>' for path in referenced_assets(BOTH)}
+    report = scan(render(BOTH) | assets, platform_policy().profiles["default"], profile_name="default")
+    assert report.findings == ()
+
+
+def test_an_edit_of_a_versions_own_words_and_of_its_shared_header_is_read_back() -> None:
+    files = render(BOTH)
+    edited = dict(files)
+    for path in ("fr/index.html", "fr/classes.html"):
+        edited[path] = edited[path].replace(b">Hearth", b">Foyer")
+    assert edited != files
+    site = read_back(BOTH, edited)
+    assert site is not None
+    assert render(site) == edited
+    assert site.pages[INDEX] == BOTH.pages[INDEX]
