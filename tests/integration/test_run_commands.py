@@ -11,6 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from ledger.runs.tables import Run
 from producers.cli import app
 from producers.use_cases.run_work import describe_file
 from routing.jobs import Reason, State
@@ -134,12 +135,15 @@ def test_the_work_of_an_escalated_run_stands_as_a_branch_in_a_clone(terminal: Te
     assert yard.job(UUID(run_id)).state != State.PUBLISHED
     assert yard.job(UUID(run_id)).ended_at is not None
     who = ("--tenant", "acme")
+    with yard.shop.ledger.begin() as session:
+        session.get_one(Run, UUID(run_id)).ticket = {"title": "Fix the broken header", "key": "ENG-7"}
     diff = terminal.run("run", "diff", run_id, *who)
     assert "+// " in diff
     assert "artifacts/" not in diff
     clone = tmp_path / "clone"
     git("clone", "-q", yard.home / "remotes" / "shop.git", clone)
     made = json.loads(terminal.run("run", "branch", run_id, "--repo", str(clone), *who, "--json"))
+    assert made["branch"] == f"pointsman/eng-7-{run_id[:8]}", "as it would have been pushed"
     assert made == json.loads(terminal.run("run", "branch", run_id, "--repo", str(clone), *who, "--json"))
     assert git("-C", clone, "log", "--format=%H %s", "-1", made["branch"]) == f"{made['commit']} Fix the broken header"
     assert "src/" in git("-C", clone, "diff", "--name-only", f"HEAD..{made['branch']}")
