@@ -65,7 +65,7 @@ bench: setup ## race the peers and rewrite docs/performance.md, in a quarter of 
 	@$(BIN)/python -m benchmarks $(ONLY) $(if $(CHECK),--check)
 
 runs: setup ## a feature and a P0 ticket from their words to a pull request, in real boxes; needs what SYSTEM=1 installs
-	RUNS=1 $(BIN)/python -m pytest -q -s tests/box/test_ticket_runs.py
+	RUNS=1 $(BIN)/python -m pytest -q -s tests/box/test_ticket_runs.py tests/box/test_project_init.py
 
 .PHONY: guides
 guides: setup ## the integration guides and the tutorial, run as they are written; needs curl, Node.js and npm
