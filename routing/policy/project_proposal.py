@@ -227,7 +227,9 @@ def _node_commands(package: Mapping[str, Any], paths: Collection[str]) -> dict[s
 _NODE_TESTS = {"vitest": "npx vitest run", "jest": "npx jest"}
 
 
-_YARN_1 = "npx --yes yarn@1"
+_NPX = "npx --yes --cache=.cache/npx"
+"""In a box, programs run from the workspace only, and npx would keep them at home; `.cache/` is never collected."""
+_YARN_1 = f"{_NPX} yarn@1"
 _YARN_1_LOCKED = (
     'sed -i.own -E "s#https?://[^/]+/#$(npm config get registry)#" yarn.lock && '
     f"{{ {_YARN_1} install --frozen-lockfile --ignore-scripts; status=$?; mv yarn.lock.own yarn.lock; "
@@ -247,12 +249,12 @@ def _package_manager(package: Mapping[str, Any], paths: Collection[str]) -> tupl
     """Return how packages are installed, without their scripts, and how a script of the project is run."""
     name, version = _declared_manager(package)
     if name == "pnpm" or "pnpm-lock.yaml" in paths:
-        pnpm = f"npx --yes pnpm@{version}" if name == "pnpm" and version else "npx --yes pnpm"
+        pnpm = f"{_NPX} pnpm@{version}" if name == "pnpm" and version else f"{_NPX} pnpm"
         frozen = " --frozen-lockfile" if "pnpm-lock.yaml" in paths else ""
         return f"{pnpm} install{frozen} --ignore-scripts", f"{pnpm} run"
     if name == "yarn" or "yarn.lock" in paths:
         if (name == "yarn" and version and not version.startswith("1")) or ".yarnrc.yml" in paths:
-            yarn = f"npx --yes @yarnpkg/cli-dist@{version or 'latest'}"
+            yarn = f"{_NPX} @yarnpkg/cli-dist@{version or 'latest'}"
             return f"{yarn} install --immutable --mode=skip-build", f"{yarn} run"
         return _YARN_1_LOCKED if "yarn.lock" in paths else f"{_YARN_1} install --ignore-scripts", f"{_YARN_1} run"
     word = "ci" if {"package-lock.json", "npm-shrinkwrap.json"} & set(paths) else "install"

@@ -301,7 +301,7 @@ def box_container(slot: Slot, spec: BoxSpec, *, forwarder: str, lifetime_seconds
         "mounts": [Mount(type="volume", source=slot.name(Kind.WORKSPACE), target=WORKSPACE)],
         "tmpfs": {
             "/tmp": f"rw,noexec,nosuid,nodev,size={128 * MEBIBYTE},mode=1777",
-            HOME: f"rw,exec,nosuid,nodev,size={256 * MEBIBYTE},{own}",
+            HOME: f"rw,nosuid,nodev,size={256 * MEBIBYTE},{own}",
             RUN: f"rw,noexec,nosuid,nodev,size={MEBIBYTE},{own}",
         },
         "mem_limit": limits.memory_bytes,

@@ -40,16 +40,20 @@ STACKS: dict[str, tuple[dict[str, str], list[str], dict[str, str], dict[str, str
         package(packageManager="pnpm@9.1.0+sha512.x", scripts={"test": "jest --watch"}, devDependencies={"jest": "29"}),
         ["pnpm-lock.yaml", "index.js"],
         {"language": "javascript"},
-        {"setup": "npx --yes pnpm@9.1.0 install --frozen-lockfile --ignore-scripts", "test": "npx jest"},
+        {
+            "setup": "npx --yes --cache=.cache/npx pnpm@9.1.0 install --frozen-lockfile --ignore-scripts",
+            "test": "npx jest",
+        },
     ),
     "yarn": (
         package(scripts={"test": "node --test"}, dependencies={"express": "4", "pg": "8"}),
         ["yarn.lock", "index.js"],
         {"language": "javascript", "backend": "node", "database": "postgresql"},
         {
-            "setup": 'sed -i.own -E "s#https?://[^/]+/#$(npm config get registry)#" yarn.lock && { npx --yes yarn@1 '
-            "install --frozen-lockfile --ignore-scripts; status=$?; mv yarn.lock.own yarn.lock; (exit $status); }",
-            "test": "npx --yes yarn@1 run test",
+            "setup": 'sed -i.own -E "s#https?://[^/]+/#$(npm config get registry)#" yarn.lock && { npx --yes '
+            "--cache=.cache/npx yarn@1 install --frozen-lockfile --ignore-scripts; "
+            "status=$?; mv yarn.lock.own yarn.lock; (exit $status); }",
+            "test": "npx --yes --cache=.cache/npx yarn@1 run test",
         },
     ),
     "yarn 4": (
@@ -57,8 +61,8 @@ STACKS: dict[str, tuple[dict[str, str], list[str], dict[str, str], dict[str, str
         ["yarn.lock", "a.ts"],
         {"language": "typescript"},
         {
-            "setup": "npx --yes @yarnpkg/cli-dist@4.1.0 install --immutable --mode=skip-build",
-            "test": "npx --yes @yarnpkg/cli-dist@4.1.0 run test",
+            "setup": "npx --yes --cache=.cache/npx @yarnpkg/cli-dist@4.1.0 install --immutable --mode=skip-build",
+            "test": "npx --yes --cache=.cache/npx @yarnpkg/cli-dist@4.1.0 run test",
         },
     ),
     "npm without tests or a lock": (
