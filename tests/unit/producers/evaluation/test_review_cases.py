@@ -1,4 +1,4 @@
-"""Wrong and right fixes of `pointsman eval --set reviews`: the shipped ones are what they say; how verdicts are judged."""
+"""Wrong and right fixes of `pointsman eval --set reviews`: shipped ones are what they say; how verdicts are judged."""
 
 import json
 import sys
