@@ -372,7 +372,8 @@ def evaluate(
         list[Path] | None, typer.Argument(help="Files or directories of cases; the shipped ones by default.")
     ] = None,
     chosen: Annotated[
-        CaseSet, typer.Option("--set", metavar="SET", help="sites: edits of sites; reviews: wrong and right fixes that agents review.")
+        CaseSet,
+        typer.Option("--set", metavar="SET", help="sites: edits of sites; reviews: fixes that agents review."),
     ] = CaseSet.SITES,
     provider: Annotated[str, typer.Option(metavar="NAME", help=PROVIDER_HELP)] = "fake",
     model: Annotated[str | None, typer.Option(help="For every call, instead of the policy's models.")] = None,
