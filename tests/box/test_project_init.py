@@ -124,6 +124,21 @@ source = { virtual = "." }
 dependencies = [{ name = "iniconfig" }]
 """
 SHOP = "[project]\nname = 'shop'\nversion = '1'\nrequires-python = '>=3.9'\ndependencies = ['iniconfig==2.0.0']\n"
+POETRY = f"{SHOP}[tool.poetry]\npackage-mode = false\n"
+POETRY_LOCK = """[[package]]
+name = "iniconfig"
+version = "2.0.0"
+description = ""
+optional = false
+python-versions = ">=3.7"
+groups = ["main"]
+files = []
+
+[metadata]
+lock-version = "2.1"
+python-versions = ">=3.9"
+content-hash = "675c233194599fa64c846fba937bea596bb25d02b262fd12cb8e9e133aa038c4"
+"""
 MAKEFILE = """setup:
 \t./scripts/setup.sh
 lint:
@@ -143,6 +158,7 @@ REPOSITORIES: dict[str, dict[str, str]] = {
     },
 }
 MORE = {
+    "Poetry": {"pyproject.toml": POETRY, "poetry.lock": POETRY_LOCK, **PYTHON},
     "uv": {"pyproject.toml": SHOP, "uv.lock": UV_LOCK, **PYTHON},
     "npm without a lock": {"package.json": package(), **JAVASCRIPT},
     "yarn 1": {"package.json": package(), "yarn.lock": YARN_1_LOCK, **JAVASCRIPT},
