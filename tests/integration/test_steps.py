@@ -79,6 +79,16 @@ rules:
     when: {tag: never}
     say:
       - text: Let me think about it.
+  - name: hurries
+    when: {tag: hurry, check: "{{ 'replies left' in (tool_results | join) }}"}
+    say:
+      - tool: finish
+        input: {status: complete, summary: "{{ tool_results | join }}"}
+  - name: dawdles
+    when: {tag: hurry}
+    say:
+      - tool: list_files
+        input: {}
   - name: leaks
     when: {tag: leaks, turn: 1}
     say:
@@ -223,6 +233,13 @@ def test_an_agent_without_a_valid_result_after_all_its_turns_has_failed(office: 
     assert (done.job.state, done.job.reason) == (State.FAILED, Reason.AGENT_FAILED)
     assert (done.execution.status, done.execution.reason, done.execution.commit) == ("failed", "agent_failed", None)
     assert len(office.calls()) == office.yard.resources.policy.agents["orchestrator:summary"].max_turns
+
+
+def test_an_agent_is_told_when_few_replies_are_left_and_can_still_finish(office: Office) -> None:
+    done = office.yard.do("research", "Specify it [rehearse:hurry]")
+
+    assert "[3 replies left: end your step with the tool `finish` in time]" in done.result["summary"]
+    assert done.job.result["turns"] == office.yard.resources.policy.agents["research"].max_turns - 2
 
 
 def test_the_classifier_has_one_turn_and_must_finish_in_it(office: Office) -> None:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 from routing.errors import PolicyError
 from routing.jobs import Reason, State
@@ -36,6 +36,16 @@ _MAX_SUMMARY_CHARS = 1_500
 _MAX_SUMMARIES_CHARS = 60_000
 """Of all preceding steps together: the rest is staged, and can be read there."""
 _MAX_ISSUES = 60
+
+
+class Allowance(NamedTuple):
+    """What one step may use, as its agent is told."""
+
+    turns: int
+    """Model calls."""
+    seconds: float
+    """At most: what the queue leaves may be less."""
+    usd: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +90,8 @@ def stage_context(
     return staging.files
 
 
-def order_text(brief: StepBrief, *, redact: Callable[[str], str]) -> str:
-    """Return a step's prompt, free of keys (S-078)."""
+def order_text(brief: StepBrief, *, redact: Callable[[str], str], allowance: Allowance | None = None) -> str:
+    """Return a step's prompt, free of keys (S-078); it names the allowance, if one is given."""
     parts = [
         f"Step `{brief.key}` for agent `{brief.agent}`.",
         "## Your task",
@@ -94,6 +104,7 @@ def order_text(brief: StepBrief, *, redact: Callable[[str], str]) -> str:
         f"`{INDEX}` names what was staged for you, what to read first, and what the project holds.",
         *([f"Read also: {_names(brief.context)}."] if brief.context else []),
         *_commands(brief.commands),
+        *_allowance(allowance),
         "## Where you may write",
         _names(brief.writes) + "." if brief.writes else "Nowhere: your result is all that is kept.",
         "Whatever you write elsewhere is dropped and reported.",
@@ -114,6 +125,16 @@ def _commands(commands: Mapping[str, str]) -> Iterator[str]:
     if commands:
         yield "## The project's own commands"
         yield "\n".join(f"- {name}: `{line}`" for name, line in commands.items())
+
+
+def _allowance(allowance: Allowance | None) -> Iterator[str]:
+    if allowance is not None:
+        yield "## What you may use"
+        minutes = max(1, round(allowance.seconds / 60))
+        yield (
+            f"At most {allowance.turns} replies, {minutes} min and ${allowance.usd:.2f}. Whichever ends first ends your"
+            " step, and a step without a result counts as failed: hand in what you have in good time."
+        )
 
 
 class _Staging:
@@ -279,12 +300,13 @@ def agent_order(
         PolicyError: the operator's fault: an agent that the product does not ship has no `instructions`.
     """
     staged = stage_context(brief, project, agent, most_bytes=most_bytes, redact=redact)
+    allowance = Allowance(agent.max_turns, agent.soft_seconds, cap_usd)
     return AgentOrder(
         name=brief.agent,
         agent=agent,
         model=model or agent.model,
         instructions=claude_md(brief.agent, agent, language=brief.language),
-        prompt=order_text(brief, redact=redact),
+        prompt=order_text(brief, redact=redact, allowance=allowance),
         files={HANDOFF_README: _HANDOFF, **project.files, **staged},
         writes=tuple(brief.writes),
         cap_usd=cap_usd,

@@ -13,7 +13,16 @@ from routing.policy.platform import platform_policy
 from routing.redaction import REDACTED, redact
 from sites.repository.trees import LeftOut, Snapshot
 from workers.runs.scheduling.view import AgentResult, Status
-from workers.runs.step_context import INDEX, TICKET, TREE, StepBrief, claude_md, order_text, stage_context
+from workers.runs.step_context import (
+    INDEX,
+    TICKET,
+    TREE,
+    StepBrief,
+    agent_order,
+    claude_md,
+    order_text,
+    stage_context,
+)
 
 AGENTS = platform_policy().agents
 NAMES = sorted(AGENTS)
@@ -244,6 +253,12 @@ def test_an_order_says_the_task_the_paths_and_marks_other_people_s_words() -> No
     assert "| - blocking: Overlap (src/app.ts:3)" in rest
     assert "`src/`" in rest
     assert "`src/app.ts`" in rest
+
+
+def test_an_order_says_how_many_replies_how_much_time_and_money_there_is() -> None:
+    agent = AGENTS["qa"].model_copy(update={"max_turns": 60, "soft_seconds": 540})
+    order = agent_order(WORDS, PROJECT, agent, cap_usd=1.5, most_bytes=10_000, redact=lambda text: text)
+    assert "At most 60 replies, 9 min and $1.50." in order.prompt
 
 
 @pytest.mark.req("S-078")
