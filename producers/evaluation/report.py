@@ -26,6 +26,8 @@ from routing.policy.platform import load_policy
 from routing.policy.prices import decimal_usd
 
 ResultT = TypeVar("ResultT", bound=BaseModel)
+SITES = "sites"
+"""The set of cases whose summaries name none."""
 SETTINGS, RESULTS, SUMMARY, PAGE = "settings.json", "results.jsonl", "summary.json", "report.html"
 
 
@@ -124,11 +126,13 @@ def read_results(path: Path, kind: type[ResultT]) -> Iterable[ResultT]:
     return [kind.model_validate_json(line) for line in whole.splitlines()]
 
 
-def last_summary(runs: Path, *, but: Path) -> Mapping[str, Any]:
-    """Return the summary of the last run that ended and is not `but`; empty if there is none."""
-    ended = [path for path in sorted(runs.glob(f"*/{SUMMARY}")) if path.parent != but]
-    summary: Mapping[str, Any] = json.loads(ended[-1].read_text(encoding="utf-8")) if ended else {}
-    return summary
+def last_summary(runs: Path, *, but: Path, chosen: str = SITES) -> Mapping[str, Any]:
+    """Return the summary of the last run of a set that ended and is not `but`; empty if there is none."""
+    for path in sorted(runs.glob(f"*/{SUMMARY}"), reverse=True):
+        summary: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if path.parent != but and summary.get("set", SITES) == chosen:
+            return summary
+    return {}
 
 
 def summarise(

@@ -50,9 +50,11 @@ from producers.local.embedded import Embedded, Options
 from producers.local.preparation import TENANT
 from producers.servers import state_home
 from producers.use_cases.runs import Projects
+from routing.policy.agents import FINISH_TOOL, RESULT_FILE
 from routing.policy.platform import Policy, load_policy, parse_policy
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.queues import QueueName
+from sandbox.box import WORKSPACE
 
 _TASKS: Mapping[Reviewer, str] = {
     "code-review": "Review the changes for correctness and for how they fit the code around them.",
@@ -127,7 +129,7 @@ def evaluate_reviews(
                 ThreadPoolExecutor(plan.jobs) as pool,
             ):
                 list(pool.map(lambda asked: keep(runner.ask(asked)), playable))
-    before = last_summary(runs, but=directory)
+    before = last_summary(runs, but=directory, chosen="reviews")
     summary = summarise_verdicts((done[asked.id] for asked in every), settings=settings)
     (directory / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     for line in _table(summary, before):
@@ -276,19 +278,29 @@ def _policy_for(plan: Plan, home: Path) -> Path | None:
     return path
 
 
-def scenario_of(cases: list[ReviewCase]) -> dict[str, Any]:
+def scenario_of(cases: list[ReviewCase], policy: Policy) -> dict[str, Any]:
     """Return the recorded replies as a scenario of the fake provider."""
     rules = [
-        {
-            "name": f"recorded-{case.mark(side)}-{agent}",
-            "when": {"system": f"You are the agent `{agent}` of a run", "prompt": case.mark(side), "tools": ["finish"]},
-            "say": [{"tool": "finish", "input": dict(result)}],
-        }
+        rule
         for case in cases
         for side, replies in case.replies.items()
         for agent, result in replies.items()
+        for rule in _rules(agent, case.mark(side), result, in_box=policy.agents[agent].needs_box)
     ]
     return {"rules": rules}
+
+
+def _rules(agent: Reviewer, mark: str, result: Mapping[str, Any], *, in_box: bool) -> Iterator[dict[str, Any]]:
+    """Yield the rules that play one result: by the tool that ends a step, or as the file that a CLI leaves."""
+    name, when = f"recorded-{mark}-{agent}", {"system": f"You are the agent `{agent}` of a run", "prompt": mark}
+    if not in_box:
+        say: dict[str, Any] = {"tool": FINISH_TOOL, "input": dict(result)}
+        yield {"name": name, "when": {**when, "tools": [FINISH_TOOL]}, "say": [say]}
+        return
+    written = {"file_path": f"{WORKSPACE}/{RESULT_FILE}", "content": json.dumps(result)}
+    first = {**when, "tools": ["Write"], "tool_result": False}
+    yield {"name": name, "when": first, "say": [{"tool": "Write", "input": written}]}
+    yield {"name": f"{name}-end", "when": {**when, "tool_result": True}, "say": [{"text": "My step is done."}]}
 
 
 @contextmanager
@@ -296,7 +308,7 @@ def _runner(plan: Plan, home: Path, cases: list[ReviewCase], environment: Mappin
     """Start an installation for a plan, with its control queue paused, and stop it in the end."""
     scenario, repositories = home / "recorded.yaml", home / "repositories"
     repositories.mkdir()
-    rules = scenario_of(cases)
+    rules = scenario_of(cases, load_policy(plan.policy))
     scenario.write_text(yaml.safe_dump(rules, width=100), encoding="utf-8")
     played = (scenario,) if rules["rules"] else ()
     options = Options(

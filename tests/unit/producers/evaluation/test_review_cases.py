@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.fake_provider.library import CaseError
+from producers.evaluation.report import last_summary
 from producers.evaluation.review_cases import (
     SIDES,
     ReviewCase,
@@ -193,3 +194,12 @@ def test_a_finding_at_a_line_that_is_not_there_is_refused(tmp_path: Path) -> Non
     (tmp_path / "mine.yaml").write_text(f"[{json.dumps(case)}]")
     with pytest.raises(CaseError, match=r"the wrong fix has no 'nowhere' in shop/pages\.py"):
         read_review_cases([tmp_path])
+
+
+def test_a_run_is_compared_with_the_last_one_of_its_own_set(tmp_path: Path) -> None:
+    for name, summary in (("1", {"passed": 3}), ("2", {"set": "reviews", "asked": 8}), ("3", {})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summary.json").write_text(json.dumps(summary))
+    assert last_summary(tmp_path, but=tmp_path / "3") == {"passed": 3}
+    assert last_summary(tmp_path, but=tmp_path / "3", chosen="reviews") == {"set": "reviews", "asked": 8}
+    assert last_summary(tmp_path, but=tmp_path / "2", chosen="reviews") == {}
