@@ -1,8 +1,8 @@
 """`pointsman eval --set reviews`: reviewers as steps of real runs, on fixes that are known to be right or wrong.
 
-Each verdict is a run of its own in an installation of its own: the fix is the project, the developer's step has been
-done, and the reviewer's is queued for the worker. Money, boxes and limits are those of any step. The queue `control` is
-paused, so no run goes on after that.
+Each verdict is a run of its own in an installation of its own: the developer's step has been done, its commit is the
+fix, and the reviewer's step is queued for the worker. Money, boxes and limits are those of any step. The queue
+`control` is paused, so no run goes on after that.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from uuid import UUID
 
 import httpx2
 import yaml
-from dulwich import porcelain
-from dulwich.refs import Ref
+from dulwich.repo import Repo
 from sqlmodel import col, select
 
 from gateway.fake_provider.config import FakeProviderConfig
@@ -31,7 +30,7 @@ from ledger.dispatch_window import pause_queue
 from ledger.jobs import lock_job
 from ledger.runs.specs import NewStep, Phase
 from ledger.runs.steps import StepStart, add_steps, start_steps
-from ledger.runs.tables import AgentExecution, RunStep
+from ledger.runs.tables import AgentExecution, Run, RunStep
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Call
 from producers.evaluation.report import RESULTS, SUMMARY, Report, last_summary, read_results, run_directory
@@ -55,13 +54,14 @@ from routing.policy.platform import Policy, load_policy, parse_policy
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.queues import QueueName
 from sandbox.box import WORKSPACE
+from sites.repository.workspace import BASE, Step, Workspace
 
 _TASKS: Mapping[Reviewer, str] = {
     "code-review": "Review the changes for correctness and for how they fit the code around them.",
     "qa": "Test the change against the ticket, and report what does not work.",
     "security": "Review the changes for security problems.",
 }
-_WHO = b"Ann <ann@acme.example>"
+_README = "# Shop\n"
 _LOOK_SECONDS = 0.1
 _UNLIMITED_USD = 5.0
 _NO_REPLY = "no reply is recorded"
@@ -170,6 +170,7 @@ class _Runner:
         self._ledger = ledger
         self._policy = policy
         self._repositories = repositories
+        self._runs_root = Path(embedded.environment["POINTSMAN_RUNS__ROOT"])
         self._has_boxes = not embedded.boxes.off
         self._purse = Purse(None if plan.budget_usd is None else round(plan.budget_usd * NANOUSD_PER_USD))
         headers = {"authorization": f"Bearer {embedded.api_key}"}
@@ -199,8 +200,8 @@ class _Runner:
         case, mark = asked.case, asked.case.mark(asked.side)
         name = f"{mark}-{asked.agent}".lower()
         changed = case.changed(asked.side)
-        remote = _make_repository(self._repositories / name, {**case.files, **changed})
-        project = yaml.safe_dump({"repo": {"url": remote.as_uri()}, "stack": {"language": case.language}})
+        place = (self._repositories / name).as_uri()  # nobody fetches it
+        project = yaml.safe_dump({"repo": {"url": place}, "stack": {"language": case.language}})
         Projects(self._ledger, self._policy).put(TENANT, name, project, source="project.yaml", actor="pointsman eval")
         ticket = {"title": case.ticket.title, "key": mark, "source": "file"}
         order = {
@@ -211,16 +212,19 @@ class _Runner:
         answer = self._http.post("/v1/jobs", json=order)
         answer.raise_for_status()
         run_id = UUID(answer.json()["id"])
-        said = f"{case.summary} Changed files: {', '.join(sorted(changed))}."
+        workspace = Workspace.of_run(self._runs_root, run_id)
+        commits = _make_workspace(workspace, {"README.md": _README, **case.files}, changed)
         with self._ledger.begin() as session:
             job = lock_job(session, run_id)
+            run = session.get_one(Run, run_id)
+            run.base_commit, run.head_commit = commits
             review = NewStep(
                 key="review", agent=asked.agent, phase=Phase.WORK, task=_TASKS[asked.agent], depends_on=("develop",)
             )
             work = NewStep(key="develop", agent="backend-dev", phase=Phase.WORK, task=case.ticket.title)
             add_steps(session, job, [work, review])
             done = session.get_one(RunStep, (run_id, "develop"))
-            done.state, done.result = "completed", {"status": "complete", "summary": said}
+            done.state, done.result = "completed", {"status": "complete", "summary": case.summary}
             session.flush()
             (job_id,) = start_steps(session, job, [StepStart(key="review", attempt=1, cap_nanousd=cap_nanousd)])
         return job_id
@@ -252,17 +256,17 @@ def _verdict_of(asked: Asked, row: AgentExecution, calls: Any) -> Verdict:
     )
 
 
-def _make_repository(path: Path, files: Mapping[str, str]) -> Path:
-    """Make a repository with one commit on `main`, and return its directory."""
-    path.mkdir(parents=True)
-    for name, text in files.items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_text(text, encoding="utf-8")
-    with closing(porcelain.init(str(path))) as repository:
-        repository.refs.set_symbolic_ref(Ref(b"HEAD"), Ref(b"refs/heads/main"))
-        porcelain.add(repository, paths=[str(path / name) for name in files])
-        porcelain.commit(repository, message=b"The shop", author=_WHO, committer=_WHO)
-    return path
+def _make_workspace(workspace: Workspace, before: Mapping[str, str], change: Mapping[str, str]) -> tuple[str, str]:
+    """Make a run's workspace, in which a developer has made a change; return the commits before and after it."""
+    workspace.path.parent.mkdir(parents=True, exist_ok=True)
+    Repo.init_bare(str(workspace.path), mkdir=True).close()
+    empty = workspace.start_empty()
+    commits = [empty]
+    for key, files in (("project", before), ("develop", change)):
+        changes = {path: text.encode() for path, text in files.items()}
+        commits.append(workspace.commit_step(commits[-1], changes, step=Step(key, 1), message=key, when=0))
+    workspace.point(BASE, commits[1])
+    return commits[1], commits[2]
 
 
 def _policy_for(plan: Plan, home: Path) -> Path | None:

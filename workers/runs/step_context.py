@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 from routing.errors import PolicyError
 from routing.jobs import Reason, State
 from routing.policy.agents import CONTEXT_DIRECTORY, AgentDefinition, instruction_file, is_covered
+from sites.diff.canonical import unified
 from sites.repository.trees import Snapshot
 from workers.attempt import Attempt
 
 INDEX = f"{CONTEXT_DIRECTORY}index.md"
 TICKET = f"{CONTEXT_DIRECTORY}ticket.md"
 TREE = f"{CONTEXT_DIRECTORY}files.txt"
+CHANGES = f"{CONTEXT_DIRECTORY}changes.diff"
 INSTRUCTIONS = f"{CONTEXT_DIRECTORY}CLAUDE.md"
 """The file of an agent's instructions, for runners that need one."""
 
@@ -66,6 +68,8 @@ class StepBrief:
     """The project's own, by what they are for."""
     language: str = ""
     """As its stack declares it."""
+    changes: str = ""
+    """What its run has changed so far, as a unified diff; empty for nothing."""
 
 
 def stage_context(
@@ -77,6 +81,8 @@ def stage_context(
     """
     staging = _Staging(most_bytes, redact)
     staging.take(TICKET, ticket_text(brief.ticket))
+    if brief.changes:
+        staging.take(CHANGES, brief.changes)
     for key, result in brief.results.items():
         staging.take(f"{CONTEXT_DIRECTORY}steps/{key}/result.json", json.dumps(result, indent=2, ensure_ascii=False))
     staging.take(TREE, _tree(project, most_bytes // _MAX_TREE_SHARE))
@@ -102,6 +108,7 @@ def order_text(brief: StepBrief, *, redact: Callable[[str], str], allowance: All
         *_summaries(brief.results),
         "## Where to look",
         f"`{INDEX}` names what was staged for you, what to read first, and what the project holds.",
+        *([f"What this run has changed so far is in `{CHANGES}`."] if brief.changes else []),
         *([f"Read also: {_names(brief.context)}."] if brief.context else []),
         *_commands(brief.commands),
         *_allowance(allowance),
@@ -125,6 +132,26 @@ def _commands(commands: Mapping[str, str]) -> Iterator[str]:
     if commands:
         yield "## The project's own commands"
         yield "\n".join(f"- {name}: `{line}`" for name, line in commands.items())
+
+
+_MAX_DIFF_FILE_BYTES = 65_536
+
+
+def changes_text(before: Mapping[str, bytes | None], after: Mapping[str, bytes | None], *, most_bytes: int) -> str:
+    """Return how files differ, both sides having the same paths; what does not fit, or is no text, is only named."""
+    parts: list[str] = []
+    named: list[str] = []
+    for path in sorted(after):
+        sides = [before[path] or b"", after[path] or b""]
+        is_shown = all(b"\0" not in side and len(side) <= _MAX_DIFF_FILE_BYTES for side in sides)
+        part = unified({path: before[path]}, {path: after[path]}) if is_shown else b""
+        if not part or len(part) > most_bytes:
+            named.append(path)
+            continue
+        most_bytes -= len(part)
+        parts.append(part.decode("utf-8", "replace"))
+    rest = "".join(f"Also changed, and not shown here: {path}\n" for path in _some(named))
+    return f"{rest}{''.join(parts)}"
 
 
 def _allowance(allowance: Allowance | None) -> Iterator[str]:
