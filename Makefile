@@ -64,8 +64,8 @@ providers: setup ## the shipped cases through every provider's dialect, and call
 bench: setup ## race the peers and rewrite docs/performance.md, in a quarter of an hour; ONLY=growth asks one question, CHECK=1 keeps nothing and finds what got slower
 	@$(BIN)/python -m benchmarks $(ONLY) $(if $(CHECK),--check)
 
-runs: setup ## a feature and a P0 ticket from their words to a pull request, in real boxes; needs what SYSTEM=1 installs
-	RUNS=1 $(BIN)/python -m pytest -q -s tests/box/test_ticket_runs.py
+runs: setup ## a feature and a P0 ticket to their pull requests, proposed commands of many stacks and QA's verdicts, in real boxes; needs what SYSTEM=1 installs
+	RUNS=1 $(BIN)/python -m pytest -q -s tests/box/test_ticket_runs.py tests/box/test_project_init.py tests/box/test_measured_reviewers.py
 
 .PHONY: guides
 guides: setup ## the integration guides and the tutorial, run as they are written; needs curl, Node.js and npm

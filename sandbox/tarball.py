@@ -18,7 +18,9 @@ from sites.files import NameSet, media_type_of
 
 OWNER = 1000
 """The image's own user and group, where a box has no other."""
-_FILE_MODE, _DIRECTORY_MODE = 0o644, 0o755
+_FILE_MODE, _RUNNABLE_MODE = 0o644, 0o755
+_SCRIPT = b"#!"
+"""What names its interpreter may be run: a tree of files by content has no modes."""
 _MAX_MEMBERS = 120_000
 _READ_BYTES = 262_144
 _MEMBER_OVERHEAD = 4096
@@ -45,7 +47,8 @@ def pack(files: Mapping[str, bytes], *, owner: int = OWNER) -> bytes:
         for name in _directories(files):
             archive.addfile(_member(f"{name}/", owner, is_directory=True))
         for path, data in sorted(files.items()):
-            archive.addfile(_member(path, owner, size=len(data)), io.BytesIO(data))
+            member = _member(path, owner, size=len(data), is_runnable=data.startswith(_SCRIPT))
+            archive.addfile(member, io.BytesIO(data))
     return buffer.getvalue()
 
 
@@ -53,10 +56,12 @@ def _directories(paths: Iterable[str]) -> list[str]:
     return sorted({path[:index] for path in paths for index, character in enumerate(path) if character == "/"})
 
 
-def _member(name: str, owner: int, *, size: int = 0, is_directory: bool = False) -> tarfile.TarInfo:
+def _member(
+    name: str, owner: int, *, size: int = 0, is_directory: bool = False, is_runnable: bool = False
+) -> tarfile.TarInfo:
     member = tarfile.TarInfo(name)
     member.type = tarfile.DIRTYPE if is_directory else tarfile.REGTYPE
-    member.mode = _DIRECTORY_MODE if is_directory else _FILE_MODE
+    member.mode = _RUNNABLE_MODE if is_directory or is_runnable else _FILE_MODE
     member.uid = member.gid = owner
     member.size = size
     return member

@@ -5,6 +5,7 @@ the host, the internet and a cloud's metadata service. What a box must not reach
 a test sends can leave the machine.
 """
 
+import ctypes
 import fcntl
 import json
 import os
@@ -14,8 +15,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from ipaddress import IPv4Network
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +34,7 @@ METADATA = "169.254.169.254"
 HOST = "198.51.100.9"
 ADDRESSES = (INTERNET, METADATA, HOST)
 CACHE = Path.home() / ".cache" / "pointsman" / "box"
+_LIBC = ctypes.CDLL(None, use_errno=True)
 _PROGRAMS = ("dockerd", "debootstrap", "ip", "nsenter", "unshare")
 
 
@@ -156,6 +158,20 @@ class TestEngine:
         return subprocess.run(
             ["nsenter", f"--net=/proc/{self.pid}/ns/net", *argv], check=True, capture_output=True, text=True
         ).stdout
+
+    @contextmanager
+    def network(self) -> Iterator[None]:
+        """Be in the engine's network: what this thread opens meanwhile is there, whoever uses it later."""
+        own, inner = (os.open(f"/proc/{pid}/ns/net", os.O_RDONLY) for pid in ("thread-self", self.pid))
+        try:
+            assert _LIBC.setns(inner, 0) == 0, os.strerror(ctypes.get_errno())
+            try:
+                yield
+            finally:
+                assert _LIBC.setns(own, 0) == 0, os.strerror(ctypes.get_errno())
+        finally:
+            os.close(own)
+            os.close(inner)
 
     def listen(self, port: int, *, says: str) -> "Listener":
         """Answer HTTP on every address that the engine's host has; each request is put on record."""

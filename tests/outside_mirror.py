@@ -18,7 +18,7 @@ import uvicorn
 from routing.policy.platform import platform_policy
 from sandbox.box import RegistryConfigError
 from sandbox.config import MirrorConfig
-from sandbox.package_mirror.app import server_config
+from sandbox.package_mirror.app import fleet_mirror, server_config
 from sandbox.package_mirror.registries import read_all, read_registries
 
 
@@ -66,7 +66,8 @@ def serve(descriptor: int) -> None:
     hosts = frozenset(os.environ["MIRROR_PYTHON_FILES"].split())
     config = MirrorConfig(cache=Path(os.environ["MIRROR_CACHE"]), python_files=hosts)
     registries = read_all(config, os.environ)
-    server = uvicorn.Server(server_config(config, os.environ["MIRROR_LEDGER"], platform_policy(), registries))
+    mirror = fleet_mirror(config, os.environ["MIRROR_LEDGER"], platform_policy(), registries)
+    server = uvicorn.Server(server_config(config, mirror))
     server.run(sockets=[socket.socket(fileno=descriptor)])
 
 

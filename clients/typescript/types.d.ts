@@ -1009,7 +1009,8 @@ export interface Operations {
     title: string;
     body?: string;
     labels?: string[];
-    priority?: "P0" | "P1" | "P2" | "P3";
+    /** By default that of its labels (`P0`, `priority: p1`), else P2. */
+    priority?: "P0" | "P1" | "P2" | "P3" | null;
     source?: string | null;
     url?: string | null;
     budget_usd?: number | null;

@@ -7,6 +7,7 @@ run's next advance to say (ruling A24).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -91,6 +92,17 @@ class RunRows:
     def settled(self) -> Sequence[AgentExecution]:
         """Return the ended executions that are not merged yet, oldest first."""
         return [row for row in self.executions if row.settled_at is not None and row.absorbed_at is None]
+
+    @property
+    def branch(self) -> str:
+        """The name of the run's branch: the same for each try and later round, another for each run."""
+        pushed, ticket = self.run.pushed or {}, self.run.ticket
+        about = str(ticket.get("key") or ticket.get("title", "")).lower()
+        slug = _NO_SLUG.sub("-", about).strip("-")[-40:].strip("-") or "ticket"
+        return str(pushed.get("branch") or f"pointsman/{slug}-{self.job.id.hex[:8]}")
+
+
+_NO_SLUG = re.compile(r"[^a-z0-9]+")
 
 
 def new_run(session: Session, job: Job, project: Project, *, estimate: Mapping[str, Any] | None = None) -> Run:

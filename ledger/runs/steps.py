@@ -67,6 +67,8 @@ class StepOrder:
     writes: tuple[str, ...]
     base_commit: str | None
     """The commit whose files it gets; None for a run's first step, which fetches the project (`StepReport.base`)."""
+    run_base: str | None
+    """The commit that its run started from; None before that is known."""
     model: str | None
     cap_nanousd: int | None
     ticket: Mapping[str, Any]
@@ -260,6 +262,7 @@ def step_order(session: Session, job: Job) -> StepOrder:
         context=tuple(step.context),
         writes=tuple(step.writes),
         base_commit=execution.base_commit,
+        run_base=run.base_commit,
         model=execution.model,
         cap_nanousd=execution.cap_nanousd,
         ticket=run.ticket,

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -31,19 +25,9 @@ from producers.commands.context import (
     read_plain_file,
     read_text_file,
 )
+from producers.commands.trials import Place, Trial, try_commands
 
 project_app = typer.Typer(no_args_is_help=True, help="Code projects.")
-
-_TAIL_BYTES = 4096
-_TAIL_LINES = 15
-
-
-class Trial(NamedTuple):
-    """How a proposed command ended on this machine."""
-
-    name: str
-    result: str
-    tail: str
 
 
 @project_app.command("init")
@@ -54,13 +38,18 @@ def init_project(
         Path | None, typer.Option("--out", metavar="FILE", help="By default pointsman.yaml at the checkout's top.")
     ] = None,
     is_tried: Annotated[
-        bool, typer.Option("--try", help="Run the commands in the checkout, on this machine and outside of any box.")
+        bool,
+        typer.Option("--try", help="Run the commands: in a box where an engine and its image are there, else here."),
+    ] = False,
+    is_here: Annotated[
+        bool, typer.Option("--here", help="With --try: in the checkout, on this machine and outside of any box.")
     ] = False,
     seconds: Annotated[int, typer.Option("--seconds", min=1, max=3600, help="Time limit of each with --try.")] = 300,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Propose a project's file: stack and commands. Nothing is run without --try. Exit 1 if a tried command fails."""
+    """Propose a project's file: stack, commands, paths. Only --try runs anything. Exit 1 if a tried command fails."""
+    from routing.policy.platform import platform_policy
     from routing.policy.project import parse_project
     from routing.policy.project_proposal import MAX_FILE_BYTES, READ_FILES, proposal_text, propose
     from sites.repository.checkout import read_checkout
@@ -77,11 +66,14 @@ def init_project(
                 if len(data) > MAX_FILE_BYTES:
                     fail(f"{checkout.root / name}: exceeds {MAX_FILE_BYTES} bytes", code=USAGE)
                 files[name] = data.decode("utf-8", "replace")
-        proposal = propose(files, checkout.paths)
-        trials = []
+        proposal = propose(files, checkout.paths, platform_policy())
+        trials, where = list[Trial](), Place()
         if is_tried:
-            trials = list(_tries(proposal.commands, checkout.root, context_of(ctx).given, seconds=seconds))
-        tried = {trial.name: trial.result for trial in trials}
+            environment = context_of(ctx).given
+            trials, where = try_commands(
+                proposal.commands, checkout.root, environment, seconds=seconds, is_here=is_here
+            )
+        tried = {trial.name: f"{trial.result} {where.name}" for trial in trials}
         text = proposal_text(proposal, url=checkout.url, branch=checkout.branch, tried=tried)
         parse_project(text, source=str(path))
         try:
@@ -90,64 +82,31 @@ def init_project(
             fail(f"{path}: cannot be written: {error.strerror}", code=USAGE)
     if as_json:
         outcomes = [trial._asdict() for trial in trials]
-        facts = {"stack": proposal.stack, "commands": proposal.commands, "notes": proposal.notes, "trials": outcomes}
-        print_json({"file": str(path), "url": checkout.url, "branch": checkout.branch, **facts})
+        place = {"tried": where.name, "why_no_box": where.why_no_box}
+        proposed = {"stack": proposal.stack, "commands": proposal.commands, "writes": proposal.writes}
+        found = {"file": str(path), "url": checkout.url, "branch": checkout.branch, **proposed}
+        print_json({**found, "notes": proposal.notes, "trials": outcomes, **place})
     else:
-        _show(path, text, trials, checkout.root)
+        _show(path, text, trials, where, checkout.root)
     raise typer.Exit(FAILED if any(trial.result != "passed" for trial in trials) else OK)
 
 
-def _show(path: Path, text: str, trials: list[Trial], root: Path) -> None:
+def _show(path: Path, text: str, trials: list[Trial], where: Place, root: Path) -> None:
     out.print(harmless(text), markup=False)
+    if where.why_no_box:
+        out.print(harmless(f"tried {where.name}, where agents do not work: {where.why_no_box}"), markup=False)
     for trial in trials:
         if trial.result != "passed":
-            out.print(harmless(f"{trial.name}: {trial.result}\n{trial.tail}"), markup=False)
+            out.print(harmless(f"{trial.name}: {trial.result} {where.name}\n{trial.tail}"), markup=False)
     out.print(harmless(f"wrote {path}. Next:"), markup=False)
     if not trials:
-        out.print("  pointsman project init --try --force   # runs the commands in your checkout", markup=False)
+        out.print(
+            "  pointsman project init --try --force   # runs the commands, in a box if there is one", markup=False
+        )
     if "url: file://" in text:
         out.print(harmless(f"  pointsman up --repositories {root.parent}"), markup=False)
     out.print(harmless(f"  pointsman project add {path} --name NAME"), markup=False)
     out.print("  pointsman run submit --project NAME --ticket bug.md", markup=False)
-
-
-def _tries(commands: Mapping[str, str], root: Path, environment: Mapping[str, str], *, seconds: int) -> Iterator[Trial]:
-    """Run commands one after the other; those after a set-up that fails are not run."""
-    for name, command in commands.items():
-        trial = _try(name, command, root, environment, seconds=seconds)
-        yield trial
-        if name == "setup" and trial.result != "passed":
-            return
-
-
-def _try(name: str, command: str, root: Path, environment: Mapping[str, str], *, seconds: int) -> Trial:
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(
-            ("bash", "-c", command),
-            cwd=root,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            status = process.wait(seconds)
-            result = "passed" if status == 0 else f"failed with status {status}"
-        except subprocess.TimeoutExpired:
-            result = f"took longer than {seconds} s"
-        finally:
-            _end(process)
-        said.seek(max(0, said.seek(0, 2) - _TAIL_BYTES))
-        lines = said.read(_TAIL_BYTES).decode("utf-8", "replace").splitlines()
-    return Trial(name, result, "\n".join(lines[-_TAIL_LINES:]))
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a command with all that it started."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 @project_app.command("add")

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -348,6 +349,13 @@ def _begin(since: str) -> datetime:
 app = typer.Typer()
 
 
+class CaseSet(StrEnum):
+    """What `eval` runs."""
+
+    SITES = "sites"
+    REVIEWS = "reviews"
+
+
 @app.command()
 def ladder(
     batch: Annotated[Path, typer.Option(help="JSON-lines file of replies; prints one decision per line.")],
@@ -364,6 +372,10 @@ def evaluate(
     cases: Annotated[
         list[Path] | None, typer.Argument(help="Files or directories of cases; the shipped ones by default.")
     ] = None,
+    chosen: Annotated[
+        CaseSet,
+        typer.Option("--set", metavar="SET", help="sites: edits of sites; reviews: fixes that agents review."),
+    ] = CaseSet.SITES,
     provider: Annotated[str, typer.Option(metavar="NAME", help=PROVIDER_HELP)] = "fake",
     model: Annotated[str | None, typer.Option(help="For every call, instead of the policy's models.")] = None,
     policy: Annotated[Path | None, typer.Option(metavar="FILE", help="A policy to try.")] = None,
@@ -391,9 +403,10 @@ def evaluate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run cases from router to preview, and report how many came out right. Exit 1 if any did not."""
+    """Run cases on an installation of their own, and report how many came out right. Exit 1 if any did not."""
     from producers.evaluation.browser import can_browse
     from producers.evaluation.report import evaluate_cases
+    from producers.evaluation.reviews import evaluate_reviews
     from producers.evaluation.run import Plan
     from producers.local.embedded import account_in
 
@@ -404,29 +417,33 @@ def evaluate(
         fail(f"eval: --provider {provider} needs a --budget", code=USAGE)
     if judge is not None and account is None:
         fail("eval: --judge needs a --provider that is not fake", code=USAGE)
+    if chosen is CaseSet.REVIEWS and (browser or pictures or judge):
+        fail("eval: --browser, --pictures and --judge are for --set sites", code=USAGE)
     browser = can_browse() if browser is None else browser
     if (browser or pictures) and not (can_browse() and browser):
         fail("eval: a browser needs Chromium and `pip install pointsman[eval]`", code=USAGE)
     logging.disable(logging.WARNING)
+    plan = Plan(
+        account=account,
+        model=model,
+        policy=policy,
+        budget_usd=budget,
+        judge=judge,
+        jobs=jobs,
+        cases=tuple(path.absolute() for path in cases or ()),
+    )
+    how: dict[str, Any] = {
+        "only": only,
+        "kept": keep,
+        "resume": resume,
+        "environment": environment,
+        "tell": (lambda line: None) if as_json else (lambda line: out.print(line, markup=False)),
+    }
     with clear_errors():
-        report = evaluate_cases(
-            Plan(
-                account=account,
-                model=model,
-                policy=policy,
-                budget_usd=budget,
-                judge=judge,
-                jobs=jobs,
-                cases=tuple(path.absolute() for path in cases or ()),
-            ),
-            only=only,
-            kept=keep,
-            resume=resume,
-            browser=browser,
-            pictures=pictures,
-            environment=environment,
-            tell=(lambda line: None) if as_json else (lambda line: out.print(line, markup=False)),
-        )
+        if chosen is CaseSet.REVIEWS:
+            report = evaluate_reviews(plan, **how)
+        else:
+            report = evaluate_cases(plan, browser=browser, pictures=pictures, **how)
     if as_json:
         print_json(report.summary)
     raise typer.Exit(OK if report.is_good else FAILED)

@@ -13,9 +13,10 @@ from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 from statistics import mean, median
-from typing import Any
+from typing import Any, TypeVar
 
 from jinja2 import Environment, FileSystemLoader
+from pydantic import BaseModel
 
 from producers.evaluation.browser import Browser
 from producers.evaluation.cases import Case, read_cases
@@ -24,6 +25,9 @@ from producers.servers import state_home
 from routing.policy.platform import load_policy
 from routing.policy.prices import decimal_usd
 
+ResultT = TypeVar("ResultT", bound=BaseModel)
+SITES = "sites"
+"""The set of cases whose summaries name none."""
 SETTINGS, RESULTS, SUMMARY, PAGE = "settings.json", "results.jsonl", "summary.json", "report.html"
 
 
@@ -68,8 +72,8 @@ def evaluate_cases(
         "browser": browser,
         "judge": plan.judge,
     }
-    directory = _directory(runs, settings=settings, resume=resume)
-    done = {result.id: result for result in _read_results(directory / RESULTS)}
+    directory = run_directory(runs, settings=settings, resume=resume)
+    done = {result.id: result for result in read_results(directory / RESULTS, CaseResult)}
     left = [case for case in cases if case.id not in done]
     by_id = {case.id: case for case in cases}
     writing = threading.Lock()
@@ -91,7 +95,7 @@ def evaluate_cases(
             ):
                 runner.run(left, keep, browser=opened, pictures=directory if pictures else None)
     results = [done[case.id] for case in cases]
-    before = _last_summary(runs, but=directory)
+    before = last_summary(runs, but=directory)
     known = frozenset(case.id for case in cases if case.known_fault)
     summary = summarise(results, settings=settings, known=known)
     (directory / PAGE).write_text(page_of(cases, results, summary, before), encoding="utf-8")
@@ -102,7 +106,7 @@ def evaluate_cases(
     return Report(summary, directory)
 
 
-def _directory(runs: Path, *, settings: Mapping[str, Any], resume: bool) -> Path:
+def run_directory(runs: Path, *, settings: Mapping[str, Any], resume: bool) -> Path:
     """Return the last run with the same settings that did not end, if that is wanted, or a new one."""
     text = json.dumps(settings)
     for path in sorted(runs.glob("*"), reverse=True) if resume else ():
@@ -114,17 +118,21 @@ def _directory(runs: Path, *, settings: Mapping[str, Any], resume: bool) -> Path
     return directory
 
 
-def _read_results(path: Path) -> Iterable[CaseResult]:
+def read_results(path: Path, kind: type[ResultT]) -> Iterable[ResultT]:
+    """Return the results that were kept, without a line that was torn."""
     if not path.exists():
         return []
     whole, _, _ = path.read_bytes().rpartition(b"\n")
-    return [CaseResult.model_validate_json(line) for line in whole.splitlines()]
+    return [kind.model_validate_json(line) for line in whole.splitlines()]
 
 
-def _last_summary(runs: Path, *, but: Path) -> Mapping[str, Any]:
-    ended = [path for path in sorted(runs.glob(f"*/{SUMMARY}")) if path.parent != but]
-    summary: Mapping[str, Any] = json.loads(ended[-1].read_text(encoding="utf-8")) if ended else {}
-    return summary
+def last_summary(runs: Path, *, but: Path, chosen: str = SITES) -> Mapping[str, Any]:
+    """Return the summary of the last run of a set that ended and is not `but`; empty if there is none."""
+    for path in sorted(runs.glob(f"*/{SUMMARY}"), reverse=True):
+        summary: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if path.parent != but and summary.get("set", SITES) == chosen:
+            return summary
+    return {}
 
 
 def summarise(

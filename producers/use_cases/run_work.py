@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -23,7 +22,6 @@ from sites.scan.secrets import SecretBudget, find_secrets
 MAX_FILE_BYTES = 256 * 1024
 MAX_DIFF_CHARS = 1024 * 1024
 """Of all files together; further files are only named."""
-_SLUG = re.compile(r"[^A-Za-z0-9]+")
 
 
 @dataclass(frozen=True)
@@ -116,10 +114,9 @@ class RunWork:
         for path, data in sorted(changes.items()):
             if has_secrets(path, data, known_keys=self.known_keys):
                 raise HandoverError(f"{path!a} holds a secret: the work stays in the run's workspace")
-        name = f"pointsman/{_SLUG.sub('-', title.lower()).strip('-')[:40].strip('-') or 'run'}-{run_id.hex[:8]}"
         message = f"{title}\n\nRun {run_id}"
         with workspace.squashed(base, head, message=message, when=when) as (_, objects):
-            return bundle_of(objects, branch=name)
+            return bundle_of(objects, branch=rows.branch)
 
     def _rows(self, session: Session, run_id: UUID, tenant: str) -> RunRows:
         job, _ = find_run(session, run_id, tenant=tenant)

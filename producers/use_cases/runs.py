@@ -29,7 +29,16 @@ from producers.errors import UnknownTenantError
 from producers.use_cases.jobs import View, seconds_between
 from routing.addresses import refusal_of
 from routing.errors import FieldError, InvalidJobError, ProjectConfigError
-from routing.jobs import SITE_NAME_RULE, CallbackUrl, IdempotencyKey, Label, SiteName, State, check_site_name
+from routing.jobs import (
+    SITE_NAME_RULE,
+    CallbackUrl,
+    IdempotencyKey,
+    Label,
+    SiteName,
+    State,
+    check_site_name,
+    parse_priority,
+)
 from routing.policy.agents import Account, AccountsConfig
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, decimal_usd
@@ -330,7 +339,8 @@ class TicketBody(BaseModel):
     title: str = Field(min_length=1, max_length=300)
     body: str = Field(default="", max_length=MAX_BODY_CHARACTERS)
     labels: Annotated[tuple[Label, ...], Field(max_length=50)] = ()
-    priority: Literal["P0", "P1", "P2", "P3"] = "P2"
+    priority: Literal["P0", "P1", "P2", "P3"] | None = None
+    """By default that of its labels (`P0`, `priority: p1`), else P2."""
     source: str | None = Field(default=None, min_length=1, max_length=100)
     url: str | None = Field(default=None, max_length=2048, pattern=r"^https?://[^\s]+$")
     budget_usd: float | None = Field(default=None, gt=0, le=25, allow_inf_nan=False)
@@ -345,7 +355,7 @@ def job_body(ticket: TicketBody) -> dict[str, Any]:
     body: dict[str, Any] = {
         "prompt": prompt,
         "project": ticket.project,
-        "priority": ticket.priority,
+        "priority": ticket.priority or parse_priority(ticket.labels),
         "budget_usd": ticket.budget_usd,
         "callback_url": ticket.callback_url,
         "idempotency_key": ticket.idempotency_key,

@@ -248,6 +248,12 @@ class RunRules(Section):
     """Names of directories that a project may open to its testers, wherever they lie."""
     rules: MandatoryRules = MandatoryRules()
 
+    def source_paths(self, name: str, agent: AgentDefinition, language: str | None) -> tuple[str, ...]:
+        """Return where an agent's changes of sources are kept in projects of a language."""
+        chosen = self.languages.get(language or "")
+        own = tuple(rule for rule in agent.writes if not rule.startswith(ARTIFACTS))
+        return own if chosen is None else chosen.writes.get(name, own)
+
 
 GITHUB_API = "https://api.github.com"
 LINEAR_API = "https://api.linear.app/graphql"

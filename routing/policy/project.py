@@ -37,6 +37,8 @@ from routing.redaction import SECRETS
 
 MAX_BYTES = 65_536
 _MAX_DEPTH = 20
+MAX_RULES = 50
+"""Paths of one agent."""
 _BYTES_PER_VALUE = 8
 """Bytes of the size limit for each value allowed."""
 
@@ -238,7 +240,7 @@ class ProjectConfig(Section):
     stack: dict[StackPart, Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]{0,31}$")]]
     """Only declared stacks are supported (S-088)."""
     commands: Commands = Commands()
-    writes: dict[AgentName, Annotated[tuple[PathRule, ...], Field(min_length=1, max_length=50)]] = Field(
+    writes: dict[AgentName, Annotated[tuple[PathRule, ...], Field(min_length=1, max_length=MAX_RULES)]] = Field(
         default_factory=dict
     )
     """Where an agent's source files are kept, where the layout is not the platform's."""
@@ -405,7 +407,7 @@ def _write_conflicts(config: ProjectConfig, policy: Policy) -> Iterator[Conflict
         if (agent := policy.agents.get(name)) is None:
             yield ("writes", name), "there is no such agent"
             continue
-        offered = _source_paths(name, agent, config, policy.runs)
+        offered = policy.runs.source_paths(name, agent, config.stack.get("language"))
         for index, rule in enumerate(rules):
             if not (rule in offered or is_covered(rule, offered) or _may_open(rule, agent, policy.runs)):
                 yield ("writes", name, index), _not_opened(agent, policy.runs)
@@ -430,12 +432,6 @@ def _not_opened(agent: AgentDefinition, runs: RunRules) -> str:
     if agent.role in (AgentRole.DEVELOPER, AgentRole.UI_UX):
         return "must be one of the platform's paths, or a directory of the project that is not hidden"
     return f"must be one of the platform's paths, or a directory named {' or '.join(runs.test_directories)}"
-
-
-def _source_paths(name: str, agent: AgentDefinition, config: ProjectConfig, runs: RunRules) -> tuple[str, ...]:
-    language = runs.languages.get(config.stack.get("language", ""))
-    own = tuple(rule for rule in agent.writes if not rule.startswith(ARTIFACTS))
-    return own if language is None else language.writes.get(name, own)
 
 
 def _model_conflicts(config: ProjectConfig, policy: Policy) -> Iterator[Conflict]:
@@ -492,7 +488,7 @@ def _agent(name: str, agent: AgentDefinition, config: ProjectConfig, runs: RunRu
     if name in config.budgets.step_usd:
         changes["step_usd"] = config.budgets.step_usd[name]
     documents = tuple(rule for rule in agent.writes if rule.startswith(ARTIFACTS))
-    writes = (*config.writes.get(name, _source_paths(name, agent, config, runs)), *documents)
+    writes = (*config.writes.get(name, runs.source_paths(name, agent, config.stack.get("language"))), *documents)
     if set(writes) != set(agent.writes):
         changes["writes"] = writes
     return agent.model_copy(update=changes)

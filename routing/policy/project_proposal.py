@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
 from routing.errors import Problem, ProjectConfigError, StackNotFoundError
-from routing.policy.agents import StackPart
+from routing.policy.agents import StackPart, is_covered
+from routing.policy.platform import Policy
+from routing.policy.project import MAX_RULES
 
 READ_FILES = (
     "package.json",
@@ -47,6 +50,11 @@ _STACKS: Mapping[StackPart, Mapping[str, tuple[str, ...]]] = {
     "database": {"postgresql": ("pg", "postgres", "psycopg", "psycopg2", "psycopg2-binary", "asyncpg")},
 }
 """By part of a stack: what it is called here, and the packages that show it."""
+_SOURCES = (*(end for ends in _SUFFIXES.values() for end in ends), ".vue", ".svelte", ".sql", ".css", ".scss", ".html")
+_NOT_SOURCES = frozenset(
+    {"artifacts", "build", "ci", "coverage", "deploy", "dist", "infra", "node_modules", "out", "scripts", "vendor"}
+)
+"""Directories at the top whose sources are no agent's, unless the project's owner says so."""
 _DEPLOYS = {"vercel.json": "vercel", "railway.json": "railway", "railway.toml": "railway", "Dockerfile": "docker"}
 
 
@@ -58,14 +66,17 @@ class Proposal:
     commands: Mapping[str, str]
     notes: tuple[str, ...] = ()
     """What its owner should know before using it."""
+    writes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Where the changes of agents that work in boxes are kept; an agent that is left out keeps the platform's paths."""
 
 
-def propose(files: Mapping[str, str], paths: Collection[str]) -> Proposal:
+def propose(files: Mapping[str, str], paths: Collection[str], policy: Policy) -> Proposal:
     """Return what a repository seems to be.
 
     Args:
         files: contents of those of `READ_FILES` that are there.
         paths: all files of the repository.
+        policy: the platform's, within whose paths the agents' are proposed.
 
     Raises:
         ProjectConfigError: the repository's fault: a file cannot be parsed.
@@ -79,7 +90,7 @@ def propose(files: Mapping[str, str], paths: Collection[str]) -> Proposal:
     commands, notes = _joined(node, python), []
     if not commands:
         commands = _make_commands(files.get("Makefile", ""))
-        notes += ["the box's standard image has no make"] if commands else []
+        notes += ["make is in the boxes' image only where its base has it; --try in a box tells"] if commands else []
     packages = _node_packages(package) | _python_packages(files, pyproject)
     stack = {"language": _language(every, package, has_python=bool(python))}
     for part, choices in _STACKS.items():
@@ -87,7 +98,46 @@ def propose(files: Mapping[str, str], paths: Collection[str]) -> Proposal:
             stack[part] = found
     if deploy := next((name for file, name in _DEPLOYS.items() if file in every), None):
         stack["deploy"] = deploy
-    return Proposal(stack, commands, tuple(notes) if commands else ("no commands were found: give at least `test`",))
+    notes = notes if commands else ["no commands were found: give at least `test`"]
+    return Proposal(stack, commands, tuple(notes), _writes(every, stack, policy))
+
+
+def _writes(paths: Collection[str], stack: Mapping[str, str], policy: Policy) -> dict[str, tuple[str, ...]]:
+    """Return the paths of developers and testers in a layout: sources, tests, documents, settings of the project.
+
+    Hidden directories, which forges obey, and those of builds and deliveries are nobody's. Of files at the top, only
+    those that the platform offers: so of lock files npm's, uv's and Poetry's.
+    """
+    tests = _test_directories(paths, policy.runs.test_directories)
+    sources = {path.partition("/")[0] for path in paths if "/" in path and path.endswith(_SOURCES)}
+    own = {f"{name}/" for name in sources if not name.startswith(".") and name not in _NOT_SOURCES} - set(tests)
+    documents = ["docs/"] if any(path.startswith("docs/") for path in paths) else []
+    is_web = stack["language"] != "python"
+    developers = {"backend-dev": "backend" in stack or "frontend" not in stack, "frontend-dev": is_web}
+    found: dict[str, tuple[str, ...]] = {}
+    for name in (name for name, is_wanted in developers.items() if is_wanted and name in policy.agents):
+        offered = policy.runs.source_paths(name, policy.agents[name], stack["language"])
+        files = [rule for rule in offered if not rule.endswith("/") and _covers_a_file(rule, paths)]
+        found[name] = (*sorted(own), *tests, *documents, *files)
+    if tests and "qa" in policy.agents:
+        offered = policy.runs.source_paths("qa", policy.agents["qa"], stack["language"])
+        found["qa"] = (*tests, *(rule for rule in offered if rule.startswith("*") and _covers_a_file(rule, paths)))
+    return {name: rules for name, rules in found.items() if rules and len(rules) <= MAX_RULES}
+
+
+def _test_directories(paths: Collection[str], names: Collection[str]) -> list[str]:
+    """Return the directories of tests, without those within others."""
+    found = set()
+    for path in paths:
+        segments = path.split("/")[:-1]
+        index = next((index for index, segment in enumerate(segments) if segment in names), None)
+        if index is not None and not any(segment.startswith(".") for segment in segments[: index + 1]):
+            found.add("/".join(segments[: index + 1]) + "/")
+    return sorted(found)
+
+
+def _covers_a_file(rule: str, paths: Collection[str]) -> bool:
+    return any(is_covered(path, [rule]) for path in paths)
 
 
 def proposal_text(proposal: Proposal, *, url: str, branch: str, tried: Mapping[str, str]) -> str:
@@ -101,8 +151,18 @@ def proposal_text(proposal: Proposal, *, url: str, branch: str, tried: Mapping[s
         for name, command in proposal.commands.items()
     ]
     commands = "".join(("commands:\n", *lines)) if lines else ""
+    writes = yaml.safe_dump({name: list(rules) for name, rules in proposal.writes.items()}, sort_keys=False, width=100)
+    if proposal.writes:
+        commands += f"{_ABOUT_WRITES}writes:\n{textwrap.indent(writes, '  ')}"
     about = "# Proposed by `pointsman project init`; correct it and add it with `pointsman project add`.\n"
     return f"{about}{notes}{head}{commands}"
+
+
+_ABOUT_WRITES = """\
+# By agent, where its changes are kept; delete this for the platform's own paths. Never part of it are hidden
+# directories, as those of CI, and lock files but those of npm, uv and Poetry: with another package manager, a person
+# updates the lock when a dependency is added.
+"""
 
 
 def _joined(*parts: Mapping[str, str]) -> dict[str, str]:
@@ -167,21 +227,36 @@ def _node_commands(package: Mapping[str, Any], paths: Collection[str]) -> dict[s
 _NODE_TESTS = {"vitest": "npx vitest run", "jest": "npx jest"}
 
 
-def _package_manager(package: Mapping[str, Any], paths: Collection[str]) -> tuple[str, str]:
-    """Return how packages are installed, without their scripts, and how a script of the project is run."""
+_NPX = "npx --yes --cache=.cache/npx"
+"""In a box, programs run from the workspace only, and npx would keep them at home; `.cache/` is never collected."""
+_YARN_1 = f"{_NPX} yarn@1"
+_YARN_1_LOCKED = (
+    'sed -i.own -E "s#https?://[^/]+/#$(npm config get registry)#" yarn.lock && '
+    f"{{ {_YARN_1} install --frozen-lockfile --ignore-scripts; status=$?; mv yarn.lock.own yarn.lock; "
+    "(exit $status); }"
+)
+"""Yarn 1 fetches from the hosts that its lock names, and a box reaches only its own registry."""
+
+
+def _declared_manager(package: Mapping[str, Any]) -> tuple[str, str]:
+    """Return name and version of the package manager that a project declares; empty where it does not."""
     name, _, rest = str(package.get("packageManager", "")).partition("@")
     found = _VERSION.match(rest)
-    version = found[0] if found else ""
+    return name, found[0] if found else ""
+
+
+def _package_manager(package: Mapping[str, Any], paths: Collection[str]) -> tuple[str, str]:
+    """Return how packages are installed, without their scripts, and how a script of the project is run."""
+    name, version = _declared_manager(package)
     if name == "pnpm" or "pnpm-lock.yaml" in paths:
-        pnpm = f"npx --yes pnpm@{version}" if name == "pnpm" and version else "npx --yes pnpm"
+        pnpm = f"{_NPX} pnpm@{version}" if name == "pnpm" and version else f"{_NPX} pnpm"
         frozen = " --frozen-lockfile" if "pnpm-lock.yaml" in paths else ""
         return f"{pnpm} install{frozen} --ignore-scripts", f"{pnpm} run"
     if name == "yarn" or "yarn.lock" in paths:
         if (name == "yarn" and version and not version.startswith("1")) or ".yarnrc.yml" in paths:
-            yarn = f"npx --yes @yarnpkg/cli-dist@{version or 'latest'}"
+            yarn = f"{_NPX} @yarnpkg/cli-dist@{version or 'latest'}"
             return f"{yarn} install --immutable --mode=skip-build", f"{yarn} run"
-        frozen = " --frozen-lockfile" if "yarn.lock" in paths else ""
-        return f"npx --yes yarn@1 install{frozen} --ignore-scripts", "npx --yes yarn@1 run"
+        return _YARN_1_LOCKED if "yarn.lock" in paths else f"{_YARN_1} install --ignore-scripts", f"{_YARN_1} run"
     word = "ci" if {"package-lock.json", "npm-shrinkwrap.json"} & set(paths) else "install"
     return f"npm {word} --ignore-scripts", "npm run"
 

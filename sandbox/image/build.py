@@ -44,7 +44,7 @@ _BOOTSTRAP_SECONDS = 1800
 _ENGINE_SECONDS = 900
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _PIECE_BYTES = 1_048_576
-_PACKAGES = ("python3", "python3-venv")
+_PACKAGES = ("python3", "python3-venv", "make")
 """What debootstrap's base gets beside the least system; a base that is pulled has Python, or is refused."""
 
 

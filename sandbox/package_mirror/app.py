@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import closing
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -63,6 +63,17 @@ _GRACE_SECONDS = 5
 _MAX_CONNECTIONS = 512
 
 
+class Admission(Protocol):
+    """Says whose requests are served."""
+
+    async def check(self, headers: Mapping[bytes, bytes], *, peer: str | None) -> str:
+        """Return the address of the forwarder that a request comes through.
+
+        Raises:
+            MirrorRefusedError: the caller's fault; 503 when nobody can tell.
+        """
+
+
 class Callers:
     """Admits boxes with a live attempt, by their token or their forwarder's address.
 
@@ -84,11 +95,7 @@ class Callers:
         self._admitted_until: dict[tuple[str, str | None], float] = {}
 
     async def check(self, headers: Mapping[bytes, bytes], *, peer: str | None) -> str:
-        """Return the address of the forwarder that a request comes through.
-
-        Raises:
-            MirrorRefusedError: the caller's fault; 503 when the ledger does not answer.
-        """
+        """See `Admission.check`."""
         address = address_of(peer)
         if address is None:
             raise MirrorRefusedError(401, "packages are for boxes: this request has no address")
@@ -208,14 +215,23 @@ async def _bounded(pieces: AsyncIterator[bytes], limit: int) -> AsyncIterator[by
 
 
 class Mirror:
-    """One mirror process."""
+    """One mirror.
 
-    def __init__(self, config: MirrorConfig, ledger_url: str, policy: Policy, registries: Registries) -> None:
+    Args:
+        config: its settings.
+        registries: where packages come from.
+        admission: whose requests are served.
+        ledger: where use is counted, closed with the mirror; None for nowhere.
+    """
+
+    def __init__(
+        self, config: MirrorConfig, registries: Registries, admission: Admission, *, ledger: Ledger | None = None
+    ) -> None:
         self._config = config
         self._registries = registries
         self._prefixes = tuple({urlsplit(url).path for url in registries.npm_urls})
-        self._ledger = Ledger(ledger_url, connections=config.ledger_connections)
-        self._callers = Callers(self._ledger, policy, believed_seconds=config.caller_cache_seconds)
+        self._ledger = ledger
+        self._admission = admission
         self._store = Store(config.cache, max_bytes=config.cache_bytes)
         self._unknown: Counter[str] = Counter()
         self._window_until = 0.0
@@ -242,7 +258,8 @@ class Mirror:
         self._recorder.cancel()
         await self._record()
         await self._outbound.close()
-        await self._ledger.close()
+        if self._ledger is not None:
+            await self._ledger.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, scope: Any, send: Send) -> None:
@@ -269,7 +286,7 @@ class Mirror:
         if target is None or scope["query_string"]:
             raise MirrorRefusedError(404, "this mirror serves packages' metadata and files, and nothing else")
         headers = dict(scope["headers"])
-        egress = await self._callers.check(headers, peer=scope["client"][0] if scope.get("client") else None)
+        egress = await self._admission.check(headers, peer=scope["client"][0] if scope.get("client") else None)
         if time.monotonic() > self._window_until:
             self._unknown.clear()
             self._window_until = time.monotonic() + _WINDOW_SECONDS
@@ -349,7 +366,7 @@ class Mirror:
     async def _record(self) -> None:
         requests, self._requests = self._requests, Counter()
         sent, self._bytes = self._bytes, Counter()
-        if not requests:
+        if not requests or self._ledger is None:
             return
         try:
             counts = {result: (number, sent[result]) for result, number in requests.items()}
@@ -375,10 +392,17 @@ async def _reply(
     await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
 
 
-def server_config(config: MirrorConfig, ledger_url: str, policy: Policy, registries: Registries) -> uvicorn.Config:
-    """Return the ASGI server's settings around a new mirror."""
+def fleet_mirror(config: MirrorConfig, ledger_url: str, policy: Policy, registries: Registries) -> Mirror:
+    """Return the mirror of an installation: it serves boxes with a live attempt, and counts in the ledger."""
+    ledger = Ledger(ledger_url, connections=config.ledger_connections)
+    callers = Callers(ledger, policy, believed_seconds=config.caller_cache_seconds)
+    return Mirror(config, registries, callers, ledger=ledger)
+
+
+def server_config(config: MirrorConfig, mirror: Mirror) -> uvicorn.Config:
+    """Return the ASGI server's settings around a mirror."""
     return uvicorn.Config(
-        Mirror(config, ledger_url, policy, registries),
+        mirror,
         host=config.host,
         port=config.port,
         loop="uvloop",
@@ -404,7 +428,7 @@ def serve(config: MirrorConfig, ledger_url: str, policy: Policy, *, environment:
     registries = read_all(config, environment)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)  # the server raises the signal again when it has shut down
-    uvicorn.Server(server_config(config, ledger_url, policy, registries)).run()
+    uvicorn.Server(server_config(config, fleet_mirror(config, ledger_url, policy, registries))).run()
 
 
 def _leave(_number: int, _frame: object) -> None:

@@ -12,6 +12,7 @@ from dulwich.errors import NotGitRepository
 from dulwich.repo import Repo
 
 from sites.errors import HandoverError
+from sites.repository.trees import Snapshot, TreeLimits, read_tree, tree_of
 
 _SCP = re.compile(r"(?:[\w.-]+@)?(?P<host>[A-Za-z0-9.-]+):(?P<path>[A-Za-z0-9._~-][A-Za-z0-9._/~-]{0,199})")
 _REMOTE_HEAD = b"refs/remotes/origin/"
@@ -56,6 +57,21 @@ def read_checkout(directory: Path) -> Checkout:
         branch = _branch(repository)
     top = {path.name for path in root.iterdir() if path.is_file()}
     return Checkout(root, frozenset(tracked | top), https_url(origin) or root.as_uri(), branch)
+
+
+def read_head(root: Path) -> Snapshot:
+    """Return the files of a checkout's last commit as agents would see them.
+
+    Raises:
+        HandoverError: the caller's fault: it has no commit.
+        RepositoryRefusedError: its owner's fault: it has more files or bytes than a project may.
+    """
+    with closing(Repo(str(root))) as repository:
+        try:
+            head = repository.head()
+        except KeyError:
+            raise HandoverError(f"{root}: has no commit, from which a run could start") from None
+        return read_tree(repository.object_store, tree_of(repository.object_store, head), TreeLimits())
 
 
 def https_url(origin: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from gateway.fake_provider.library import library_path
 from producers.cli import app
 from producers.evaluation.cases import Kind, read_cases
+from producers.evaluation.review_cases import read_review_cases, shipped_reviews
 from tests.acceptance.conftest import NO_ENGINE
 from tests.acceptance.installation import Installation
 
@@ -63,6 +65,31 @@ def test_every_shipped_case_comes_out_right_at_the_first_try_and_a_wrong_one_is_
     assert again.keys() == summary.keys(), said
     assert [*runs.iterdir()] == [run]
     assert (code, again["wrong"], again["ran"]) == (1, summary["wrong"], summary["ran"])
+
+
+@pytest.mark.slow
+def test_reviewers_are_measured_on_wrong_and_right_fixes_and_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    runs, mine = tmp_path / "runs", tmp_path / "mine.yaml"
+    [border] = [case for case in read_review_cases() if case.id == "page-border"]
+    replies = {side: border.replies[side] for side in ("wrong", "right")}
+    blind = border.model_dump(mode="json") | {"id": "blind", "summary": "Pages."}
+    swapped = {"wrong": dict(replies["right"]), "right": dict(replies["wrong"])}
+    mine.write_text(yaml.safe_dump([blind | {"replies": swapped, "files": {"README.md": "A shop."}}]))
+    arguments = ("eval", str(shipped_reviews()), str(mine), "--set", "reviews", "--out", str(runs), "--jobs", "3")
+    code, summary, said = pointsman(*arguments)
+    assert (code, summary["wrong_fixes"], summary["wrong_fixes_found"]) == (1, 4, 3), said
+    assert summary["wrong"].keys() == {"blind/wrong/code-review", "blind/right/code-review"}, summary["wrong"]
+    reviewer = summary["by_agent"]["code-review"]
+    assert (reviewer["found"], reviewer["recall"], reviewer["false_alarms"]) == (3, 0.75, 1)
+    assert summary["by_agent"]["security"]["calls"] == 2
+    assert Decimal(summary["all"]["cost_usd"]) > 0
+    assert set(summary["skipped"].values()) == {"no reply is recorded", "qa needs boxes"}
+
+    (run,) = runs.iterdir()
+    (run / "summary.json").unlink()
+    code, again, said = pointsman(*arguments, "--resume")
+    assert (code, again) == (1, summary), said
+    assert [*runs.iterdir()] == [run]
 
 
 def visited_cases() -> list[dict[str, Any]]:

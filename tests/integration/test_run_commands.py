@@ -11,11 +11,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from ledger.runs.tables import Run
 from producers.cli import app
 from producers.use_cases.run_work import describe_file
 from routing.jobs import Reason, State
 from tests.factories import Shop
-from tests.integration.run_world import FIX, PROJECT, Yard
+from tests.integration.run_world import FIX, MAKERS, PROJECT, Yard
 
 
 class Terminal:
@@ -119,6 +120,41 @@ def test_what_is_not_there_or_no_ticket_is_said_clearly(terminal: Terminal, tmp_
     terminal.run("run", "show", "00000000-0000-4000-8000-000000000000", "--tenant", "acme", code=1)
 
 
+def paths_of(diff: str) -> set[str]:
+    """The files that a printed diff changes."""
+    return {line.removeprefix("+++ b/") for line in diff.splitlines() if line.startswith("+++ ")}
+
+
+@pytest.mark.slow
+def test_after_a_rework_the_diff_since_the_last_gate_is_the_rework_alone(terminal: Terminal, tmp_path: Path) -> None:
+    yard, who = terminal.yard, ("--tenant", "acme")
+    submitted = terminal.run("run", "submit", "--project", "shop", "--ticket", ticket(tmp_path), *who, "--json")
+    run_id = json.loads(submitted)["id"]
+    yard.settle()
+    gate = json.loads(terminal.run("gate", "list", *who, "--json"))[0]
+    first = terminal.run("run", "diff", run_id, *who)
+    assert paths_of(first)
+    assert terminal.run("run", "diff", run_id, "--since-last", *who) == first, "nobody has decided anything yet"
+
+    terminal.run("gate", "rework", gate["id"], "--reason", "keep the border", *who)
+    assert paths_of(terminal.run("run", "diff", run_id, "--since-last", *who)) == set(), "it is not reworked yet"
+    yard.settle()
+    made = {key: set(step.changed) for key, step in yard.steps(UUID(run_id)).items() if step.agent in MAKERS}
+    [(again, reworked)] = [(key, files) for key, files in made.items() if yard.steps(UUID(run_id))[key].round]
+    sources = {path for path in reworked if not path.startswith("artifacts/")}
+    since = terminal.run("run", "diff", run_id, "--since-last", *who)
+    assert paths_of(since) == sources
+    assert not sources & paths_of(first)
+    assert terminal.run("run", "diff", run_id, "--step", again, *who) == since
+    for key in made.keys() - {again}:
+        assert paths_of(terminal.run("run", "diff", run_id, "--step", key, *who)) <= paths_of(first)
+    assert paths_of(terminal.run("run", "diff", run_id, *who)) == sources | paths_of(first)
+
+    [second] = json.loads(terminal.run("gate", "list", *who, "--json"))
+    terminal.run("gate", "pass", second["id"], *who)
+    assert paths_of(terminal.run("run", "diff", run_id, "--since-last", *who)) == set(), "all of it was decided on"
+
+
 def git(*arguments: str | Path) -> str:
     return subprocess.run(["git", *map(str, arguments)], check=True, capture_output=True, text=True).stdout.strip()
 
@@ -134,12 +170,15 @@ def test_the_work_of_an_escalated_run_stands_as_a_branch_in_a_clone(terminal: Te
     assert yard.job(UUID(run_id)).state != State.PUBLISHED
     assert yard.job(UUID(run_id)).ended_at is not None
     who = ("--tenant", "acme")
+    with yard.shop.ledger.begin() as session:
+        session.get_one(Run, UUID(run_id)).ticket = {"title": "Fix the broken header", "key": "ENG-7"}
     diff = terminal.run("run", "diff", run_id, *who)
     assert "+// " in diff
     assert "artifacts/" not in diff
     clone = tmp_path / "clone"
     git("clone", "-q", yard.home / "remotes" / "shop.git", clone)
     made = json.loads(terminal.run("run", "branch", run_id, "--repo", str(clone), *who, "--json"))
+    assert made["branch"] == f"pointsman/eng-7-{run_id[:8]}", "as it would have been pushed"
     assert made == json.loads(terminal.run("run", "branch", run_id, "--repo", str(clone), *who, "--json"))
     assert git("-C", clone, "log", "--format=%H %s", "-1", made["branch"]) == f"{made['commit']} Fix the broken header"
     assert "src/" in git("-C", clone, "diff", "--name-only", f"HEAD..{made['branch']}")

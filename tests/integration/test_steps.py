@@ -14,10 +14,12 @@ from pydantic import SecretStr
 from gateway.config import GatewayConfig, ProviderConfig
 from gateway.fake_provider.config import FakeProviderConfig, LoggedCall, read_log
 from gateway.fake_provider.server import running_fake_provider
+from ledger.runs.tables import Run
 from ledger.store import Ledger
 from routing.jobs import Reason, State
 from routing.queues import QueueName
 from sites.content_store import ContentStore
+from sites.repository.workspace import Step
 from tests.factories import Shop
 from tests.integration.step_world import StepYard, policy_with_file_remotes
 from tests.threads import serve_gateway_in_thread
@@ -79,6 +81,26 @@ rules:
     when: {tag: never}
     say:
       - text: Let me think about it.
+  - name: looks
+    when: {tag: look, turn: 1}
+    say:
+      - tool: read_file
+        input: {path: .agent-context/changes.diff}
+  - name: looked
+    when: {tag: look, turn: 2}
+    say:
+      - tool: finish
+        input: {status: complete, summary: "{{ tool_results | join }}"}
+  - name: hurries
+    when: {tag: hurry, check: "{{ 'replies left' in (tool_results | join) }}"}
+    say:
+      - tool: finish
+        input: {status: complete, summary: "{{ tool_results | join }}"}
+  - name: dawdles
+    when: {tag: hurry}
+    say:
+      - tool: list_files
+        input: {}
   - name: leaks
     when: {tag: leaks, turn: 1}
     say:
@@ -223,6 +245,28 @@ def test_an_agent_without_a_valid_result_after_all_its_turns_has_failed(office: 
     assert (done.job.state, done.job.reason) == (State.FAILED, Reason.AGENT_FAILED)
     assert (done.execution.status, done.execution.reason, done.execution.commit) == ("failed", "agent_failed", None)
     assert len(office.calls()) == office.yard.resources.policy.agents["orchestrator:summary"].max_turns
+
+
+def test_a_reviewer_reads_what_its_run_has_changed_so_far(office: Office) -> None:
+    yard = office.yard
+    first = yard.do("research", "Specify it [rehearse:research]", key="research")
+    base = first.execution.base_commit
+    assert base is not None
+    changes = {"src/cart.js": b"// mended\n", "artifacts/research/spec.md": b"Its own paper\n"}
+    head = yard.workspace().commit_step(base, changes, step=Step("dev", 1), message="m", when=5)
+    yard.complete("dev", {"status": "complete", "summary": "Mended."}, head=head)
+    with yard.shop.ledger.begin() as session:
+        session.get_one(Run, yard.run_id).base_commit = base
+    done = yard.do("code-review", "Review it [rehearse:look]", key="review")
+    assert "-// cart\n+// mended" in done.result["summary"]
+    assert "Its own paper" not in done.result["summary"]
+
+
+def test_an_agent_is_told_when_few_replies_are_left_and_can_still_finish(office: Office) -> None:
+    done = office.yard.do("research", "Specify it [rehearse:hurry]")
+
+    assert "[3 replies left: end your step with the tool `finish` in time]" in done.result["summary"]
+    assert done.job.result["turns"] == office.yard.resources.policy.agents["research"].max_turns - 2
 
 
 def test_the_classifier_has_one_turn_and_must_finish_in_it(office: Office) -> None:

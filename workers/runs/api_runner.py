@@ -189,6 +189,9 @@ _CLOSING_SECONDS = 10.0
 """Reserved within the queue's soft limit for judging files and writing the commit."""
 _MAX_NEWS = 200
 _GO_ON = f"You used no tool. Go on with your task, or end your step with the tool `{FINISH_TOOL}`."
+_END_NOW = f"end your step with the tool `{FINISH_TOOL}` in time"
+_FEW_TURNS = 3
+_LITTLE_SECONDS = 45.0
 _CUT = "Your reply was longer than it may be and was cut. Nothing of this call was done; write less at a time."
 
 
@@ -275,7 +278,7 @@ class _Conversation:
         """Do what a reply asks; return whether it ended the step."""
         self.conversation.append(reply)
         if not reply.tool_uses:
-            self.conversation.append([Text(_GO_ON)])
+            self.conversation.append([Text(_GO_ON + self._warning())])
             return False
         cut = reply.tool_uses[-1] if reply.stop is Stop.MAX_TOKENS else None
         results = []
@@ -283,11 +286,19 @@ class _Conversation:
             self.tools_used += 1
             text, is_error = (_CUT, True) if use is cut else self._use(use)
             results.append(ToolResult(use.id, text, is_error))
+        results[-1] = results[-1]._replace(text=results[-1].text + self._warning())
         self.conversation.append(results)
         return any(
             use.name == FINISH_TOOL and not result.is_error
             for use, result in zip(reply.tool_uses, results, strict=True)
         )
+
+    def _warning(self) -> str:
+        """Return a word on what is left, once it is little; without a time, so that a repeated call is the same."""
+        turns = self.order.agent.max_turns - self.turns
+        if turns <= _FEW_TURNS:
+            return f"\n\n[{turns} replies left: {_END_NOW}]"
+        return f"\n\n[little time left: {_END_NOW}]" if self._until - time.monotonic() < _LITTLE_SECONDS else ""
 
     def _use(self, call: ToolUse) -> tuple[str, bool]:
         given: object = call.input

@@ -37,7 +37,6 @@ MAX_SUMMARY = 8_000
 MAX_LISTED = 60
 MAX_SUBJECT = 72
 _CONVENTIONAL = re.compile(r"(feat|fix|docs|style|refactor|perf|test|build|ci|chore|revert)(\([\w./-]+\))?!?: \S")
-_SLUG = re.compile(r"[^a-z0-9]+")
 
 
 class PullRequestText(NamedTuple):
@@ -45,12 +44,6 @@ class PullRequestText(NamedTuple):
 
     title: str
     body: str
-
-
-def branch_of(ticket: Ticket, run_id: UUID) -> str:
-    """Return the name of a run's branch: the same for each try, another for each run."""
-    slug = _SLUG.sub("-", (ticket.key or ticket.title).lower()).strip("-")[-40:].strip("-") or "ticket"
-    return f"pointsman/{slug}-{run_id.hex[:8]}"
 
 
 def describe(rows: RunRows, ticket: Ticket) -> PullRequestText:
@@ -189,7 +182,7 @@ def _hand_over(
     if commit is None:
         return {"branch": None, "commit": None}
     ticket = ticket_of(rows)
-    branch = str(pushed.get("branch") or branch_of(ticket, rows.job.id))
+    branch = rows.branch
     pull = pushed.get("pull_request")
     if github is not None and account is not None and pull is not None:
         check()

@@ -24,7 +24,7 @@ from routing.redaction import redact
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.files import NameSet, check_path, is_planted
 from sites.repository.trees import Snapshot
-from sites.repository.workspace import Step, Workspace
+from sites.repository.workspace import RESERVED, Step, Workspace
 from sites.scan.rules import Notes, TooManyFindingsError
 from sites.scan.secrets import SecretBudget, find_secrets
 from workers.attempt import Attempt
@@ -41,6 +41,7 @@ from workers.runs.step_context import (
     Failed,
     StepBrief,
     agent_order,
+    changes_text,
 )
 
 _KNOWN_KEY = "known-key"
@@ -176,6 +177,8 @@ RUNNERS: Mapping[Runtime, AgentRunner] = {
     "codex_local": run_codex,
 }
 _CLONE_SECONDS = 60.0
+_DIFF_SHARE = 4
+"""The diff of a run may use one part in this many of a step's context."""
 _MAX_SUBJECT = 72
 
 
@@ -259,6 +262,7 @@ def _agent_order(start: _Start, name: str, definition: AgentDefinition, attempt:
         writes=order.writes or definition.writes,
         commands=start.project.commands.named(),
         language=start.project.stack["language"],
+        changes=_changes(start),
     )
     cap = order.cap_nanousd if order.cap_nanousd is not None else attempt.claim.job.cap_nanousd
     return agent_order(
@@ -270,6 +274,17 @@ def _agent_order(start: _Start, name: str, definition: AgentDefinition, attempt:
         most_bytes=start.policy.runs.context_bytes,
         redact=lambda text: redact(text, known=attempt.secrets),
     )
+
+
+def _changes(start: _Start) -> str:
+    """Return what the run has changed so far, its agents' own papers aside."""
+    begun = start.order.run_base
+    if begun is None or begun == start.base:
+        return ""
+    found = start.workspace.changes(begun, start.base)
+    after = {path: data for path, data in found.items() if path.split("/")[0] not in RESERVED}
+    before = {path: start.workspace.read_file(begun, path) for path in after}
+    return changes_text(before, after, most_bytes=start.policy.runs.context_bytes // _DIFF_SHARE)
 
 
 def _conclude(start: _Start, work: _Work, attempt: Attempt) -> Outcome:

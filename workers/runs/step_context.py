@@ -11,13 +11,14 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 from routing.decision.llm_router import system_prompt
 from routing.decision.router import Mode
 from routing.errors import PolicyError
 from routing.jobs import Reason, State
 from routing.policy.agents import CONTEXT_DIRECTORY, AgentDefinition, instruction_file, is_covered
+from sites.diff.canonical import unified
 from sites.repository.trees import Snapshot
 from workers.attempt import Attempt
 from workers.runs.scheduling.plan import PLANNER
@@ -25,6 +26,7 @@ from workers.runs.scheduling.plan import PLANNER
 INDEX = f"{CONTEXT_DIRECTORY}index.md"
 TICKET = f"{CONTEXT_DIRECTORY}ticket.md"
 TREE = f"{CONTEXT_DIRECTORY}files.txt"
+CHANGES = f"{CONTEXT_DIRECTORY}changes.diff"
 INSTRUCTIONS = f"{CONTEXT_DIRECTORY}CLAUDE.md"
 """The file of an agent's instructions, for runners that need one."""
 
@@ -39,6 +41,16 @@ _MAX_SUMMARY_CHARS = 1_500
 _MAX_SUMMARIES_CHARS = 60_000
 """Of all preceding steps together: the rest is staged, and can be read there."""
 _MAX_ISSUES = 60
+
+
+class Allowance(NamedTuple):
+    """What one step may use, as its agent is told."""
+
+    turns: int
+    """Model calls."""
+    seconds: float
+    """At most: what the queue leaves may be less."""
+    usd: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +71,8 @@ class StepBrief:
     """The project's own, by what they are for."""
     language: str = ""
     """As its stack declares it."""
+    changes: str = ""
+    """What its run has changed so far, as a unified diff; empty for nothing."""
 
 
 def stage_context(
@@ -70,6 +84,8 @@ def stage_context(
     """
     staging = _Staging(most_bytes, redact)
     staging.take(TICKET, ticket_text(brief.ticket))
+    if brief.changes:
+        staging.take(CHANGES, brief.changes)
     for key, result in brief.results.items():
         staging.take(f"{CONTEXT_DIRECTORY}steps/{key}/result.json", json.dumps(result, indent=2, ensure_ascii=False))
     staging.take(TREE, _tree(project, most_bytes // _MAX_TREE_SHARE))
@@ -83,8 +99,8 @@ def stage_context(
     return staging.files
 
 
-def order_text(brief: StepBrief, *, redact: Callable[[str], str]) -> str:
-    """Return a step's prompt, free of keys (S-078)."""
+def order_text(brief: StepBrief, *, redact: Callable[[str], str], allowance: Allowance | None = None) -> str:
+    """Return a step's prompt, free of keys (S-078); it names the allowance, if one is given."""
     parts = [
         f"Step `{brief.key}` for agent `{brief.agent}`.",
         "## Your task",
@@ -95,8 +111,10 @@ def order_text(brief: StepBrief, *, redact: Callable[[str], str]) -> str:
         *_summaries(brief.results),
         "## Where to look",
         f"`{INDEX}` names what was staged for you, what to read first, and what the project holds.",
+        *([f"What this run has changed so far is in `{CHANGES}`."] if brief.changes else []),
         *([f"Read also: {_names(brief.context)}."] if brief.context else []),
         *_commands(brief.commands),
+        *_allowance(allowance),
         "## Where you may write",
         _names(brief.writes) + "." if brief.writes else "Nowhere: your result is all that is kept.",
         "Whatever you write elsewhere is dropped and reported.",
@@ -117,6 +135,36 @@ def _commands(commands: Mapping[str, str]) -> Iterator[str]:
     if commands:
         yield "## The project's own commands"
         yield "\n".join(f"- {name}: `{line}`" for name, line in commands.items())
+
+
+_MAX_DIFF_FILE_BYTES = 65_536
+
+
+def changes_text(before: Mapping[str, bytes | None], after: Mapping[str, bytes | None], *, most_bytes: int) -> str:
+    """Return how files differ, both sides having the same paths; what does not fit, or is no text, is only named."""
+    parts: list[str] = []
+    named: list[str] = []
+    for path in sorted(after):
+        sides = [before[path] or b"", after[path] or b""]
+        is_shown = all(b"\0" not in side and len(side) <= _MAX_DIFF_FILE_BYTES for side in sides)
+        part = unified({path: before[path]}, {path: after[path]}) if is_shown else b""
+        if not part or len(part) > most_bytes:
+            named.append(path)
+            continue
+        most_bytes -= len(part)
+        parts.append(part.decode("utf-8", "replace"))
+    rest = "".join(f"Also changed, and not shown here: {path}\n" for path in _some(named))
+    return f"{rest}{''.join(parts)}"
+
+
+def _allowance(allowance: Allowance | None) -> Iterator[str]:
+    if allowance is not None:
+        yield "## What you may use"
+        minutes = max(1, round(allowance.seconds / 60))
+        yield (
+            f"At most {allowance.turns} replies, {minutes} min and ${allowance.usd:.2f}. Whichever ends first ends your"
+            " step, and a step without a result counts as failed: hand in what you have in good time."
+        )
 
 
 class _Staging:
@@ -284,12 +332,13 @@ def agent_order(
         PolicyError: the operator's fault: an agent that the product does not ship has no `instructions`.
     """
     staged = stage_context(brief, project, agent, most_bytes=most_bytes, redact=redact)
+    allowance = Allowance(agent.max_turns, agent.soft_seconds, cap_usd)
     return AgentOrder(
         name=brief.agent,
         agent=agent,
         model=model or agent.model,
         instructions=claude_md(brief.agent, agent, language=brief.language),
-        prompt=order_text(brief, redact=redact),
+        prompt=order_text(brief, redact=redact, allowance=allowance),
         files={HANDOFF_README: _HANDOFF, **project.files, **staged},
         writes=tuple(brief.writes),
         cap_usd=cap_usd,

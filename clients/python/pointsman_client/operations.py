@@ -462,7 +462,10 @@ class Operations(Protocol):
         callback_url: str | None = None,
         idempotency_key: str | None = None,
     ) -> AcceptedRunView:
-        """Submit a ticket. Its run plans itself: callers do not choose agents or their order."""
+        """Submit a ticket. Its run plans itself: callers do not choose agents or their order.
+
+        - priority: By default that of its labels (`P0`, `priority: p1`), else P2.
+        """
         return self._call(
             AcceptedRunView,
             "POST",
@@ -950,7 +953,10 @@ class AsyncOperations(Protocol):
         callback_url: str | None = None,
         idempotency_key: str | None = None,
     ) -> AcceptedRunView:
-        """Submit a ticket. Its run plans itself: callers do not choose agents or their order."""
+        """Submit a ticket. Its run plans itself: callers do not choose agents or their order.
+
+        - priority: By default that of its labels (`P0`, `priority: p1`), else P2.
+        """
         return await self._call(
             AcceptedRunView,
             "POST",

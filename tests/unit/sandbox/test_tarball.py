@@ -263,3 +263,9 @@ def test_a_declared_directory_has_to_be_one(
 
 def test_the_archive_of_a_full_workspace_fits_and_little_more() -> None:
     assert stream_limit(workspace_bytes=1000, workspace_files=10) == 1000 + 12 * 4096
+
+
+def test_a_file_that_names_its_interpreter_may_be_run_in_a_box() -> None:
+    with tarfile.open(fileobj=io.BytesIO(pack({"run.sh": b"#!/bin/sh\n", "notes.md": b"# !\n"}))) as source:
+        modes = {found.name: found.mode for found in source if found.isreg()}
+    assert modes == {"run.sh": 0o755, "notes.md": 0o644}

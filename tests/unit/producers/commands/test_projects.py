@@ -33,8 +33,9 @@ class Test(unittest.TestCase):
 """
 
 
-def run(*arguments: str, code: int = 0) -> str:
-    found = CliRunner().invoke(app, ["project", "init", *arguments])
+def run(*arguments: str, code: int = 0, engine: str = "") -> str:
+    environment = {"POINTSMAN_BOX__ENGINE": engine} if engine else {}
+    found = CliRunner().invoke(app, ["project", "init", *arguments], env=environment)
     assert found.exit_code == code, found.output
     return found.output
 
@@ -55,25 +56,27 @@ def test_nothing_is_run_without_a_word_and_the_file_says_so(checkout: Path) -> N
 
 @pytest.mark.slow
 def test_commands_are_tried_on_request_and_a_failing_test_is_shown(checkout: Path) -> None:
-    run(str(checkout), "--try")
-    assert written(checkout).count("# passed") == 2
+    run(str(checkout), "--try", "--here")
+    assert written(checkout).count("# passed on this machine") == 2
     (checkout / "test_shop.py").write_text(TEST.format(cents=301))
-    tried = json.loads(run(str(checkout), "--try", "--force", "--json", code=1))["trials"]
+    tried = json.loads(run(str(checkout), "--try", "--here", "--force", "--json", code=1))["trials"]
     assert [(trial["name"], trial["result"]) for trial in tried] == [
         ("setup", "passed"),
         ("test", "failed with status 1"),
     ]
     assert "300 != 301" in tried[1]["tail"]
-    assert "# failed with status 1" in written(checkout)
+    assert "# failed with status 1 on this machine" in written(checkout)
 
 
 @pytest.mark.slow
-def test_a_command_that_does_not_end_is_ended(checkout: Path) -> None:
+def test_without_an_engine_commands_are_run_here_and_one_that_does_not_end_is_ended(checkout: Path) -> None:
     (checkout / "test_shop.py").write_text("import time\ntime.sleep(600)\n")
     (checkout / "tox.ini").unlink()
     (checkout / "Makefile").write_text("test:\n\tsleep 600\n")
-    tried = json.loads(run(str(checkout), "--try", "--seconds", "1", "--json", code=1))["trials"]
-    assert [trial["result"] for trial in tried] == ["took longer than 1 s"]
+    said = json.loads(run(str(checkout), "--try", "--seconds", "1", "--json", code=1, engine="unix:///no/engine"))
+    assert [trial["result"] for trial in said["trials"]] == ["took longer than 1 s"]
+    assert said["tried"] == "on this machine"
+    assert "no box can be made" in said["why_no_box"]
 
 
 def test_a_file_that_is_there_is_kept(checkout: Path) -> None:

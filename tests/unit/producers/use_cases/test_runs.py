@@ -47,7 +47,7 @@ def test_yaml_and_markdown_give_the_same_ticket() -> None:
     other = read_ticket(FRONT, project="shop")
     assert (other.title, other.body, other.labels, other.priority) == (one.title, one.body, ("bug",), "P0")
     plain = read_ticket("# Just a heading\n\nand text", project="shop")
-    assert (plain.title, plain.body, plain.priority) == ("Just a heading", "and text", "P2")
+    assert (plain.title, plain.body, plain.priority) == ("Just a heading", "and text", None)
 
 
 def test_a_ticket_is_the_body_of_a_job_of_its_project() -> None:
@@ -58,6 +58,19 @@ def test_a_ticket_is_the_body_of_a_job_of_its_project() -> None:
     assert request.ticket is not None
     assert (request.ticket.labels, request.ticket.source) == (("bug", "cart"), "file")
     assert parse_request(job_body(TicketBody(project="shop", title="Only a title"))).prompt == "Only a title"
+
+
+@pytest.mark.parametrize(
+    ("fields", "priority"),
+    [
+        ({}, "P2"),
+        ({"labels": ("bug", "priority: p1")}, "P1"),
+        ({"labels": ("P0",)}, "P0"),
+        ({"labels": ("P0",), "priority": "P3"}, "P3"),
+    ],
+)
+def test_a_label_is_the_priority_of_a_ticket_that_states_none(fields: dict[str, Any], priority: str) -> None:
+    assert job_body(TicketBody(project="shop", title="Repair it", **fields))["priority"] == priority
 
 
 @pytest.mark.parametrize(

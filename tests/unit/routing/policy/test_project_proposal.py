@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from routing.errors import ProjectConfigError, StackNotFoundError
+from routing.policy.agents import is_covered
 from routing.policy.platform import platform_policy
-from routing.policy.project import conflicts, parse_project
+from routing.policy.project import conflicts, for_project, parse_project
 from routing.policy.project_proposal import Proposal, proposal_text, propose
 
+POLICY = platform_policy()
 VENV = "python3 -m venv .venv"
 PIP = ".venv/bin/pip install --quiet"
 PYTEST = ".venv/bin/python -m pytest -q"
@@ -38,21 +40,29 @@ STACKS: dict[str, tuple[dict[str, str], list[str], dict[str, str], dict[str, str
         package(packageManager="pnpm@9.1.0+sha512.x", scripts={"test": "jest --watch"}, devDependencies={"jest": "29"}),
         ["pnpm-lock.yaml", "index.js"],
         {"language": "javascript"},
-        {"setup": "npx --yes pnpm@9.1.0 install --frozen-lockfile --ignore-scripts", "test": "npx jest"},
+        {
+            "setup": "npx --yes --cache=.cache/npx pnpm@9.1.0 install --frozen-lockfile --ignore-scripts",
+            "test": "npx jest",
+        },
     ),
     "yarn": (
         package(scripts={"test": "node --test"}, dependencies={"express": "4", "pg": "8"}),
         ["yarn.lock", "index.js"],
         {"language": "javascript", "backend": "node", "database": "postgresql"},
-        {"setup": "npx --yes yarn@1 install --frozen-lockfile --ignore-scripts", "test": "npx --yes yarn@1 run test"},
+        {
+            "setup": 'sed -i.own -E "s#https?://[^/]+/#$(npm config get registry)#" yarn.lock && { npx --yes '
+            "--cache=.cache/npx yarn@1 install --frozen-lockfile --ignore-scripts; "
+            "status=$?; mv yarn.lock.own yarn.lock; (exit $status); }",
+            "test": "npx --yes --cache=.cache/npx yarn@1 run test",
+        },
     ),
     "yarn 4": (
         package(packageManager="yarn@4.1.0", scripts={"test": "vitest"}),
         ["yarn.lock", "a.ts"],
         {"language": "typescript"},
         {
-            "setup": "npx --yes @yarnpkg/cli-dist@4.1.0 install --immutable --mode=skip-build",
-            "test": "npx --yes @yarnpkg/cli-dist@4.1.0 run test",
+            "setup": "npx --yes --cache=.cache/npx @yarnpkg/cli-dist@4.1.0 install --immutable --mode=skip-build",
+            "test": "npx --yes --cache=.cache/npx @yarnpkg/cli-dist@4.1.0 run test",
         },
     ),
     "npm without tests or a lock": (
@@ -126,26 +136,28 @@ STACKS: dict[str, tuple[dict[str, str], list[str], dict[str, str], dict[str, str
 @pytest.mark.parametrize("name", STACKS)
 def test_a_stack_is_found_with_its_commands_and_the_file_is_one_that_is_taken(name: str) -> None:
     files, paths, stack, commands = STACKS[name]
-    proposal = propose(files, paths)
+    proposal = propose(files, paths, POLICY)
     assert (proposal.stack, proposal.commands) == (stack, commands)
     tried = {"test": "failed with status 1"}
     text = proposal_text(proposal, url="https://forge.example/a/b", branch="main", tried=tried)
     config, _ = parse_project(text, source="pointsman.yaml")
     assert config.commands.named() == commands
-    assert list(conflicts(config, platform_policy())) == []
+    assert list(conflicts(config, POLICY)) == []
     assert ("# failed with status 1" in text) == ("test" in commands)
 
 
 def test_a_makefile_counts_only_where_nothing_else_does_and_the_owner_is_warned() -> None:
     makefile = {"Makefile": "test:\n\ttrue\n"}
-    assert propose(makefile, ["a.py"]).notes == ("the box's standard image has no make",)
-    assert propose({**makefile, **package(scripts={"test": "x"})}, []).commands["test"] == "npm run test"
-    assert propose({}, ["a.py"]).notes == ("no commands were found: give at least `test`",)
+    assert propose(makefile, ["a.py"], POLICY).notes == (
+        "make is in the boxes' image only where its base has it; --try in a box tells",
+    )
+    assert propose({**makefile, **package(scripts={"test": "x"})}, [], POLICY).commands["test"] == "npm run test"
+    assert propose({}, ["a.py"], POLICY).notes == ("no commands were found: give at least `test`",)
 
 
 def test_an_empty_repository_is_refused_with_what_was_looked_for() -> None:
     with pytest.raises(StackNotFoundError, match=r"the repository: shows no supported language.*package\.json"):
-        propose({}, ["README.md"])
+        propose({}, ["README.md"], POLICY)
 
 
 @pytest.mark.parametrize(
@@ -160,17 +172,42 @@ def test_an_empty_repository_is_refused_with_what_was_looked_for() -> None:
 )
 def test_a_broken_file_is_named(files: dict[str, str], said: str) -> None:
     with pytest.raises(ProjectConfigError) as refused:
-        propose(files, [])
+        propose(files, [], POLICY)
     assert str(refused.value).startswith(said)
 
 
 @pytest.mark.parametrize("value", [1, "x", [1, [2]], {"a": 1}, None, True])
 def test_values_of_another_type_than_expected_are_passed_over(value: Any) -> None:
     fields = ("scripts", "dependencies", "devDependencies", "packageManager")
-    assert isinstance(propose(package(**dict.fromkeys(fields, value)), []), Proposal)
+    assert isinstance(propose(package(**dict.fromkeys(fields, value)), [], POLICY), Proposal)
 
 
 def test_no_word_of_a_repository_becomes_part_of_a_command() -> None:
     files = package(packageManager="pnpm@$(id)", scripts={"test": "x; id", "lint\nid": "id"})
-    commands = " ".join(propose(files, ["$(id).js"]).commands.values())
+    commands = " ".join(propose(files, ["$(id).js"], POLICY).commands.values())
     assert "id" not in commands.replace("--ignore-scripts", "")
+
+
+def test_agents_may_write_where_the_layout_has_sources_tests_and_documents() -> None:
+    paths = ["services/cart.ts", "web/app/page.tsx", "web/__tests__/page.test.tsx", "docs/a.md", "package-lock.json"]
+    closed = [".github/workflows/ci.yml", ".ci/a.ts", "dist/a.js", "ci/a.ts", "yarn.lock", "Jenkinsfile", "infra/a.ts"]
+    proposal = propose(package(devDependencies={"next": "15"}), [*paths, *closed], POLICY)
+    developers = ("services/", "web/", "web/__tests__/", "docs/", "package.json", "package-lock.json")
+    assert proposal.writes["backend-dev"] == proposal.writes["frontend-dev"] == developers
+    assert proposal.writes["qa"] == ("web/__tests__/", "*.test.tsx")
+    text = proposal_text(proposal, url="https://forge.example/a/b", branch="main", tried={})
+    assert "a person\n# updates the lock" in text
+    config, _ = parse_project(text, source="pointsman.yaml")
+    assert config.writes == proposal.writes
+    assert list(conflicts(config, POLICY)) == []
+    closed_to = for_project(POLICY, config).agents["backend-dev"].writes
+    assert not any(is_covered(path, closed_to) for path in closed)
+
+
+def test_a_python_project_without_directories_is_written_at_its_top() -> None:
+    writes = propose({"pyproject.toml": ""}, ["shop.py", "uv.lock", ".tests/test_a.py"], POLICY).writes
+    assert writes == {"backend-dev": ("*.py", "pyproject.toml", "uv.lock")}
+
+
+def test_a_layout_of_more_directories_than_a_project_may_name_gets_the_platform_s_paths() -> None:
+    assert propose({}, [f"d{number}/a.py" for number in range(60)], POLICY).writes == {}

@@ -10,7 +10,7 @@ from ledger.runs.run import RunRows
 from ledger.runs.tables import AgentExecution, Gate, Project, Run, RunStep
 from ledger.tables import Job
 from routing.jobs import Ticket
-from workers.runs.publishing import MAX_LISTED, MAX_SUBJECT, branch_of, commit_message, describe
+from workers.runs.publishing import MAX_LISTED, MAX_SUBJECT, commit_message, describe
 
 RUN = UUID("0190a0a0-0000-7000-8000-00000000abcd")
 TICKET = Ticket(
@@ -127,10 +127,15 @@ def test_long_lists_are_cut_and_say_so() -> None:
         ("ENG-7", "pointsman/eng-7-0190a0a0"),
         ("../../x..lock~^:", "pointsman/x-lock-0190a0a0"),
         ("\u00e4\u00e4", "pointsman/ticket-0190a0a0"),
+        ("", "pointsman/cart-total-is-wrong-0190a0a0"),
     ],
 )
-def test_a_branch_is_named_after_its_ticket_and_its_run(key: str, branch: str) -> None:
-    assert branch_of(TICKET.model_copy(update={"key": key}), RUN) == branch
+def test_a_branch_is_named_after_its_ticket_and_its_run_until_one_is_pushed(key: str, branch: str) -> None:
+    rows = rows_of()
+    rows.run.ticket = {"title": "Cart total is wrong", "key": key}
+    assert rows.branch == branch
+    rows.run.pushed = {"branch": "pointsman/earlier"}
+    assert rows.branch == "pointsman/earlier"
 
 
 @pytest.mark.parametrize(

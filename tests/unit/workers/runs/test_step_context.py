@@ -16,7 +16,18 @@ from routing.redaction import REDACTED, redact
 from sites.repository.trees import LeftOut, Snapshot
 from workers.runs.scheduling.plan import PLANNER
 from workers.runs.scheduling.view import AgentResult, Status
-from workers.runs.step_context import INDEX, TICKET, TREE, StepBrief, claude_md, order_text, stage_context
+from workers.runs.step_context import (
+    CHANGES,
+    INDEX,
+    TICKET,
+    TREE,
+    StepBrief,
+    agent_order,
+    changes_text,
+    claude_md,
+    order_text,
+    stage_context,
+)
 
 AGENTS = platform_policy().agents
 NAMES = sorted(AGENTS)
@@ -254,6 +265,31 @@ def test_an_order_says_the_task_the_paths_and_marks_other_people_s_words() -> No
     assert "| - blocking: Overlap (src/app.ts:3)" in rest
     assert "`src/`" in rest
     assert "`src/app.ts`" in rest
+
+
+def test_what_the_run_has_changed_is_staged_and_what_cannot_be_shown_is_named() -> None:
+    before = {"src/a.ts": b"let a;\n", "src/gone.ts": b"x\n", "icon.png": None, "src/large.ts": b""}
+    after = {"src/a.ts": b"let b;\n", "src/gone.ts": None, "icon.png": b"\x89\0", "src/large.ts": b"let c;\n" * 20_000}
+    text = changes_text(before, after, most_bytes=10_000)
+    assert "-let a;\n+let b;\n" in text
+    assert "deleted file" in text
+    assert [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith("Also")] == [
+        "icon.png",
+        "src/large.ts",
+    ]
+    assert "let b" not in changes_text(before, after, most_bytes=10)
+
+    words = replace(WORDS, changes=text)
+    assert staged(words)[CHANGES].decode() == text
+    assert f"`{CHANGES}`" in order_text(words, redact=lambda text: text)
+    assert CHANGES not in staged()
+    assert CHANGES not in order_text(WORDS, redact=lambda text: text)
+
+
+def test_an_order_says_how_many_replies_how_much_time_and_money_there_is() -> None:
+    agent = AGENTS["qa"].model_copy(update={"max_turns": 60, "soft_seconds": 540})
+    order = agent_order(WORDS, PROJECT, agent, cap_usd=1.5, most_bytes=10_000, redact=lambda text: text)
+    assert "At most 60 replies, 9 min and $1.50." in order.prompt
 
 
 @pytest.mark.req("S-078")

@@ -545,7 +545,18 @@ def test_nothing_that_an_agent_writes_can_choose_a_key_a_model_a_budget_or_a_tim
 @pytest.mark.req("S-023")
 def test_an_order_has_no_place_for_an_account() -> None:
     words = set(StepBrief.__dataclass_fields__)
-    assert words == {"key", "agent", "task", "ticket", "results", "context", "writes", "commands", "language"}
+    assert words == {
+        "key",
+        "agent",
+        "task",
+        "ticket",
+        "results",
+        "context",
+        "writes",
+        "commands",
+        "language",
+        "changes",
+    }
     given: dict[str, Any] = {
         "key": "a",
         "agent": "qa",
