@@ -44,7 +44,8 @@ from ledger.tables import Attempt, Call, Job, Site
 from monitoring.event_metrics import rebase
 from producers.errors import InstallationError
 from routing.jobs import Reason
-from sites.content_store import ContentStore, Disk
+from sites.content_store import ContentStore
+from sites.disk import Disk
 from sites.errors import BlobCorruptError, BlobMissingError
 from sites.releases import manifest_of_dict, try_show_active
 
@@ -367,7 +368,7 @@ def _check_target(ledger: Ledger, content_store: ContentStore, *, is_forced: boo
         return
     if not is_empty(ledger.engine):
         raise InstallationError("the ledger is not empty; --force deletes what it holds")
-    if any((content_store.root / "blobs").glob("*/*")):
+    if any(content_store.blobs.list()):
         raise InstallationError(f"{content_store.root} holds files; --force keeps them beside those of the backup")
 
 

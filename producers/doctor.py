@@ -52,7 +52,7 @@ from routing.queues import QUEUES, QueueName
 from sandbox.config import BoxConfig
 from sandbox.package_mirror.registries import check_mirror
 from sandbox.pool import check_boxes
-from sites.content_store import Disk
+from sites.disk import Disk
 
 
 class Verdict(StrEnum):

@@ -102,7 +102,7 @@ def collect_garbage(
         swept_ids |= swept
     kept = _kept(ledger, sites, swept_ids)
     older_than = started - policy.retention.draft_hours * _HOUR_SECONDS
-    done = Sweeper(content_store.root).sweep(kept, older_than=older_than, is_dry_run=is_dry_run)
+    done = Sweeper(content_store).sweep(kept, older_than=older_than, is_dry_run=is_dry_run)
     return Collected(len(sites), len(swept_ids), done.blobs, done.blob_bytes, done.trees, done.leftovers)
 
 
