@@ -72,6 +72,10 @@ class BlobStore(Protocol):
     Every method raises `OSError` while the store is full, read-only or away (the operator's fault).
     """
 
+    @property
+    def at_once(self) -> int:
+        """How many puts and gets at once are faster than one after the other."""
+
     def put_if_absent(self, sha256: str, data: bytes) -> None:
         """Store bytes durably under their digest; what is stored is as good as new, also for a sweep."""
 
@@ -109,6 +113,8 @@ class LocalBlobs:
     A put looks for a blob and touches it under a lock that a sweep takes to compare its age and remove it, so what a
     put relies on is either young or gone.
     """
+
+    at_once = 1
 
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
         self._root = root

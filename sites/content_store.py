@@ -11,18 +11,22 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
+from routing.errors import PolicyError
 from sites.blobs import BlobStore, LocalBlobs, is_digest
+from sites.config import ContentStoreConfig
 from sites.diff.canonical import unified
 from sites.disk import Disk
-from sites.errors import ManifestError
+from sites.errors import BlobCorruptError, BlobMissingError, ManifestError
 from sites.files import (
     DEFAULT_MAX_TREE_BYTES,
     DEFAULT_MAX_TREE_FILES,
@@ -31,6 +35,9 @@ from sites.files import (
     media_type_of,
     served_part,
 )
+
+ValueT = TypeVar("ValueT")
+ResultT = TypeVar("ResultT")
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _BUILD_FILES = re.compile(
@@ -138,12 +145,16 @@ class ContentStore:
         root: the directory of the projections, and of the blobs where no other place is given for them.
         disk: makes the changes below `root`.
         blobs: where the bytes are.
+        projects: whether releases are laid out below `root`.
     """
 
-    def __init__(self, root: Path, *, disk: Disk | None = None, blobs: BlobStore | None = None) -> None:
+    def __init__(
+        self, root: Path, *, disk: Disk | None = None, blobs: BlobStore | None = None, projects: bool = True
+    ) -> None:
         self.root = root
         self.disk = disk or Disk()
         self.blobs: BlobStore = blobs or LocalBlobs(root, self.disk)
+        self._projects = projects
 
     def put(self, data: bytes) -> str:
         """Store bytes durably and return their SHA-256 in hex; stored bytes are not written again."""
@@ -193,7 +204,11 @@ class ContentStore:
             PathRefusedError, TreeRefusedError: as `check_tree`.
         """
         checked = check_tree(files, max_bytes=max_bytes, max_files=max_files)
-        entries = {path: Entry(self.put(data), len(data), media_type_of(path)) for path, data in checked.items()}
+        digests = self._each(self.put, checked.values())
+        entries = {
+            path: Entry(sha256, len(data), media_type_of(path))
+            for (path, data), sha256 in zip(checked.items(), digests, strict=True)
+        }
         return Manifest(entries, public=public)
 
     def read_tree(self, manifest: Manifest) -> dict[str, bytes]:
@@ -202,7 +217,14 @@ class ContentStore:
         Raises:
             BlobMissingError, BlobCorruptError: as `get`.
         """
-        return {path: self.get(entry.sha256) for path, entry in manifest.items()}
+        return dict(zip(manifest, self._each(self.get, [entry.sha256 for entry in manifest.values()]), strict=True))
+
+    def _each(self, work: Callable[[ValueT], ResultT], values: Collection[ValueT]) -> Iterable[ResultT]:
+        """Do the same with each value: one after the other, or as many at once as the store likes."""
+        if self.blobs.at_once == 1 or len(values) < 2:
+            return map(work, values)
+        with ThreadPoolExecutor(self.blobs.at_once) as pool:
+            return list(pool.map(work, values))
 
     def project(self, site_key: str, manifest: Manifest, *, release_id: str) -> Path:
         """Lay out a release as a directory for web servers and people, and make it the active one.
@@ -220,12 +242,17 @@ class ContentStore:
         """Build a release's tree durably, before any link that readers follow leads to it.
 
         `releases/<release_id>` leads to `trees/<digest>` of the served files; a build's sources are not laid out.
+        Without a projection the files are only checked, in the store and not in a cache.
 
         Raises:
             ValueError: `site_key` or `release_id` is no plain word (our fault; they do not come from outside).
             BlobMissingError, BlobCorruptError: as `get`.
         """
         site = self._site(site_key, release_id)
+        if not self._projects:
+            for _ in self._each(self._check, manifest.served.values()):
+                pass
+            return
         for part in ("trees", "releases"):
             self.disk.make_directory(site / part)
         self._build_tree(site / "trees", manifest.served)
@@ -244,7 +271,8 @@ class ContentStore:
             ValueError: as `lay_out`.
         """
         site = self._site(site_key, release_id)
-        self.disk.point(site / "active", Path("releases") / release_id)
+        if self._projects:
+            self.disk.point(site / "active", Path("releases") / release_id)
         return site / "active"
 
     def active_release(self, site_key: str) -> str | None:
@@ -256,11 +284,19 @@ class ContentStore:
         return None
 
     def shows(self, site_key: str, manifest: Manifest, *, release_id: str) -> bool:
-        """Whether the projection leads to this release, and to a tree that exists."""
+        """Whether the projection, if there is to be one, leads to this release and to a tree that exists."""
+        if not self._projects:
+            return True
         site = self._site(site_key, release_id)
         tree = (site / "trees" / manifest.served.digest).resolve()
         is_active = self.active_release(site_key) == release_id and (site / "active").resolve() == tree
         return is_active and tree.is_dir()
+
+    def _check(self, entry: Entry) -> None:
+        found = self.blobs.stat(entry.sha256)
+        if found is None or found.size != entry.size:
+            raise (BlobMissingError if found is None else BlobCorruptError)(f"blob {entry.sha256} is not whole")
+        self.get(entry.sha256)
 
     def _site(self, site_key: str, release_id: str) -> Path:
         for word in (site_key, release_id):
@@ -284,6 +320,25 @@ class ContentStore:
         for directory in sorted(directories, reverse=True):
             self.disk.sync_directory(directory)
         self.disk.settle(draft, tree)
+
+
+def open_content_store(config: ContentStoreConfig) -> ContentStore:
+    """Return the content store that the settings describe.
+
+    Raises:
+        PolicyError: the operator's fault: the extra for object stores is not installed.
+    """
+    if not config.url:
+        return ContentStore(config.root, projects=config.projects)
+    if find_spec("obstore") is None:
+        raise PolicyError("POINTSMAN_CONTENT_STORE__URL: needs the extra `s3` (pip install 'pointsman[s3]')")
+    from sites.blob_cache import BlobCache
+    from sites.object_blobs import ObjectBlobs, ObjectPlace
+
+    hidden = {name: secret.get_secret_value() for name, secret in config.secrets.items()}
+    place = ObjectPlace(config.url, {**config.options, **hidden}, config.timeout_seconds)
+    cache = BlobCache(config.root / "cache", most_bytes=config.cache_bytes)
+    return ContentStore(config.root, blobs=ObjectBlobs(place, cache), projects=config.projects)
 
 
 @dataclass(frozen=True)
