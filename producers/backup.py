@@ -42,6 +42,7 @@ from ledger.releases import KeptRelease, kept_releases, lagging_sites
 from ledger.store import Fit, Ledger, after, fit_of, found_revision, wanted_revision
 from ledger.tables import Attempt, Call, Job, Site
 from monitoring.event_metrics import rebase
+from producers.dispatch.sweep_lease import SweepLease
 from producers.errors import InstallationError
 from routing.jobs import Reason
 from sites.content_store import ContentStore
@@ -209,7 +210,7 @@ def _write(
     revision = found_revision(ledger.engine)
     if revision is None:
         raise InstallationError("the ledger has no schema, so there is nothing to back up")
-    with Disk().sharing(content_store.root), open_snapshot(ledger_url) as snapshot:  # no sweep removes a file
+    with SweepLease(ledger), open_snapshot(ledger_url) as snapshot:  # no sweep removes a file
         made_at = datetime.now(UTC)
         progress("writing the ledger")
         write_dump(snapshot, ledger_url, draft / DUMP, environment=environment)
@@ -369,7 +370,7 @@ def _check_target(ledger: Ledger, content_store: ContentStore, *, is_forced: boo
     if not is_empty(ledger.engine):
         raise InstallationError("the ledger is not empty; --force deletes what it holds")
     if any(content_store.blobs.list()):
-        raise InstallationError(f"{content_store.root} holds files; --force keeps them beside those of the backup")
+        raise InstallationError("the content store holds files; --force keeps them beside those of the backup")
 
 
 def _copy_blobs(source: Path, content_store: ContentStore) -> None:

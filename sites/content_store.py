@@ -235,7 +235,8 @@ class ContentStore:
         Raises:
             ValueError, BlobMissingError, BlobCorruptError: as `lay_out`.
         """
-        self.lay_out(site_key, manifest, release_id=release_id)
+        if self._projects:
+            self.lay_out(site_key, manifest, release_id=release_id)
         return self.show(site_key, release_id=release_id)
 
     def lay_out(self, site_key: str, manifest: Manifest, *, release_id: str) -> None:

@@ -11,7 +11,7 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -217,9 +217,14 @@ class Sweeper:
     """Frees the space of what no recorded release needs any more.
 
     Only old files are removed: a young one may belong to a release that is not recorded yet.
+
+    Args:
+        content_store: where they are.
+        check: called before each removal; what it raises ends the sweep.
     """
 
-    def __init__(self, content_store: ContentStore) -> None:
+    def __init__(self, content_store: ContentStore, *, check: Callable[[], None] = lambda: None) -> None:
+        self._check = check
         self._root = content_store.root
         self._disk = content_store.disk
         self._blobs = content_store.blobs
@@ -242,6 +247,7 @@ class Sweeper:
         return swept
 
     def _sweep_site(self, site: Path, shown: Shown, older_than: float, is_dry_run: bool, swept: Swept) -> None:
+        self._check()
         doomed: list[Path] = []
         with self._disk.excluding(self._root):
             in_use = _in_use(site)
@@ -261,7 +267,10 @@ class Sweeper:
 
     def _sweep_blobs(self, kept: frozenset[str], older_than: float, is_dry_run: bool, swept: Swept) -> None:
         for blob in self._blobs.list(older_than=older_than):
-            if blob.name in kept or not (is_dry_run or self._blobs.delete(blob, older_than=older_than)):
+            if blob.name in kept:
+                continue
+            self._check()
+            if not is_dry_run and not self._blobs.delete(blob, older_than=older_than):
                 continue
             if is_digest(blob.name):
                 swept.blobs += 1

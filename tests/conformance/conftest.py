@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -85,18 +84,6 @@ def backwards_into_the_middle(now: float) -> float:
     if GUARD_SECONDS + 600 <= position <= last:
         return 0
     return (position - last) % PERIOD_SECONDS
-
-
-@pytest.fixture(scope="session")
-def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
-    with ObjectServer(tmp_path_factory.mktemp("objects")) as server:
-        yield server
-
-
-@pytest.fixture
-def proxy(object_server: ObjectServer) -> Iterator[FaultyProxy]:
-    with FaultyProxy(object_server.port) as proxy:
-        yield proxy
 
 
 @pytest.fixture

@@ -1,0 +1,79 @@
+"""A lease in the ledger that sweeps of site files and backups take in turn, on whichever hosts they run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from ledger.dispatch_window import lead, resign
+from ledger.store import Ledger
+from producers.errors import SweepLeaseLostError
+
+logger = logging.getLogger(__name__)
+
+ROLE = "sweeper"
+LEASE_SECONDS = 60.0
+_WAIT_SECONDS = 0.2
+
+
+class SweepLease:
+    """Held within a `with` block, which begins when nobody else holds it; a thread renews it.
+
+    A sweep that was paused, or is cut off from the ledger, learns by `check` that its turn is over.
+    """
+
+    def __init__(self, ledger: Ledger, *, seconds: float = LEASE_SECONDS) -> None:
+        self._ledger = ledger
+        self._seconds = seconds
+        self._holder = f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
+        self._held_until = 0.0
+        self._ending = threading.Event()
+        self._renewing = threading.Thread(target=self._renew, daemon=True)
+
+    def __enter__(self) -> Self:
+        while not self._lead():
+            self._ending.wait(_WAIT_SECONDS)
+        self._renewing.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._renewing.join()
+        with suppress(SQLAlchemyError), self._ledger.begin() as session:  # else it lapses
+            resign(session, ROLE, self._holder)
+
+    def check(self) -> None:
+        """Check that nobody else can hold it.
+
+        Raises:
+            SweepLeaseLostError: nobody's fault: it could not be renewed in time.
+        """
+        if time.monotonic() >= self._held_until:
+            raise SweepLeaseLostError
+
+    def _lead(self) -> bool:
+        began = time.monotonic()
+        with self._ledger.begin() as session:
+            is_held = lead(session, ROLE, self._holder, seconds=self._seconds)
+        if is_held:
+            self._held_until = began + self._seconds
+        return is_held
+
+    def _renew(self) -> None:
+        while not self._ending.wait(self._seconds / 4):
+            try:
+                if not self._lead():
+                    return
+            except SQLAlchemyError:
+                logger.warning("ledger_unreachable")
