@@ -1,11 +1,12 @@
 """Blobs in an object store that speaks S3, or in Google's or Azure's, for hosts that share no file system.
 
 An object store has no lock that keeps a sweep from a blob which somebody is about to rely on. So a blob may stand under
-two keys, one for even and one for odd half days. A put relies on the key of its own half day alone, and writes it anew
-unless that was done since this half day began. A sweep deletes under the other key alone, away from the change of half
-days, and only what is older than two of them. So what a put has relied on stays for a day at least, whichever order
-requests arrive in, and no key is ever written and deleted in the same half day. Half a day is a constant, so that hosts
-with different policies agree about it; their clocks may differ by an hour.
+two keys, for even and for odd periods of thirteen hours. A put relies on the key of its own period alone, and writes it
+anew unless that was done since this period began. A sweep deletes under the other key alone, away from the change of
+periods, and only what is older than two of them. So what a put has relied on stays for a day at least, in whichever
+order requests arrive, and no key is both written and deleted in one period. The length is a constant, so that hosts
+agree about it whatever their settings, and odd, so that rounds at the same time every day meet both keys. Clocks of
+hosts and store may differ by an hour.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from sites.errors import BlobCorruptError, BlobMissingError, StoreUnavailableErr
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-PERIOD_SECONDS = 43_200
-"""Half a day: as long as puts go to one key."""
+PERIOD_SECONDS = 46_800
+"""As long as puts go to one key."""
 GUARD_SECONDS = 5_400
-"""No sweep deletes so close to the change of half days: clocks differ, and requests are under way."""
+"""No sweep deletes so close to the change of periods: clocks differ, and requests are under way."""
 LARGEST_BLOB_BYTES = 256 * 2**20
 """More than a site may have; whoever answers with more is not believed."""
 _KEYS = ("even", "odd")
@@ -55,7 +56,7 @@ class ObjectPlace:
 
 
 def period_of(seconds: float) -> int:
-    """Return the number of a half day since the epoch."""
+    """Return the number of a period since the epoch."""
     return int(seconds // PERIOD_SECONDS)
 
 
@@ -94,7 +95,7 @@ class ObjectBlobs:
         return ObjectBlobs, (self._place, self._cache)
 
     def put_if_absent(self, sha256: str, data: bytes) -> None:
-        """Write an object, unless this half day's is there."""
+        """Write an object, unless this period's is there."""
         period = period_of(self._clock())
         if not self._is_marked:
             self.check_room(0)
@@ -132,7 +133,7 @@ class ObjectBlobs:
         raise BlobMissingError(f"no blob {sha256}")
 
     def stat(self, sha256: str) -> StoredBlob | None:
-        """Return the size and time of an object, of this half day's if there is one."""
+        """Return the size and time of an object, of this period's if there is one."""
         for key in self._keys(sha256):
             if (found := self._head(key)) is not None:
                 return found

@@ -71,7 +71,7 @@ def sweep(bench: Bench, *kept: str) -> int:
     return Sweeper(bench.store()).sweep(Kept(frozenset(kept)), older_than=bench.now - 2 * DAYS).blobs
 
 
-def sweep_in_every_half_day(bench: Bench, *kept: str) -> int:
+def sweep_in_both_periods(bench: Bench, *kept: str) -> int:
     swept = 0
     for _ in range(2):
         swept += sweep(bench, *kept)
@@ -82,10 +82,10 @@ def sweep_in_every_half_day(bench: Bench, *kept: str) -> int:
 @pytest.mark.threat("H7")
 def test_a_sweep_removes_what_is_old_and_named_by_nobody_and_nothing_else(bench: Bench) -> None:
     old, named = bench.store().put(b"old"), bench.store().put(b"named")
-    assert sweep_in_every_half_day(bench) == 0, "all is young"
-    bench.later(2 * DAYS)
+    assert sweep_in_both_periods(bench) == 0, "all is young"
+    bench.later(4 * PERIOD_SECONDS)
     young = bench.store().put(b"young")
-    assert sweep_in_every_half_day(bench, named) == 1
+    assert sweep_in_both_periods(bench, named) == 1
     assert [bench.store().exists(sha256) for sha256 in (old, named, young)] == [False, True, True]
 
 
@@ -93,12 +93,12 @@ def test_a_sweep_removes_what_is_old_and_named_by_nobody_and_nothing_else(bench:
 def test_what_is_put_again_is_as_good_as_new(bench: Bench) -> None:
     bench.blobs.put_if_absent(HELLO, b"hello")
     for _ in range(6):
-        bench.later(1.5 * DAYS)
+        bench.later(3 * PERIOD_SECONDS)
         bench.blobs.put_if_absent(HELLO, b"hello")
-        sweep_in_every_half_day(bench)
+        sweep_in_both_periods(bench)
         assert bench.blobs.stat(HELLO) is not None
-    bench.later(4 * DAYS)
-    sweep_in_every_half_day(bench)
+    bench.later(8 * PERIOD_SECONDS)
+    sweep_in_both_periods(bench)
     assert bench.blobs.stat(HELLO) is None
 
 
@@ -106,7 +106,7 @@ def test_what_is_put_again_is_as_good_as_new(bench: Bench) -> None:
 def test_two_sweeps_and_a_put_at_once_never_lose_what_the_put_relied_on(bench: Bench) -> None:
     store = bench.store()
     for number in range(12):
-        bench.later(3 * DAYS + PERIOD_SECONDS * (number % 2))
+        bench.later(6 * PERIOD_SECONDS + PERIOD_SECONDS * (number % 2))
         sweepers = [threading.Thread(target=sweep, args=(bench,)) for _ in range(2)]
         for sweeper in sweepers:
             sweeper.start()

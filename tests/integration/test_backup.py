@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,11 +32,12 @@ from producers.dispatch.housekeeping import collect_garbage
 from producers.errors import InstallationError
 from routing.jobs import State
 from routing.policy.platform import Retention
-from sites.content_store import ContentStore
+from sites.content_store import ContentStore, open_content_store
 from sites.releases import manifest_of, manifest_of_dict, site_key
 from tests.factories import Shop
 from tests.integration.driving import Fleet
 from tests.integration.test_lifecycle import HOME, Rig, change
+from tests.object_server import ObjectServer, place_at
 from tests.services import Postgres, wait_until
 from workers.attempt import Attempt
 from workers.outcomes import Candidate, Outcome
@@ -196,6 +198,28 @@ def test_a_sweep_waits_for_a_backup_that_copies(
     assert len(releases(origin)) < len(before), "it was swept as soon as the backup was done"
     bring_back(target, source)
     assert releases(target) == before
+
+
+def test_a_backup_of_a_disk_is_restored_into_an_object_store_and_back(
+    origin: Rig, target: Rig, tmp_path: Path, object_server: ObjectServer
+) -> None:
+    site_id = origin.site("shop")
+    publish(origin, site_id, "hello")
+    before = releases(origin)
+    config = place_at(object_server.endpoint, tmp_path / "host", prefix="restored")
+    target = Rig(target.shop, open_content_store(config))
+    bring_back(target, take_backup(origin, tmp_path / "backup"))
+    shutil.rmtree(tmp_path / "host")
+    assert releases(target) == before
+    publish(target, site_id, "after")
+    after = releases(target)
+    assert len(after) == len(before) + 1
+    with pytest.raises(InstallationError, match="not empty"):
+        bring_back(target, tmp_path / "backup")
+    back = take_backup(target, tmp_path / "again")
+    origin = Rig(origin.shop, ContentStore(tmp_path / "third"))
+    bring_back(origin, back, is_forced=True)
+    assert releases(origin) == after
 
 
 # ---------------------------------------------------------------------------------------------------------- repairs

@@ -13,8 +13,10 @@ from sqlalchemy import text
 
 from ledger.dispatch_window import pause_queue, release_due
 from ledger.store import Ledger
+from producers.bootstrap import Installation, Settings
 from producers.dispatch.housekeeping import Collected, collect_garbage
 from producers.dispatch.sweep_lease import SweepLease
+from producers.doctor import check_files
 from producers.errors import SweepLeaseLostError
 from routing.jobs import JobMessage
 from routing.policy.platform import Policy
@@ -24,7 +26,7 @@ from sites.object_blobs import PERIOD_SECONDS, ObjectBlobs
 from tests.conformance.conftest import ObjectBench
 from tests.integration.http_world import HOME, PAGES, PAGES_URL, World, open_world, shared_ledger
 from tests.integration.test_spec_jobs import DEMO_SITE
-from tests.object_server import FaultyProxy, ObjectServer
+from tests.object_server import SECRET_KEY, FaultyProxy, ObjectServer, place_at
 from workers.handlers.spec import edit_spec
 from workers.lifecycle import Resources as WorkerResources
 from workers.lifecycle import run_attempt
@@ -34,7 +36,6 @@ __all__ = ["shared_ledger"]
 EDIT = {"prompt": "Change the headline to 'Fresh bread'", "site": "bakery"}
 DIRECT = {"prompt": "Change the hero heading to 'Bread since 1932'", "site": "shop"}
 NEW = b"Bread since 1932"
-DAYS = 86_400
 
 
 @pytest.fixture
@@ -177,7 +178,7 @@ def test_two_sweepers_at_once_remove_what_no_release_names_and_nothing_else(
     with world.ledger.begin() as session:
         for column in ("created_at", "published_at"):
             session.execute(text(f"UPDATE release SET {column} = {column} - interval '2 years'"))
-    bench.later(4 * DAYS)
+    bench.later(8 * PERIOD_SECONDS)
     job_id = world.submit(**EDIT)
     world.offer(job_id, version(9))
     young = world.content_store.put(b"a draft that is about to be recorded")
@@ -210,7 +211,7 @@ def test_a_sweep_whose_lease_lapsed_removes_nothing_more(
 ) -> None:
     world.site("bakery", PAGES, tmp_path)
     old = [world.content_store.put(b"%d" % number) for number in range(3)]
-    bench.later(4 * DAYS + PERIOD_SECONDS)
+    bench.later(9 * PERIOD_SECONDS)
     deleted = ObjectBlobs.delete
 
     def delete_and_stand_still(self: ObjectBlobs, *arguments: object, **named: object) -> bool:
@@ -224,3 +225,17 @@ def test_a_sweep_whose_lease_lapsed_removes_nothing_more(
     with pytest.raises(SweepLeaseLostError):
         collect(world, bench, "one", world.policy)
     assert sum(world.content_store.exists(sha256) for sha256 in old) == 2
+
+
+def test_the_doctor_writes_to_the_object_store_and_says_what_it_answers(
+    tmp_path: Path, object_server: ObjectServer, proxy: FaultyProxy
+) -> None:
+    config = place_at(proxy.endpoint, tmp_path / "host", prefix="doctor", timeout_seconds=0.5)
+    installation = Installation(Settings(content_store=config))
+    (finding,) = check_files(installation)
+    assert (finding.verdict.value, finding.seen) == ("OK", f"{config.url} takes files")
+    proxy.fault = lambda asked: "refuse"
+    (finding,) = check_files(installation)
+    assert finding.verdict.value == "FAIL"
+    assert "500" in finding.seen
+    assert SECRET_KEY not in finding.line
