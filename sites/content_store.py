@@ -19,11 +19,10 @@ from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from routing.errors import PolicyError
 from sites.blobs import BlobStore, LocalBlobs, is_digest
-from sites.config import ContentStoreConfig
 from sites.diff.canonical import unified
 from sites.disk import Disk
 from sites.errors import BlobCorruptError, BlobMissingError, ManifestError
@@ -35,6 +34,9 @@ from sites.files import (
     media_type_of,
     served_part,
 )
+
+if TYPE_CHECKING:
+    from sites.config import ContentStoreConfig
 
 ValueT = TypeVar("ValueT")
 ResultT = TypeVar("ResultT")

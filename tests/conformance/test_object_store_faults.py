@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from sites import object_blobs
 from sites.content_store import ContentStore, open_content_store
-from sites.errors import BlobCorruptError, StoreUnavailableError
+from sites.errors import BlobCorruptError, BlobMissingError, StoreUnavailableError
 from sites.object_blobs import PERIOD_SECONDS
 from sites.releases import Kept, Sweeper
 from tests.conformance.conftest import ObjectBench
@@ -119,17 +119,27 @@ def test_a_list_that_lags_makes_no_sweep_remove_what_was_put_anew(remote: Object
         return Sweeper(store).sweep(Kept(frozenset()), older_than=remote.now - 2 * DAYS).blobs
 
     sha256 = store.put(b"hello")
-    remote.later(PERIOD_SECONDS)
+    remote.later(3 * PERIOD_SECONDS)
     assert sweep() == 0, "it is young; the proxy remembers this list"
-    remote.later(20 * PERIOD_SECONDS)
-    gone = remote.blobs.stat(sha256)
-    assert gone is not None
-    assert remote.blobs.delete(gone, older_than=remote.now)
-    remote.proxy.fault = lambda asked: "repeat" if asked.lists else None
-    assert sweep() == 0, "what is listed is not there any more"
-    remote.proxy.fault = lambda asked: None
+    remote.later(PERIOD_SECONDS)
     store.put(b"hello")
+    remote.later(PERIOD_SECONDS)
+    remote.proxy.fault = lambda asked: "repeat" if asked.lists else None
+    assert [blob.name for blob in remote.blobs.list(older_than=remote.now - 2 * DAYS)] == [sha256]
+    assert sweep() == 0
     assert store.exists(sha256)
+
+
+@pytest.mark.threat("H7")
+def test_what_only_a_cache_still_has_is_not_published(remote: ObjectBench, store: ContentStore) -> None:
+    store = ContentStore(remote.root, blobs=remote.blobs, projects=False)
+    manifest = store.put_tree({"index.html": b"<p>hello"})
+    store.lay_out("acme_shop", manifest, release_id="r1")
+    remote.later(9 * PERIOD_SECONDS)
+    assert Sweeper(store).sweep(Kept(frozenset()), older_than=remote.now - 2 * DAYS).blobs == 1
+    assert store.read_tree(manifest) == {"index.html": b"<p>hello"}
+    with pytest.raises(BlobMissingError):
+        store.lay_out("acme_shop", manifest, release_id="r1")
 
 
 @pytest.mark.threat("H7")
