@@ -11,7 +11,8 @@ from pydantic import Field, SecretStr, model_validator
 
 from routing.config import Section
 
-_SECRET = re.compile("secret|token|key|sas|password|credential", re.IGNORECASE)
+_SECRET = re.compile("secret|token|password|access_key|customer_key|(^|_)key$|(^|_)sas")
+_PLACES = ("_file", "_url", "_uri")
 _NAME = re.compile("[a-z0-9_]{1,64}")
 _SCHEMES = ("s3", "gs", "az")
 
@@ -28,8 +29,8 @@ class ContentStoreConfig(Section):
     looked for in the provider's usual environment."""
     secrets: Mapping[str, SecretStr] = {}
     """Likewise, what nobody may see: `access_key_id`, `secret_access_key`, ..."""
-    timeout_seconds: float = Field(default=30.0, gt=0, le=300)
-    """Of one request to the object store."""
+    timeout_seconds: float = Field(default=10.0, gt=0, le=300)
+    """Of one request to the object store, and for trying a failed one again."""
     cache_bytes: int = Field(default=2**30, ge=0)
     """The most that a host keeps of the object store's files below `root`; the least recently used go first."""
     projection: bool | None = None
@@ -51,7 +52,7 @@ class ContentStoreConfig(Section):
         for name in (*self.options, *self.secrets):
             if not _NAME.fullmatch(name):
                 raise ValueError("options, secrets: names are lower-case words with _")
-        if told := next((name for name in self.options if _SECRET.search(name)), None):
+        if told := next((name for name in self.options if _SECRET.search(name) and not name.endswith(_PLACES)), None):
             raise ValueError(f"options: {told} belongs into secrets, which are never shown")
         if not self.url and (self.options or self.secrets):
             raise ValueError("url: must be given where options or secrets are")

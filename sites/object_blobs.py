@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -40,6 +40,9 @@ _KEYS = ("even", "odd")
 _MARK = "store"
 """Stands beside the blobs, so that an empty or wrong bucket is not taken for lost files; a look for room writes it."""
 _MARK_BYTES = 4096
+PAUSE_SECONDS = 2.0
+"""After a failure all calls fail at once for so long; then one tries, and the others wait a moment for its answer."""
+_PATIENCE_SECONDS = 1.0
 _SHOWN_CHARS = 300
 
 
@@ -51,7 +54,7 @@ class ObjectPlace:
     """`s3://BUCKET/PREFIX`, `gs://...` or `az://...`."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Of obstore, secrets among them; what is not given comes from the provider's usual environment."""
-    timeout_seconds: float = 30.0
+    timeout_seconds: float = 10.0
     """Of one request; and after which a failed one is not repeated."""
 
 
@@ -90,6 +93,11 @@ class ObjectBlobs:
         self._opening = threading.Lock()
         self._opened: ObjectStore | None = None
         self._is_marked = False
+        self._state = threading.Condition()
+        self._away_until = 0.0
+        """By the monotonic clock; 0 while the store answers."""
+        self._is_trying = False
+        """Whether one call finds out if a store that was away answers again."""
 
     def __reduce__(self) -> tuple[Callable[..., ObjectBlobs], tuple[ObjectPlace, BlobCache]]:
         return ObjectBlobs, (self._place, self._cache)
@@ -102,8 +110,8 @@ class ObjectBlobs:
         key = _key(sha256, period)
         found = self._head(key)
         if found is None or found.size != len(data) or found.touched_at < period * PERIOD_SECONDS:
-            with _as_ours():
-                _obstore().put(self._store, key, data, use_multipart=False)
+            with self._asking() as store:
+                _obstore().put(store, key, data, use_multipart=False)
         self._cache.put(sha256, data)
 
     def get(self, sha256: str) -> bytes:
@@ -145,8 +153,8 @@ class ObjectBlobs:
         for prefix in (f"{name}/" for name in _KEYS):
             if older_than is not None and not may_sweep(prefix, now=now):
                 continue
-            with _as_ours():
-                for page in _obstore().list(self._store, prefix):
+            with self._asking() as store:
+                for page in _obstore().list(store, prefix):
                     for blob in map(_blob_of, page):
                         if is_digest(blob.name) and (older_than is None or _is_old(blob, older_than, now)):
                             yield blob
@@ -157,8 +165,8 @@ class ObjectBlobs:
         found = self._head(blob.key)
         if not may_sweep(blob.key, now=now) or found is None or not _is_old(found, older_than, now):
             return False
-        with _as_ours():
-            _obstore().delete(self._store, blob.key)
+        with self._asking() as store:
+            _obstore().delete(store, blob.key)
         return True
 
     def place(self, sha256: str, target: Path) -> None:
@@ -167,8 +175,8 @@ class ObjectBlobs:
 
     def check_room(self, least_bytes: int) -> None:
         """Write a small object; how much more there is room for, nobody tells."""
-        with _as_ours():
-            _obstore().put(self._store, _MARK, bytes(_MARK_BYTES), use_multipart=False)
+        with self._asking() as store:
+            _obstore().put(store, _MARK, bytes(_MARK_BYTES), use_multipart=False)
         self._is_marked = True
 
     @property
@@ -192,19 +200,51 @@ class ObjectBlobs:
         return _key(sha256, period), _key(sha256, period + 1)
 
     def _head(self, key: str) -> StoredBlob | None:
-        with _as_ours():
-            try:
-                return _blob_of(_obstore().head(self._store, key))
-            except FileNotFoundError:
-                return None
+        with suppress(FileNotFoundError), self._asking() as store:
+            return _blob_of(_obstore().head(store, key))
+        return None
 
     def _fetch(self, key: str) -> bytes | None:
-        with _as_ours():
-            try:
-                found = _obstore().get(self._store, key)
-                return bytes(found.bytes()) if found.meta["size"] <= LARGEST_BLOB_BYTES else b""
-            except FileNotFoundError:
-                return None
+        with suppress(FileNotFoundError), self._asking() as store:
+            found = _obstore().get(store, key)
+            return bytes(found.bytes()) if found.meta["size"] <= LARGEST_BLOB_BYTES else b""
+        return None
+
+    @contextmanager
+    def _asking(self) -> Iterator[ObjectStore]:
+        """Yield the client for one call, unless one has just failed: a store that hangs must not take every thread.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            StoreUnavailableError: the operator's fault: what else the client raises.
+        """
+        from obstore.exceptions import BaseError
+
+        store = self._store
+        self._begin()
+        has_failed = False
+        try:
+            yield store
+        except FileNotFoundError:
+            raise
+        except (BaseError, OSError) as error:
+            has_failed = True
+            raise _unavailable(error) from None
+        finally:
+            self._end(has_failed=has_failed)
+
+    def _begin(self) -> None:
+        with self._state:
+            self._state.wait_for(lambda: not self._is_trying, _PATIENCE_SECONDS)
+            if self._is_trying or time.monotonic() < self._away_until:
+                raise StoreUnavailableError(errno.EIO, "object store: a call has just failed")
+            self._is_trying = self._away_until > 0
+
+    def _end(self, *, has_failed: bool) -> None:
+        with self._state:
+            self._away_until = time.monotonic() + PAUSE_SECONDS if has_failed else 0.0
+            self._is_trying = False
+            self._state.notify_all()
 
 
 def open_store(place: ObjectPlace) -> ObjectStore:
@@ -213,34 +253,22 @@ def open_store(place: ObjectPlace) -> ObjectStore:
     Raises:
         StoreUnavailableError: the operator's fault: a setting that it does not know.
     """
+    from obstore.exceptions import BaseError
     from obstore.store import from_url
 
     limit = timedelta(seconds=place.timeout_seconds)
     options: Any = dict(place.options)  # it refuses what it does not know
     is_plain = place.options.get("endpoint", "").startswith("http://")
-    with _as_ours():
+    try:
         opened: ObjectStore = from_url(
             place.url,
             config=options,
             client_options={"timeout": limit, "connect_timeout": limit, "allow_http": is_plain},
             retry_config={"max_retries": 3, "retry_timeout": limit},
         )
-    return opened
-
-
-@contextmanager
-def _as_ours() -> Iterator[None]:
-    """Turn what obstore raises into an error of storage, which is deferred and tried again."""
-    from obstore.exceptions import BaseError
-
-    try:
-        yield
     except BaseError as error:
         raise _unavailable(error) from None
-    except OSError as error:
-        if isinstance(error, StoreUnavailableError):
-            raise
-        raise _unavailable(error) from None
+    return opened
 
 
 def _unavailable(error: Exception) -> StoreUnavailableError:

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from sites.object_blobs import PERIOD_SECONDS
 from sites.releases import Kept, Sweeper
 from tests.conformance.conftest import ObjectBench
 from tests.object_server import Asked, FaultyProxy, Kind, ObjectServer, place_at
+from tests.services import wait_until
 
 DAYS = 86_400
 
@@ -45,8 +47,9 @@ def test_what_passes_is_waited_for(remote: ObjectBench, store: ContentStore, met
 
 @pytest.mark.parametrize("kind", ["refuse", "hang"])
 def test_a_store_that_is_away_is_an_error_of_storage_in_time(
-    tmp_path: Path, object_server: ObjectServer, proxy: FaultyProxy, kind: Kind
+    tmp_path: Path, object_server: ObjectServer, proxy: FaultyProxy, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(object_blobs, "PAUSE_SECONDS", 0.0)
     bench = ObjectBench(tmp_path, object_server, proxy, timeout_seconds=0.5)
     sha256 = bench.store().put(b"hello")
     proxy.fault = lambda asked: kind
@@ -67,10 +70,37 @@ def test_a_store_that_is_away_is_an_error_of_storage_in_time(
     assert bench.store().get(sha256) == b"hello", "what the cache has is served meanwhile"
 
 
+def test_a_store_that_hangs_takes_one_thread_and_is_asked_again_soon(
+    tmp_path: Path, object_server: ObjectServer, proxy: FaultyProxy
+) -> None:
+    bench = ObjectBench(tmp_path, object_server, proxy, timeout_seconds=0.5)
+    sha256 = bench.store().put(b"hello")
+    far = bench.on_another_host("other")
+    proxy.fault = lambda asked: "hang"
+    with pytest.raises(StoreUnavailableError):
+        far.get(sha256)
+    proxy.asked.clear()
+    began = time.monotonic()
+    for _ in range(100):
+        with pytest.raises(StoreUnavailableError):
+            far.get(sha256)
+    assert time.monotonic() - began < 1
+    assert proxy.asked == []
+    proxy.fault = lambda asked: None
+
+    def answers() -> bool:
+        with suppress(StoreUnavailableError):
+            return far.get(sha256) == b"hello"
+        return False
+
+    wait_until(answers, seconds=10, what="the store is asked again")
+
+
 @pytest.mark.parametrize("kind", ["cut", "other bytes"])
 def test_a_body_that_is_cut_or_forged_is_neither_given_out_nor_cached(
-    remote: ObjectBench, store: ContentStore, kind: Kind
+    remote: ObjectBench, store: ContentStore, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(object_blobs, "PAUSE_SECONDS", 0.0)
     sha256 = store.put(b"hello, world")
     far = remote.on_another_host("other")
     remote.proxy.fault = lambda asked: kind if asked.method == "GET" else None

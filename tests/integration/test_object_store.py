@@ -21,6 +21,7 @@ from producers.errors import SweepLeaseLostError
 from routing.jobs import JobMessage
 from routing.policy.platform import Policy
 from routing.queues import QueueName
+from sites import object_blobs
 from sites.content_store import ContentStore
 from sites.object_blobs import PERIOD_SECONDS, ObjectBlobs
 from tests.conformance.conftest import ObjectBench
@@ -39,7 +40,10 @@ NEW = b"Bread since 1932"
 
 
 @pytest.fixture
-def bench(tmp_path: Path, object_server: ObjectServer, proxy: FaultyProxy) -> ObjectBench:
+def bench(
+    tmp_path: Path, object_server: ObjectServer, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+) -> ObjectBench:
+    monkeypatch.setattr(object_blobs, "PAUSE_SECONDS", 0.0)
     return ObjectBench(tmp_path, object_server, proxy, timeout_seconds=1.0)
 
 
@@ -235,7 +239,7 @@ def test_the_doctor_writes_to_the_object_store_and_says_what_it_answers(
     (finding,) = check_files(installation)
     assert (finding.verdict.value, finding.seen) == ("OK", f"{config.url} takes files")
     proxy.fault = lambda asked: "refuse"
-    (finding,) = check_files(installation)
+    (finding,) = check_files(Installation(Settings(content_store=config)))
     assert finding.verdict.value == "FAIL"
     assert "500" in finding.seen
     assert SECRET_KEY not in finding.line

@@ -12,6 +12,8 @@ from routing.errors import PolicyError
 from sites.blobs import LocalBlobs
 from sites.config import ContentStoreConfig
 from sites.content_store import open_content_store
+from sites.errors import StoreUnavailableError
+from sites.object_blobs import ObjectPlace, open_store
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,7 @@ from sites.content_store import open_content_store
         ({"url": "s3://bucket", "options": {"secret_access_key": "x"}}, "secrets"),
         ({"url": "s3://bucket", "options": {"session_token": "x"}}, "secrets"),
         ({"url": "s3://bucket", "options": {"access_key_id": "x"}}, "secrets"),
+        ({"url": "az://files", "options": {"account_key": "x"}}, "secrets"),
         ({"url": "s3://bucket", "options": {"Re gion": "x"}}, "names"),
         ({"cache_bytes": -1}, "cache_bytes"),
         ({"timeout_seconds": 0}, "timeout_seconds"),
@@ -58,3 +61,19 @@ def test_an_object_store_without_its_extra_says_what_to_install(
     monkeypatch.setattr(sites.content_store, "find_spec", lambda name: None)
     with pytest.raises(PolicyError, match=r"pointsman\[s3\]"):
         open_content_store(ContentStoreConfig(root=tmp_path, url="s3://bucket"))
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("s3://bucket/prefix", {"region": "eu-central-1", "sse_kms_key_id": "x", "web_identity_token_file": "/x"}),
+        ("gs://bucket/prefix", {"skip_signature": "true"}),
+        ("az://files/prefix", {"account_name": "acme"}),
+    ],
+)
+def test_each_kind_of_object_store_takes_its_own_options(tmp_path: Path, url: str, options: dict[str, str]) -> None:
+    config = ContentStoreConfig(root=tmp_path, url=url, options=options)
+    assert open_content_store(config).blobs.at_once > 1
+    open_store(ObjectPlace(url, options))
+    with pytest.raises(StoreUnavailableError, match="nonsense"):
+        open_store(ObjectPlace(url, {"nonsense": "x"}))
