@@ -1,6 +1,6 @@
 """Back up an installation while it runs, and restore it.
 
-A backup holds the ledger at one moment and every file that this ledger names. Sweeps are locked out while the files are
+A backup holds the ledger at one moment and every file that this ledger names. No sweep begins while the files are
 copied; publishing continues, as no row of the backup names what comes later. Secrets are not included: the manifest
 lists those to keep elsewhere. A backup gets its name once it is complete.
 """
@@ -42,7 +42,7 @@ from ledger.releases import KeptRelease, kept_releases, lagging_sites
 from ledger.store import Fit, Ledger, after, fit_of, found_revision, wanted_revision
 from ledger.tables import Attempt, Call, Job, Site
 from monitoring.event_metrics import rebase
-from producers.dispatch.sweep_lease import SweepLease
+from producers.dispatch.file_lease import BACKUP, FileLease
 from producers.errors import InstallationError
 from routing.jobs import Reason
 from sites.content_store import ContentStore
@@ -210,7 +210,7 @@ def _write(
     revision = found_revision(ledger.engine)
     if revision is None:
         raise InstallationError("the ledger has no schema, so there is nothing to back up")
-    with SweepLease(ledger), open_snapshot(ledger_url) as snapshot:  # no sweep removes a file
+    with FileLease(ledger, BACKUP), open_snapshot(ledger_url) as snapshot:  # no sweep removes a file
         made_at = datetime.now(UTC)
         progress("writing the ledger")
         write_dump(snapshot, ledger_url, draft / DUMP, environment=environment)

@@ -20,7 +20,7 @@ class PublishError(ProducerError, ConnectionError):
     """The broker did not accept a message. The job is safe in the ledger; the dispatcher pushes it later."""
 
 
-class SweepLeaseLostError(ProducerError):
+class FileLeaseLostError(ProducerError):
     """A sweep's turn ended before it (nobody's fault): what is left goes with the next one."""
 
     def __str__(self) -> str:

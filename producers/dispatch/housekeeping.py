@@ -33,7 +33,7 @@ from ledger.releases import (
 from ledger.store import Ledger
 from ledger.tables import Job, Release, Site
 from producers.dispatch.dispatcher import contained
-from producers.dispatch.sweep_lease import SweepLease
+from producers.dispatch.file_lease import SWEEPER, FileLease
 from routing.policy.platform import Policy
 from sites.content_store import ContentStore, Manifest
 from sites.releases import Kept, Shown, Sweeper, manifest_of, manifest_of_dict, site_key, try_show_active
@@ -85,7 +85,7 @@ def collect_garbage(
         clock: seconds since the epoch, by the store's file system.
 
     Raises:
-        SweepLeaseLostError: nobody's fault: another process may hold the lease by now.
+        FileLeaseLostError: nobody's fault: another process may hold the lease by now.
         OSError: the operator's fault: the store is away.
     """
     started = clock()
@@ -109,7 +109,7 @@ def collect_garbage(
     if is_dry_run:
         done = Sweeper(content_store).sweep(_kept(ledger, sites, swept_ids), older_than=older_than, is_dry_run=True)
     else:
-        with SweepLease(ledger) as lease:
+        with FileLease(ledger, SWEEPER) as lease:
             kept = _kept(ledger, sites, swept_ids)
             done = Sweeper(content_store, check=lease.check).sweep(kept, older_than=older_than)
     return Collected(len(sites), len(swept_ids), done.blobs, done.blob_bytes, done.trees, done.leftovers)

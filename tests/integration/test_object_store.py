@@ -14,10 +14,10 @@ from sqlalchemy import text
 from ledger.dispatch_window import pause_queue, release_due
 from ledger.store import Ledger
 from producers.bootstrap import Installation, Settings
+from producers.dispatch.file_lease import SWEEPER, FileLease
 from producers.dispatch.housekeeping import Collected, collect_garbage
-from producers.dispatch.sweep_lease import SweepLease
 from producers.doctor import check_files
-from producers.errors import SweepLeaseLostError
+from producers.errors import FileLeaseLostError
 from routing.jobs import JobMessage
 from routing.policy.platform import Policy
 from routing.queues import QueueName
@@ -219,14 +219,14 @@ def test_a_sweep_whose_lease_lapsed_removes_nothing_more(
     deleted = ObjectBlobs.delete
 
     def delete_and_stand_still(self: ObjectBlobs, *arguments: object, **named: object) -> bool:
-        monkeypatch.setattr(SweepLease, "_lead", lambda self: False)
+        monkeypatch.setattr(FileLease, "_lead", lambda self: False)
         lease._held_until = 0.0
         return deleted(self, *arguments, **named)  # type: ignore[arg-type]
 
-    lease = SweepLease(world.ledger)
-    monkeypatch.setattr("producers.dispatch.housekeeping.SweepLease", lambda ledger: lease)
+    lease = FileLease(world.ledger, SWEEPER)
+    monkeypatch.setattr("producers.dispatch.housekeeping.FileLease", lambda ledger, role: lease)
     monkeypatch.setattr(ObjectBlobs, "delete", delete_and_stand_still)
-    with pytest.raises(SweepLeaseLostError):
+    with pytest.raises(FileLeaseLostError):
         collect(world, bench, "one", world.policy)
     assert sum(world.content_store.exists(sha256) for sha256 in old) == 2
 

@@ -1,4 +1,8 @@
-"""A lease in the ledger that sweeps of site files and backups take in turn, on whichever hosts they run."""
+"""Leases in the ledger by which sweeps of site files and backups keep out of each other's way, on whichever hosts.
+
+One sweep at a time. A sweep begins after the backups that are under way, since it would remove files that their moment
+names. It may go on beside a backup that began later: what it removes, the ledger had given up before that moment.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +18,31 @@ from typing import Self
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from ledger.dispatch_window import lead, resign
+from ledger.dispatch_window import lead, leaders, resign
 from ledger.store import Ledger
-from producers.errors import SweepLeaseLostError
+from producers.errors import FileLeaseLostError
 
 logger = logging.getLogger(__name__)
 
-ROLE = "sweeper"
+SWEEPER, BACKUP = "sweeper", "backup"
 LEASE_SECONDS = 60.0
 _WAIT_SECONDS = 0.2
 
 
-class SweepLease:
-    """Held within a `with` block, which begins when nobody else holds it; a thread renews it.
+class FileLease:
+    """Held within a `with` block, which begins when its role is free; a thread renews it.
 
-    A sweep that was paused, or is cut off from the ledger, learns by `check` that its turn is over.
+    Who was paused, or is cut off from the ledger, learns by `check` that its turn is over.
+
+    Args:
+        ledger: the ledger.
+        role: `SWEEPER` or `BACKUP`.
+        seconds: how long it outlives a process that died.
     """
 
-    def __init__(self, ledger: Ledger, *, seconds: float = LEASE_SECONDS) -> None:
+    def __init__(self, ledger: Ledger, role: str, *, seconds: float = LEASE_SECONDS) -> None:
         self._ledger = ledger
+        self._role = role
         self._seconds = seconds
         self._holder = f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
         self._held_until = 0.0
@@ -40,7 +50,7 @@ class SweepLease:
         self._renewing = threading.Thread(target=self._renew, daemon=True)
 
     def __enter__(self) -> Self:
-        while not self._lead():
+        while not self._begin():
             self._ending.wait(_WAIT_SECONDS)
         self._renewing.start()
         return self
@@ -51,21 +61,27 @@ class SweepLease:
         self._ending.set()
         self._renewing.join()
         with suppress(SQLAlchemyError), self._ledger.begin() as session:  # else it lapses
-            resign(session, ROLE, self._holder)
+            resign(session, self._role, self._holder)
 
     def check(self) -> None:
         """Check that nobody else can hold it.
 
         Raises:
-            SweepLeaseLostError: nobody's fault: it could not be renewed in time.
+            FileLeaseLostError: nobody's fault: it could not be renewed in time.
         """
         if time.monotonic() >= self._held_until:
-            raise SweepLeaseLostError
+            raise FileLeaseLostError
+
+    def _begin(self) -> bool:
+        with self._ledger.begin() as session:
+            if self._role == SWEEPER and BACKUP in leaders(session):
+                return False
+        return self._lead()
 
     def _lead(self) -> bool:
         began = time.monotonic()
         with self._ledger.begin() as session:
-            is_held = lead(session, ROLE, self._holder, seconds=self._seconds)
+            is_held = lead(session, self._role, self._holder, seconds=self._seconds)
         if is_held:
             self._held_until = began + self._seconds
         return is_held
