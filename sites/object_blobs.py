@@ -153,11 +153,19 @@ class ObjectBlobs:
         for prefix in (f"{name}/" for name in _KEYS):
             if older_than is not None and not may_sweep(prefix, now=now):
                 continue
-            with self._asking() as store:
-                for page in _obstore().list(store, prefix):
-                    for blob in map(_blob_of, page):
-                        if is_digest(blob.name) and (older_than is None or _is_old(blob, older_than, now)):
-                            yield blob
+            for blob in self._below(prefix):
+                if is_digest(blob.name) and (older_than is None or _is_old(blob, older_than, now)):
+                    yield blob
+
+    def _below(self, prefix: str) -> Iterator[StoredBlob]:
+        pages: Iterator[Any] | None = None
+        while True:
+            with self._asking() as store:  # for one page: between two of them the caller asks for other things
+                pages = pages or iter(_obstore().list(store, prefix))
+                page = next(pages, ())
+            if not page:
+                return
+            yield from map(_blob_of, page)
 
     def delete(self, blob: StoredBlob, *, older_than: float) -> bool:
         """Remove an object that rests; a list may lag, so its time is looked at again."""
