@@ -245,16 +245,17 @@ class ContentStore:
         """Build a release's tree durably, before any link that readers follow leads to it.
 
         `releases/<release_id>` leads to `trees/<digest>` of the served files; a build's sources are not laid out.
-        Without a projection the files are only checked, in the store and not in a cache.
+        Before that the files of a remote store are checked there, not in a cache; without a projection that is all.
 
         Raises:
             ValueError: `site_key` or `release_id` is no plain word (our fault; they do not come from outside).
             BlobMissingError, BlobCorruptError: as `get`.
         """
         site = self._site(site_key, release_id)
-        if not self._projects:
+        if not self._projects or not isinstance(self.blobs, LocalBlobs):
             for _ in self._each(self._check, manifest.served.values()):
                 pass
+        if not self._projects:
             return
         for part in ("trees", "releases"):
             self.disk.make_directory(site / part)

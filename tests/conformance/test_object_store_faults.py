@@ -161,8 +161,9 @@ def test_a_list_that_lags_makes_no_sweep_remove_what_was_put_anew(remote: Object
 
 
 @pytest.mark.threat("H7")
-def test_what_only_a_cache_still_has_is_not_published(remote: ObjectBench, store: ContentStore) -> None:
-    store = ContentStore(remote.root, blobs=remote.blobs, projects=False)
+@pytest.mark.parametrize("projects", [True, False])
+def test_what_only_a_cache_still_has_is_not_published(remote: ObjectBench, projects: bool) -> None:
+    store = ContentStore(remote.root, blobs=remote.blobs, projects=projects)
     manifest = store.put_tree({"index.html": b"<p>hello"})
     store.lay_out("acme_shop", manifest, release_id="r1")
     remote.later(9 * PERIOD_SECONDS)
