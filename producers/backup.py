@@ -1,6 +1,6 @@
 """Back up an installation while it runs, and restore it.
 
-A backup holds the ledger at one moment and every file that this ledger names. Sweeps are locked out while the files are
+A backup holds the ledger at one moment and every file that this ledger names. No sweep begins while the files are
 copied; publishing continues, as no row of the backup names what comes later. Secrets are not included: the manifest
 lists those to keep elsewhere. A backup gets its name once it is complete.
 """
@@ -42,9 +42,11 @@ from ledger.releases import KeptRelease, kept_releases, lagging_sites
 from ledger.store import Fit, Ledger, after, fit_of, found_revision, wanted_revision
 from ledger.tables import Attempt, Call, Job, Site
 from monitoring.event_metrics import rebase
+from producers.dispatch.file_lease import BACKUP, FileLease
 from producers.errors import InstallationError
 from routing.jobs import Reason
-from sites.content_store import ContentStore, Disk
+from sites.content_store import ContentStore
+from sites.disk import Disk
 from sites.errors import BlobCorruptError, BlobMissingError
 from sites.releases import manifest_of_dict, try_show_active
 
@@ -208,7 +210,7 @@ def _write(
     revision = found_revision(ledger.engine)
     if revision is None:
         raise InstallationError("the ledger has no schema, so there is nothing to back up")
-    with Disk().sharing(content_store.root), open_snapshot(ledger_url) as snapshot:  # no sweep removes a file
+    with FileLease(ledger, BACKUP), open_snapshot(ledger_url) as snapshot:  # no sweep removes a file
         made_at = datetime.now(UTC)
         progress("writing the ledger")
         write_dump(snapshot, ledger_url, draft / DUMP, environment=environment)
@@ -367,8 +369,8 @@ def _check_target(ledger: Ledger, content_store: ContentStore, *, is_forced: boo
         return
     if not is_empty(ledger.engine):
         raise InstallationError("the ledger is not empty; --force deletes what it holds")
-    if any((content_store.root / "blobs").glob("*/*")):
-        raise InstallationError(f"{content_store.root} holds files; --force keeps them beside those of the backup")
+    if any(content_store.blobs.list()):
+        raise InstallationError("the content store holds files; --force keeps them beside those of the backup")
 
 
 def _copy_blobs(source: Path, content_store: ContentStore) -> None:

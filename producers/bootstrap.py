@@ -236,9 +236,9 @@ class Installation:
     @cached_property
     def content_store(self) -> ContentStore:
         """The files of the sites."""
-        from sites.content_store import ContentStore
+        from sites.content_store import open_content_store
 
-        return ContentStore(self.settings.content_store.root)
+        return open_content_store(self.settings.content_store)
 
     @property
     def audit_heads(self) -> HeadFile:

@@ -5,6 +5,7 @@ What hangs is a finding, and hides nothing of the rest.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -45,7 +46,7 @@ from ledger.store import SESSION, Fit, Ledger, fit, found_revision, wanted_revis
 from ledger.tables import Tenant
 from producers.bootstrap import Installation
 from producers.dispatch.redis_client import open_broker
-from routing.addresses import is_exposed_broker, is_exposed_ledger
+from routing.addresses import is_exposed_broker, is_exposed_ledger, is_exposed_url
 from routing.config import IN_FILE, PREFIX, read_settings, strip_settings
 from routing.errors import PolicyError
 from routing.policy.platform import Policy
@@ -53,7 +54,7 @@ from routing.queues import QUEUES, QueueName
 from sandbox.config import BoxConfig
 from sandbox.package_mirror.registries import check_mirror
 from sandbox.pool import check_boxes
-from sites.content_store import Disk
+from sites.disk import Disk
 
 
 class Verdict(StrEnum):
@@ -160,6 +161,7 @@ _BUSY_SHARE = 0.8
 _LONG_SECONDS = 60.0
 _BLOCKED_SECONDS = 3.0
 _SLOW_SECONDS = 0.5
+_NO_BYTES = hashlib.sha256(b"").hexdigest()
 _MOST_WORDS = 200
 _EXHAUSTED = ("too many clients", "too many connections", "connection slots are reserved")
 
@@ -454,6 +456,8 @@ def check_transport(installation: Installation) -> Iterator[Finding]:
     """Report connections that cross a network unencrypted."""
     if is_exposed_broker(installation.settings.broker.url):
         yield fail("broker over TLS", "passwords and prompts cross the network unencrypted", "use rediss://")
+    if is_exposed_url(installation.settings.content_store.options.get("endpoint", "")):
+        yield fail("content store over TLS", "site files cross the network unencrypted", "use https:// in `endpoint`")
     pooler_url = installation.settings.ledger.pooler_url.get_secret_value()
     if any(is_exposed_ledger(url) for url in (installation.ledger_url, pooler_url) if url):
         yield fail(
@@ -462,8 +466,12 @@ def check_transport(installation: Installation) -> Iterator[Finding]:
 
 
 def check_files(installation: Installation) -> Iterator[Finding]:
-    """Check whether the content store's file system supports releases, and its free space. Creates no store."""
+    """Check whether the content store takes files, and the free space. Creates no store on a disk."""
     root = installation.settings.content_store.root.absolute()
+    if url := installation.settings.content_store.url:
+        yield check_object_store(installation, url)
+        if not installation.settings.content_store.projects:
+            return
     nearest = next(path for path in (root, *root.parents) if path.exists())
     try:
         began = time.monotonic()
@@ -489,6 +497,17 @@ def check_files(installation: Installation) -> Iterator[Finding]:
             "it is created at first use; mount it here if others share one",
         )
     yield judge_disk("content store disk", free_bytes=shutil.disk_usage(nearest).free, where=str(nearest))
+
+
+def check_object_store(installation: Installation, url: str) -> Finding:
+    """Check whether an object store lets this program write and read."""
+    began = time.monotonic()
+    try:
+        installation.content_store.check_room(1)
+        installation.content_store.exists(_NO_BYTES)
+    except (OSError, PolicyError) as error:
+        return fail("content store", f"{url}: {error}", "see POINTSMAN_CONTENT_STORE__OPTIONS and __SECRETS")
+    return judge_speed("content store", f"{url} takes files", seconds=time.monotonic() - began, least=_SLOW_SECONDS)
 
 
 def _exercise(scratch: Path) -> None:

@@ -20,6 +20,13 @@ class PublishError(ProducerError, ConnectionError):
     """The broker did not accept a message. The job is safe in the ledger; the dispatcher pushes it later."""
 
 
+class FileLeaseLostError(ProducerError):
+    """A sweep's turn ended before it (nobody's fault): what is left goes with the next one."""
+
+    def __str__(self) -> str:
+        return "the lease of the sweep could not be renewed; what is left is removed by the next one"
+
+
 class AdmissionRefusedError(ProducerError):
     """A queue is full or a budget is spent (nobody's fault): nothing was accepted.
 

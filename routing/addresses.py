@@ -76,6 +76,11 @@ def is_exposed_broker(url: str) -> bool:
     return url.startswith("redis:") and not _is_here(url)
 
 
+def is_exposed_url(url: str) -> bool:
+    """Return whether a web address crosses a network without TLS."""
+    return url.startswith("http:") and not _is_here(url)
+
+
 def is_exposed_ledger(url: str) -> bool:
     """Return whether a ledger URL crosses a network without checking the server's certificate."""
     return not _is_here(url) and _CHECKED.isdisjoint(parse_qs(urlsplit(url).query).get("sslmode", []))

@@ -1,31 +1,31 @@
 """The content store: every file of every release, stored once under the digest of its bytes.
 
-A blob's path is made of its digest alone. Only a release's projection writes file names to disk, after `check_path`,
-into a directory of its own. Releases are append-only (H-084); the ledger decides which one is active, and the `active`
-link follows it.
+Where the bytes are is the business of a `BlobStore`, which knows digests alone. Only a release's projection writes file
+names to disk, after `check_path`, into a directory of its own. Releases are append-only (H-084); the ledger decides
+which one is active, and the `active` link follows it.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import json
-import os
 import re
 import secrets
-import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ledger.durable import sync_directory
+from routing.errors import PolicyError
+from sites.blobs import BlobStore, LocalBlobs, is_digest
 from sites.diff.canonical import unified
-from sites.errors import BlobCorruptError, BlobMissingError, ManifestError, StoreUnavailableError
+from sites.disk import Disk
+from sites.errors import BlobCorruptError, BlobMissingError, ManifestError
 from sites.files import (
     DEFAULT_MAX_TREE_BYTES,
     DEFAULT_MAX_TREE_FILES,
@@ -35,129 +35,12 @@ from sites.files import (
     served_part,
 )
 
-_READ_ONLY = 0o444
-_PROBE_BYTES = 4096
+if TYPE_CHECKING:
+    from sites.config import ContentStoreConfig
 
+ValueT = TypeVar("ValueT")
+ResultT = TypeVar("ResultT")
 
-class Disk:
-    """Durable changes to a local file system; a class of its own so that tests can cut the power before each step.
-
-    Files appear and links move by rename, and a directory is synced after its names changed.
-    """
-
-    def size_of(self, path: Path) -> int | None:
-        """Return a file's size in bytes, None if it does not exist."""
-        with suppress(FileNotFoundError):
-            return path.stat().st_size
-        return None
-
-    def free_bytes(self, path: Path) -> int:
-        """Return how many bytes this process may still write to a directory's file system."""
-        found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
-
-    def touch(self, path: Path) -> bool:
-        """Set a file's or directory's time to now; return False if it does not exist."""
-        with suppress(FileNotFoundError):
-            os.utime(path)
-            return True
-        return False
-
-    @contextmanager
-    def sharing(self, root: Path) -> Iterator[None]:
-        """Keep sweeps out of the store between looking for an entry and touching it."""
-        with _locked(root, fcntl.LOCK_SH):
-            yield
-
-    @contextmanager
-    def excluding(self, root: Path) -> Iterator[None]:
-        """Lock the store while a sweep compares ages and removes."""
-        with _locked(root, fcntl.LOCK_EX):
-            yield
-
-    def make_directory(self, path: Path) -> None:
-        """Create a directory and its missing parents."""
-        if path.is_dir():
-            return
-        self.make_directory(path.parent)
-        with suppress(FileExistsError):
-            path.mkdir()
-            self.sync_directory(path.parent)
-
-    def write_atomically(self, path: Path, data: bytes) -> None:
-        """Write a read-only file; readers see nothing or all of it."""
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        try:
-            self.write(temporary, data)
-            self.replace(temporary, path)
-        finally:
-            self.discard(temporary)
-        self.sync_directory(path.parent)
-
-    def point(self, link: Path, target: Path) -> None:
-        """Point `link` at `target`, atomically."""
-        if link.is_symlink() and link.readlink() == target:
-            return
-        temporary = link.with_name(f".{link.name}.{secrets.token_hex(8)}")
-        try:
-            self.symlink(target, temporary)
-            self.replace(temporary, link)
-        finally:
-            self.discard(temporary)
-        self.sync_directory(link.parent)
-
-    def settle(self, draft: Path, final: Path) -> None:
-        """Rename a finished directory into place, or drop it if another process was first."""
-        try:
-            self.replace(draft, final)
-        except OSError as error:
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                raise
-            shutil.rmtree(draft)  # nobody else knows its name
-        self.sync_directory(final.parent)
-
-    def write(self, path: Path, data: bytes) -> None:
-        """Write and sync a new file."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _READ_ONLY)
-        with open(descriptor, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-
-    def replace(self, source: Path, target: Path) -> None:
-        """Rename, atomically."""
-        os.replace(source, target)
-
-    def symlink(self, target: Path, link: Path) -> None:
-        """Create a symbolic link."""
-        os.symlink(target, link)
-
-    def link(self, source: Path, target: Path) -> None:
-        """Hard-link a stored file under a second name."""
-        os.link(source, target, follow_symlinks=False)
-
-    def discard(self, path: Path) -> None:
-        """Remove a file if it exists."""
-        path.unlink(missing_ok=True)
-
-    def sync_directory(self, path: Path) -> None:
-        """Sync the names in a directory."""
-        sync_directory(path)
-
-
-@contextmanager
-def _locked(root: Path, operation: int) -> Iterator[None]:
-    """Lock a store by its own directory; the kernel releases the lock with the process."""
-    root.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, operation)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _BUILD_FILES = re.compile(
     r"(package\.json|(vite|webpack|rollup|astro|next|nuxt|svelte|gatsby|eleventy|\.eleventy)(\.config)?\.[cm]?[jt]s"
@@ -250,7 +133,7 @@ class Manifest(Mapping[str, Entry]):
 
 def _entry_of(row: Any) -> Entry:
     sha256, size, media_type = row
-    if not (isinstance(sha256, str) and _DIGEST.fullmatch(sha256) and isinstance(media_type, str)):
+    if not (isinstance(sha256, str) and is_digest(sha256) and isinstance(media_type, str)):
         raise ValueError("digest and media type must be strings")
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise ValueError("size must be a count of bytes")
@@ -258,38 +141,36 @@ def _entry_of(row: Any) -> Entry:
 
 
 class ContentStore:
-    """The store below one directory, safe for several processes at once."""
+    """The files and releases of all sites, safe for several processes at once.
 
-    def __init__(self, root: Path, *, disk: Disk | None = None) -> None:
+    Args:
+        root: the directory of the projections, and of the blobs where no other place is given for them.
+        disk: makes the changes below `root`.
+        blobs: where the bytes are.
+        projects: whether releases are laid out below `root`.
+    """
+
+    def __init__(
+        self, root: Path, *, disk: Disk | None = None, blobs: BlobStore | None = None, projects: bool = True
+    ) -> None:
         self.root = root
-        self._disk = disk or Disk()
+        self.disk = disk or Disk()
+        self.blobs: BlobStore = blobs or LocalBlobs(root, self.disk)
+        self._projects = projects
 
     def put(self, data: bytes) -> str:
         """Store bytes durably and return their SHA-256 in hex; stored bytes are not written again."""
         sha256 = hashlib.sha256(data).hexdigest()
-        path = self._blob_path(sha256)
-        with self._disk.sharing(self.root):
-            is_stored = self._disk.size_of(path) == len(data) and self._disk.touch(path)
-        if not is_stored:
-            self._disk.make_directory(path.parent)
-            self._disk.write_atomically(path, data)
+        self.blobs.put_if_absent(sha256, data)
         return sha256
 
     def check_room(self, least_bytes: int) -> None:
-        """Check that the store takes files: by the free space, and by a small one that is written and removed.
+        """Check that the store takes files.
 
         Raises:
             OSError: the operator's fault: the store is full, read-only or away.
         """
-        shard = self.root / "blobs" / "00"  # where a sweep finds what a crash leaves behind
-        self._disk.make_directory(shard)
-        if self._disk.free_bytes(shard) < least_bytes:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        probe = shard / f".probe.{secrets.token_hex(8)}"
-        try:
-            self._disk.write(probe, bytes(_PROBE_BYTES))
-        finally:
-            self._disk.discard(probe)
+        self.blobs.check_room(least_bytes)
 
     def get(self, sha256: str) -> bytes:
         """Return a blob's bytes, checked against the digest.
@@ -297,30 +178,13 @@ class ContentStore:
         Raises:
             BlobMissingError: there is no such blob.
             BlobCorruptError: its bytes have changed.
+            OSError: the store is away (the operator's fault).
         """
-        with self.open_blob(sha256) as stream:
-            data = stream.read()
-        if hashlib.sha256(data).hexdigest() != sha256:
-            raise BlobCorruptError(f"blob {sha256} does not match its digest")
-        return data
-
-    def open_blob(self, sha256: str) -> BinaryIO:
-        """Open a blob for reading, unchecked.
-
-        Raises:
-            BlobMissingError: there is no such blob.
-            StoreUnavailableError: the store itself is not there.
-        """
-        try:
-            return self._blob_path(sha256).open("rb")
-        except FileNotFoundError:
-            if not (self.root / "blobs").is_dir():
-                raise StoreUnavailableError(f"the store at {self.root.name!r} cannot be reached") from None
-            raise BlobMissingError(f"no blob {sha256}") from None
+        return self.blobs.get(sha256)
 
     def exists(self, sha256: str) -> bool:
         """Whether a blob is stored."""
-        return self._blob_path(sha256).is_file()
+        return self.blobs.stat(sha256) is not None
 
     def put_tree(
         self,
@@ -342,7 +206,11 @@ class ContentStore:
             PathRefusedError, TreeRefusedError: as `check_tree`.
         """
         checked = check_tree(files, max_bytes=max_bytes, max_files=max_files)
-        entries = {path: Entry(self.put(data), len(data), media_type_of(path)) for path, data in checked.items()}
+        digests = self._each(self.put, checked.values())
+        entries = {
+            path: Entry(sha256, len(data), media_type_of(path))
+            for (path, data), sha256 in zip(checked.items(), digests, strict=True)
+        }
         return Manifest(entries, public=public)
 
     def read_tree(self, manifest: Manifest) -> dict[str, bytes]:
@@ -351,7 +219,14 @@ class ContentStore:
         Raises:
             BlobMissingError, BlobCorruptError: as `get`.
         """
-        return {path: self.get(entry.sha256) for path, entry in manifest.items()}
+        return dict(zip(manifest, self._each(self.get, [entry.sha256 for entry in manifest.values()]), strict=True))
+
+    def _each(self, work: Callable[[ValueT], ResultT], values: Collection[ValueT]) -> Iterable[ResultT]:
+        """Do the same with each value: one after the other, or as many at once as the store likes."""
+        if self.blobs.at_once == 1 or len(values) < 2:
+            return map(work, values)
+        with ThreadPoolExecutor(self.blobs.at_once) as pool:
+            return list(pool.map(work, values))
 
     def project(self, site_key: str, manifest: Manifest, *, release_id: str) -> Path:
         """Lay out a release as a directory for web servers and people, and make it the active one.
@@ -362,23 +237,30 @@ class ContentStore:
         Raises:
             ValueError, BlobMissingError, BlobCorruptError: as `lay_out`.
         """
-        self.lay_out(site_key, manifest, release_id=release_id)
+        if self._projects:
+            self.lay_out(site_key, manifest, release_id=release_id)
         return self.show(site_key, release_id=release_id)
 
     def lay_out(self, site_key: str, manifest: Manifest, *, release_id: str) -> None:
         """Build a release's tree durably, before any link that readers follow leads to it.
 
         `releases/<release_id>` leads to `trees/<digest>` of the served files; a build's sources are not laid out.
+        Before that the files of a remote store are checked there, not in a cache; without a projection that is all.
 
         Raises:
             ValueError: `site_key` or `release_id` is no plain word (our fault; they do not come from outside).
             BlobMissingError, BlobCorruptError: as `get`.
         """
         site = self._site(site_key, release_id)
+        if not self._projects or not isinstance(self.blobs, LocalBlobs):
+            for _ in self._each(self._check, manifest.served.values()):
+                pass
+        if not self._projects:
+            return
         for part in ("trees", "releases"):
-            self._disk.make_directory(site / part)
+            self.disk.make_directory(site / part)
         self._build_tree(site / "trees", manifest.served)
-        self._disk.point(site / "releases" / release_id, Path("..") / "trees" / manifest.served.digest)
+        self.disk.point(site / "releases" / release_id, Path("..") / "trees" / manifest.served.digest)
 
     def show(self, site_key: str, *, release_id: str) -> Path:
         """Point the site's `active` link at a release that was laid out, by one rename.
@@ -393,7 +275,8 @@ class ContentStore:
             ValueError: as `lay_out`.
         """
         site = self._site(site_key, release_id)
-        self._disk.point(site / "active", Path("releases") / release_id)
+        if self._projects:
+            self.disk.point(site / "active", Path("releases") / release_id)
         return site / "active"
 
     def active_release(self, site_key: str) -> str | None:
@@ -405,11 +288,19 @@ class ContentStore:
         return None
 
     def shows(self, site_key: str, manifest: Manifest, *, release_id: str) -> bool:
-        """Whether the projection leads to this release, and to a tree that exists."""
+        """Whether the projection, if there is to be one, leads to this release and to a tree that exists."""
+        if not self._projects:
+            return True
         site = self._site(site_key, release_id)
         tree = (site / "trees" / manifest.served.digest).resolve()
         is_active = self.active_release(site_key) == release_id and (site / "active").resolve() == tree
         return is_active and tree.is_dir()
+
+    def _check(self, entry: Entry) -> None:
+        found = self.blobs.stat(entry.sha256)
+        if found is None or found.size != entry.size:
+            raise (BlobMissingError if found is None else BlobCorruptError)(f"blob {entry.sha256} is not whole")
+        self.get(entry.sha256)
 
     def _site(self, site_key: str, release_id: str) -> Path:
         for word in (site_key, release_id):
@@ -419,26 +310,39 @@ class ContentStore:
 
     def _build_tree(self, trees: Path, manifest: Manifest) -> None:
         tree = trees / manifest.digest
-        with self._disk.sharing(self.root):
-            if self._disk.touch(tree):
+        with self.disk.sharing(self.root):
+            if self.disk.touch(tree):
                 return
         draft = trees / f".draft-{secrets.token_hex(8)}"
         directories = {draft}
-        self._disk.make_directory(draft)
+        self.disk.make_directory(draft)
         for path, entry in manifest.items():
-            self.get(entry.sha256)  # a corrupt blob must not become a page
             target = draft / check_path(path)
             directories.update(parent for parent in target.parents if parent.is_relative_to(draft))
-            self._disk.make_directory(target.parent)
-            self._disk.link(self._blob_path(entry.sha256), target)
+            self.disk.make_directory(target.parent)
+            self.blobs.place(entry.sha256, target)
         for directory in sorted(directories, reverse=True):
-            self._disk.sync_directory(directory)
-        self._disk.settle(draft, tree)
+            self.disk.sync_directory(directory)
+        self.disk.settle(draft, tree)
 
-    def _blob_path(self, sha256: str) -> Path:
-        if not _DIGEST.fullmatch(sha256):
-            raise BlobMissingError("a digest is 64 hex digits")
-        return self.root / "blobs" / sha256[:2] / sha256
+
+def open_content_store(config: ContentStoreConfig) -> ContentStore:
+    """Return the content store that the settings describe.
+
+    Raises:
+        PolicyError: the operator's fault: the extra for object stores is not installed.
+    """
+    if not config.url:
+        return ContentStore(config.root, projects=config.projects)
+    if find_spec("obstore") is None:
+        raise PolicyError("POINTSMAN_CONTENT_STORE__URL: needs the extra `s3` (pip install 'pointsman[s3]')")
+    from sites.blob_cache import BlobCache
+    from sites.object_blobs import ObjectBlobs, ObjectPlace
+
+    hidden = {name: secret.get_secret_value() for name, secret in config.secrets.items()}
+    place = ObjectPlace(config.url, {**config.options, **hidden}, config.timeout_seconds)
+    cache = BlobCache(config.root / "cache", most_bytes=config.cache_bytes)
+    return ContentStore(config.root, blobs=ObjectBlobs(place, cache), projects=config.projects)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from ledger.releases import NewRelease, active_release, lock_site
 from ledger.store import Ledger
 from ledger.tables import Release, Site
 from routing.policy.platform import Policy, Profile
-from sites.content_store import ContentStore, Disk, Manifest
+from sites.blobs import below, is_digest
+from sites.content_store import ContentStore, Manifest
 from sites.errors import ReleaseAlteredError, SiteError
 from sites.files import public_of
 from sites.scan.engine import scan
@@ -213,16 +214,20 @@ class Swept:
 
 
 class Sweeper:
-    """Frees the disk space of what no recorded release needs any more.
+    """Frees the space of what no recorded release needs any more.
 
-    Only old files are removed: a young one may belong to a release that is not recorded yet. `ContentStore.put`
-    touches a stored file that it relies on, under the lock that a sweep takes to compare ages, so a file is either
-    young or gone.
+    Only old files are removed: a young one may belong to a release that is not recorded yet.
+
+    Args:
+        content_store: where they are.
+        check: called before each removal; what it raises ends the sweep.
     """
 
-    def __init__(self, root: Path, *, disk: Disk | None = None) -> None:
-        self._root = root
-        self._disk = disk or Disk()
+    def __init__(self, content_store: ContentStore, *, check: Callable[[], None] = lambda: None) -> None:
+        self._check = check
+        self._root = content_store.root
+        self._disk = content_store.disk
+        self._blobs = content_store.blobs
 
     def sweep(self, kept: Kept, *, older_than: float, is_dry_run: bool = False) -> Swept:
         """Remove what is not kept and was last touched before `older_than`, in seconds since the epoch.
@@ -230,13 +235,11 @@ class Sweeper:
         With `is_dry_run`, only count it.
         """
         swept = Swept()
-        for site in _below(self._root / "sites"):
+        for site in below(self._root / "sites"):
             if not site.is_symlink():
                 self._sweep_site(site, kept.sites.get(site.name, Shown()), older_than, is_dry_run, swept)
-        for shard in _below(self._root / "blobs"):
-            with self._disk.excluding(self._root):
-                self._sweep_shard(shard, kept.blobs, older_than, is_dry_run, swept)
-        for shard in _below(self._root / VERDICTS):
+        self._sweep_blobs(kept.blobs, older_than, is_dry_run, swept)
+        for shard in below(self._root / VERDICTS):
             for verdict in _doomed(shard, frozenset(), older_than):  # the next scan makes it anew
                 swept.leftovers += 1
                 if not is_dry_run:
@@ -244,6 +247,7 @@ class Sweeper:
         return swept
 
     def _sweep_site(self, site: Path, shown: Shown, older_than: float, is_dry_run: bool, swept: Swept) -> None:
+        self._check()
         doomed: list[Path] = []
         with self._disk.excluding(self._root):
             in_use = _in_use(site)
@@ -261,17 +265,18 @@ class Sweeper:
         for tree in doomed:
             self._remove(tree)
 
-    def _sweep_shard(
-        self, shard: Path, blobs: frozenset[str], older_than: float, is_dry_run: bool, swept: Swept
-    ) -> None:
-        for blob in _doomed(shard, blobs, older_than):
-            if blob.name.startswith("."):
-                swept.leftovers += 1
-            else:
+    def _sweep_blobs(self, kept: frozenset[str], older_than: float, is_dry_run: bool, swept: Swept) -> None:
+        for blob in self._blobs.list(older_than=older_than):
+            if blob.name in kept:
+                continue
+            self._check()
+            if not is_dry_run and not self._blobs.delete(blob, older_than=older_than):
+                continue
+            if is_digest(blob.name):
                 swept.blobs += 1
-                swept.blob_bytes += blob.lstat().st_size
-            if not is_dry_run:
-                self._remove(blob)
+                swept.blob_bytes += blob.size
+            else:
+                swept.leftovers += 1
 
     def _remove(self, path: Path) -> None:
         """Remove a file, or a directory: a planted one is no reason to stop."""
@@ -282,7 +287,7 @@ class Sweeper:
 
 
 def _doomed(directory: Path, kept: frozenset[str], older_than: float) -> Iterator[Path]:
-    return (path for path in _below(directory) if path.name not in kept and _touched_at(path) < older_than)
+    return (path for path in below(directory) if path.name not in kept and _touched_at(path) < older_than)
 
 
 def _in_use(site: Path) -> Path:
@@ -291,12 +296,6 @@ def _in_use(site: Path) -> Path:
         return site / (site / "active").readlink()
     except FileNotFoundError:
         return site / "none"
-
-
-def _below(directory: Path) -> Iterator[Path]:
-    """Yield what is in a directory of the store; a link leads out of it."""
-    if directory.is_dir() and not directory.is_symlink():
-        yield from sorted(directory.iterdir())
 
 
 def _touched_at(path: Path) -> float:

@@ -11,6 +11,7 @@ from _pytest.config import Config
 from hypothesis import HealthCheck, settings
 
 from ledger.store import Ledger, create_ledger_engine
+from tests.object_server import FaultyProxy, ObjectServer
 from tests.order import ByFileAndServers, place_of
 from tests.services import Postgres, Valkey, memory
 
@@ -98,3 +99,15 @@ def broker_url(valkey: Valkey) -> str:
     """An empty broker."""
     valkey.flush()
     return valkey.url
+
+
+@pytest.fixture(scope="session")
+def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
+    with ObjectServer(tmp_path_factory.mktemp("objects")) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(object_server: ObjectServer) -> Iterator[FaultyProxy]:
+    with FaultyProxy(object_server.port) as proxy:
+        yield proxy

@@ -40,7 +40,7 @@ from routing.prompt.vocabulary import load_vocabularies
 from routing.queues import QUEUES, QueueName
 from sandbox.config import BoxConfig
 from sites.config import ContentStoreConfig
-from sites.content_store import ContentStore
+from sites.content_store import open_content_store
 from sites.spec.languages.translation import MAX_CHUNKS
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand, open_engine_pool
 from workers.compute import FORK_SECONDS, Children, ignore_stops
@@ -135,7 +135,7 @@ class ProcessResources:
     def _open(self) -> Resources:
         return Resources(
             ledger=_open_ledger(self._settings.ledger, pool_size=_CONNECTIONS[self._pool]),
-            content_store=ContentStore(self._settings.content_store.root),
+            content_store=open_content_store(self._settings.content_store),
             policy=self._policy,
             gateway_url=self._settings.worker.gateway_url,
             worker=self._worker,

@@ -86,7 +86,7 @@ _KEY_STATUSES = {
     403: "The key lacks the operation's scope, or may not do this itself.",
     422: "A field or parameter breaks its rule, or there is none of this name.",
     429: "Too many wrong keys from this address, or with this one (`too_many_tries`).",
-    503: "The ledger cannot be reached: nothing was accepted.",
+    503: "The ledger or the content store cannot be reached: nothing was accepted.",
 }
 _NAMED_STATUSES = {404: "There is none, or it belongs to another tenant."}
 _BODY_STATUSES = {400: "The body is no JSON.", 413: "The body is too long."} | _NAMED_STATUSES

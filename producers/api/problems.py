@@ -50,7 +50,7 @@ from producers.errors import (
 from producers.intake.submit import Refusal
 from routing.errors import FieldError, InvalidJobError, PolicyError
 from routing.jobs import Reason
-from sites.errors import HandoverError, WorkspaceMissingError
+from sites.errors import HandoverError, StoreUnavailableError, WorkspaceMissingError
 
 logger = logging.getLogger(__name__)
 
@@ -142,6 +142,12 @@ def _on_ledger_away(error: Exception) -> JSONResponse:
     return problem(503, "ledger_unreachable", detail, headers={"Retry-After": str(RETRY_SECONDS)})
 
 
+def _on_store_away(error: StoreUnavailableError) -> JSONResponse:
+    logger.warning("content_store_unreachable", extra={"error": str(error)})
+    detail = "the content store cannot be reached; nothing is lost, try again"
+    return problem(503, "content_store_unreachable", detail, headers={"Retry-After": str(RETRY_SECONDS)})
+
+
 def _on_http(error: HTTPException) -> JSONResponse:
     phrase = http.HTTPStatus(error.status_code).phrase
     return problem(error.status_code, phrase.lower().replace(" ", "_"), phrase, headers=error.headers)
@@ -204,6 +210,7 @@ _RESPONSES: Mapping[type[Exception], Callable[[Any], JSONResponse]] = {
         (WrongStateError, PublishConflictError, SiteConflictError), lambda error: problem(409, "conflict", str(error))
     ),
     **dict.fromkeys((OperationalError, InterfaceError, PoolTimeoutError), _on_ledger_away),
+    StoreUnavailableError: _on_store_away,
     PolicyError: _on_unfit_policy,
     HTTPException: _on_http,
     Exception: lambda _: problem(500, "internal_error", "this is our fault; it has been logged"),

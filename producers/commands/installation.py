@@ -39,6 +39,7 @@ from sandbox.config import BoxConfig
 if TYPE_CHECKING:
     from producers.doctor import Finding
     from producers.local.embedded import Embedded
+    from sites.content_store import ContentStore
 
 
 app = typer.Typer()
@@ -227,7 +228,6 @@ def restore(
     """Restore a backup into a ledger and content store that no process uses. Exit 1 if the audit chain is broken."""
     from ledger.store import Ledger, create_ledger_engine
     from producers.backup import restore as restore_backup
-    from sites.content_store import ContentStore
 
     with (
         clear_errors(),
@@ -237,7 +237,7 @@ def restore(
         done = restore_backup(
             ledger,
             ledger_url,
-            ContentStore(content_store),
+            content_store,
             source.absolute(),
             environment=strip_settings(context_of(ctx).environment),
             is_forced=force,
@@ -271,17 +271,18 @@ def restore(
 
 
 @contextmanager
-def _target(ctx: typer.Context, home: Path | None) -> Iterator[tuple[str, Path, bytes]]:
-    """Yield ledger URL, content store directory and audit key of the installation to restore into."""
+def _target(ctx: typer.Context, home: Path | None) -> Iterator[tuple[str, ContentStore, bytes]]:
+    """Yield ledger URL, content store and audit key of the installation to restore into."""
     if home is not None:
         from producers.local.preparation import open_offline
+        from sites.content_store import ContentStore
 
         with open_offline(home) as found:
-            yield found.ledger_url, found.content_store, found.signing_key
+            yield found.ledger_url, ContentStore(found.content_store), found.signing_key
         return
     with installed(ctx) as installation:
         key = installation.settings.audit.signing_key.get_secret_value()
-        yield installation.ledger_url, installation.settings.content_store.root, key.encode()
+        yield installation.ledger_url, installation.content_store, key.encode()
 
 
 def _report(step: str) -> None:

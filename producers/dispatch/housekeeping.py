@@ -33,6 +33,7 @@ from ledger.releases import (
 from ledger.store import Ledger
 from ledger.tables import Job, Release, Site
 from producers.dispatch.dispatcher import contained
+from producers.dispatch.file_lease import SWEEPER, FileLease
 from routing.policy.platform import Policy
 from sites.content_store import ContentStore, Manifest
 from sites.releases import Kept, Shown, Sweeper, manifest_of, manifest_of_dict, site_key, try_show_active
@@ -82,6 +83,10 @@ def collect_garbage(
         is_dry_run: change nothing, only count.
         actor: for the audit trail.
         clock: seconds since the epoch, by the store's file system.
+
+    Raises:
+        FileLeaseLostError: nobody's fault: another process may hold the lease by now.
+        OSError: the operator's fault: the store is away.
     """
     started = clock()
     with ledger.begin() as session:
@@ -100,9 +105,13 @@ def collect_garbage(
                     releases=sorted(map(str, swept)),
                 )
         swept_ids |= swept
-    kept = _kept(ledger, sites, swept_ids)
     older_than = started - policy.retention.draft_hours * _HOUR_SECONDS
-    done = Sweeper(content_store.root).sweep(kept, older_than=older_than, is_dry_run=is_dry_run)
+    if is_dry_run:
+        done = Sweeper(content_store).sweep(_kept(ledger, sites, swept_ids), older_than=older_than, is_dry_run=True)
+    else:
+        with FileLease(ledger, SWEEPER) as lease:
+            kept = _kept(ledger, sites, swept_ids)
+            done = Sweeper(content_store, check=lease.check).sweep(kept, older_than=older_than)
     return Collected(len(sites), len(swept_ids), done.blobs, done.blob_bytes, done.trees, done.leftovers)
 
 

@@ -25,7 +25,7 @@ from dulwich.objects import Blob, Commit, ObjectID, ShaFile, Tree
 from dulwich.repo import Repo
 
 from routing.policy.agents import ARTIFACTS, CONTEXT_DIRECTORY, RESULT_FILE
-from sites.content_store import Disk
+from sites.disk import Disk
 from sites.errors import ObstructedError, WorkspaceMissingError, WriteConflictError
 from sites.repository.trees import (
     DIRECTORY,

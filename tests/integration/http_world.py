@@ -227,12 +227,18 @@ def shared_world(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory
 
 @contextmanager
 def open_world(
-    ledger: Ledger, directory: Path, *, tenant: str = "", pages_url: str = PAGES_URL, console_url: str = CONSOLE_URL
+    ledger: Ledger,
+    directory: Path,
+    *,
+    tenant: str = "",
+    pages_url: str = PAGES_URL,
+    console_url: str = CONSOLE_URL,
+    content_store: ContentStore | None = None,
 ) -> Iterator[World]:
     """Open a source. The queues are paused, so nothing tries to reach the broker, which is away."""
     clock = Clock()
     policy = platform_policy()
-    content_store = ContentStore(directory)
+    content_store = content_store or ContentStore(directory)
     resources = Resources(
         ledger=ledger,
         submitter=Submitter(ledger, Publisher(create_celery(DEAD_BROKER)), policy),

@@ -55,6 +55,9 @@ def obey(attempt: Attempt) -> Outcome:
             return Answered("x" * int(length))
         case ["compute", *words]:
             attempt.compute(compute, words)
+        case ["store", word]:
+            sha256 = attempt.content_store.put(word.encode())
+            return Answered(attempt.compute(read, sha256))
         case words:
             misbehave(words)
     return Answered(attempt.prompt)
@@ -71,6 +74,11 @@ def compute(inputs: Inputs, words: list[str]) -> None:
         while time.monotonic() < deadline:
             pass
     misbehave(words)
+
+
+def read(inputs: Inputs, sha256: str) -> str:
+    """Return what the content store has, where an attempt computes."""
+    return inputs.content_store.get(sha256).decode()
 
 
 def misbehave(words: list[str]) -> None:

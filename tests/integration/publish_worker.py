@@ -14,7 +14,8 @@ from uuid import UUID
 from ledger.store import Ledger, create_ledger_engine
 from routing.jobs import JobMessage
 from routing.policy.platform import platform_policy
-from sites.content_store import ContentStore, Disk
+from sites.content_store import ContentStore
+from sites.disk import Disk
 from workers.handlers.publish import Step, run_control
 from workers.lifecycle import Resources
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 from ledger.attempts import lock_owned_job
 from ledger.audit import seal, verify
+from ledger.dispatch_window import lead, leaders
 from ledger.errors import DumpError, FencedError, SchemaMismatchError
 from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
@@ -27,15 +29,17 @@ from monitoring.event_metrics import fold_pending
 from producers import backup as backup_module
 from producers.backup import BLOBS, DUMP, FENCE_JUMP, MANIFEST, Restored, back_up, read_backup, restore
 from producers.cli import app
+from producers.dispatch.file_lease import BACKUP, SWEEPER, FileLease
 from producers.dispatch.housekeeping import collect_garbage
 from producers.errors import InstallationError
 from routing.jobs import State
 from routing.policy.platform import Retention
-from sites.content_store import ContentStore
+from sites.content_store import ContentStore, open_content_store
 from sites.releases import manifest_of, manifest_of_dict, site_key
 from tests.factories import Shop
 from tests.integration.driving import Fleet
 from tests.integration.test_lifecycle import HOME, Rig, change
+from tests.object_server import ObjectServer, place_at
 from tests.services import Postgres, wait_until
 from workers.attempt import Attempt
 from workers.outcomes import Candidate, Outcome
@@ -196,6 +200,50 @@ def test_a_sweep_waits_for_a_backup_that_copies(
     assert len(releases(origin)) < len(before), "it was swept as soon as the backup was done"
     bring_back(target, source)
     assert releases(target) == before
+
+
+def test_a_backup_does_not_wait_for_a_sweep_and_a_sweep_that_died_is_followed_by_another(
+    origin: Rig, tmp_path: Path
+) -> None:
+    publish(origin, origin.site(), "hello")
+    with FileLease(origin.shop.ledger, SWEEPER):
+        take_backup(origin, tmp_path / "backup")
+    with origin.shop.ledger.begin() as session:
+        assert lead(session, SWEEPER, "a process that died", seconds=0.5)
+    collect_garbage(origin.shop.ledger, origin.content_store, origin.shop.policy)
+    with origin.shop.ledger.begin() as session:
+        assert not {SWEEPER, BACKUP} & set(leaders(session))
+
+
+def test_a_lease_outlives_its_seconds_as_long_as_it_is_held(origin: Rig) -> None:
+    with FileLease(origin.shop.ledger, SWEEPER, seconds=0.4) as lease:
+        began = time.monotonic()
+        wait_until(lambda: time.monotonic() > began + 1, seconds=5, what="it was renewed")
+        lease.check()
+        with origin.shop.ledger.begin() as session:
+            assert not lead(session, SWEEPER, "another", seconds=1)
+
+
+def test_a_backup_of_a_disk_is_restored_into_an_object_store_and_back(
+    origin: Rig, target: Rig, tmp_path: Path, object_server: ObjectServer
+) -> None:
+    site_id = origin.site("shop")
+    publish(origin, site_id, "hello")
+    before = releases(origin)
+    config = place_at(object_server.endpoint, tmp_path / "host", prefix="restored")
+    target = Rig(target.shop, open_content_store(config))
+    bring_back(target, take_backup(origin, tmp_path / "backup"))
+    shutil.rmtree(tmp_path / "host")
+    assert releases(target) == before
+    publish(target, site_id, "after")
+    after = releases(target)
+    assert len(after) == len(before) + 1
+    with pytest.raises(InstallationError, match="not empty"):
+        bring_back(target, tmp_path / "backup")
+    back = take_backup(target, tmp_path / "again")
+    origin = Rig(origin.shop, ContentStore(tmp_path / "third"))
+    bring_back(origin, back, is_forced=True)
+    assert releases(origin) == after
 
 
 # ---------------------------------------------------------------------------------------------------------- repairs

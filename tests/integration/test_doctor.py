@@ -239,9 +239,11 @@ def test_a_den_that_cannot_be_written_to_or_cannot_link(tmp_path: Path) -> None:
 
 def test_connections_in_the_clear_over_a_network_are_named() -> None:
     urls = {"ledger__url": "postgresql://db.example/p", "broker__url": "redis://broker.example/0"}
+    urls |= {"content_store__url": "s3://bucket", "content_store__options": '{"endpoint": "http://s3.example"}'}
     with installed(**urls) as installation:
         assert verdicts(doctor.check_transport(installation)) == {
             "broker over TLS": "FAIL",
+            "content store over TLS": "FAIL",
             "ledger over TLS": "FAIL",
         }
     with installed() as installation:

@@ -17,6 +17,7 @@ from ledger.jobs import lock_job
 from routing.queues import QueueName
 from tests.factories import Shop
 from tests.integration.worker_world import World
+from tests.object_server import ObjectServer, place_at
 from tests.services import Valkey, wait_until
 
 BOTH_POOLS = pytest.mark.parametrize("pool", ["prefork", "dense"])
@@ -49,6 +50,20 @@ def patient(world: World) -> Iterator[World]:
     """The same with a dispatcher, and limits that no test reaches."""
     with world.dispatching():
         yield world
+
+
+@BOTH_POOLS
+def test_an_object_store_is_opened_by_each_process_after_its_fork(
+    patient: World, object_server: ObjectServer, tmp_path: Path, pool: str
+) -> None:
+    config = place_at(object_server.endpoint, tmp_path / "host", prefix=pool, cache_bytes=0)
+    secrets = {name: secret.get_secret_value() for name, secret in config.secrets.items()}
+    settings = {"content_store__options": json.dumps(dict(config.options)), "content_store__cache_bytes": 0}
+    settings |= {"content_store__url": config.url, "content_store__secrets": json.dumps(secrets)}
+    worker = patient.start("answer", pool=pool, concurrency=2, content_store__root=tmp_path / "host", **settings)
+    for word in ("one", "two", "three", "four"):
+        job = patient.ended(patient.ask(f"store {word}"))
+        assert (job.state, job.result.get("answer")) == ("answered", word), worker.said
 
 
 REFUSAL = json.dumps({"error": {"message": "spent", "details": {"error_code": "budget_exceeded"}}}).encode()

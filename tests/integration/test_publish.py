@@ -23,7 +23,8 @@ from producers.pages import PageResources, create_pages_app
 from producers.use_cases.jobs import PreviewLinks, describe
 from routing.jobs import State
 from routing.queues import QueueName, Tier
-from sites.content_store import ContentStore, Disk
+from sites.content_store import ContentStore
+from sites.disk import Disk
 from sites.preview import PreviewSigner
 from sites.releases import build_release, site_key
 from tests.factories import Shop

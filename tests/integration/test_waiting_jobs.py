@@ -33,7 +33,8 @@ from routing.jobs import PAID_REPLIES, Reason
 from routing.policy.platform import Policy, platform_policy
 from routing.provider_circuit import CircuitState
 from routing.queues import QueueName, Tier
-from sites.content_store import ContentStore, Disk
+from sites.content_store import ContentStore
+from sites.disk import Disk
 from tests.factories import Shop
 from tests.integration.step_world import StepYard, policy_with_file_remotes
 from tests.integration.test_patch_jobs import plain_site

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from sandbox.config import BoxConfig
-from sites.content_store import ContentStore, Disk, Entry, Manifest, change_set
+from sites.content_store import ContentStore, Entry, Manifest, change_set
+from sites.disk import Disk
 from sites.errors import BlobCorruptError, BlobMissingError, ManifestError, PathRefusedError, TreeRefusedError
 
 

@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ledger.releases import ReleaseFacts, choose_swept
 from routing.policy.platform import Retention
-from sites.content_store import ContentStore, Disk, Manifest
+from sites.content_store import ContentStore, Manifest
+from sites.disk import Disk
 from sites.releases import VERDICTS, Kept, Shown, Sweeper
 
 OLD = {"index.html": b"old", "same.css": b"same"}
@@ -41,9 +42,9 @@ def test_what_is_not_kept_goes_and_what_is_stays_byte_for_byte(tmp_path: Path) -
     content_store.project(SITE, old, release_id="r1")
     content_store.project(SITE, new, release_id="r2")
     age(tmp_path)
-    rehearsed = Sweeper(tmp_path).sweep(kept(("r2", new)), older_than=LONG_AGO + 1, is_dry_run=True)
+    rehearsed = Sweeper(ContentStore(tmp_path)).sweep(kept(("r2", new)), older_than=LONG_AGO + 1, is_dry_run=True)
     assert content_store.read_tree(old) == OLD
-    swept = Sweeper(tmp_path).sweep(kept(("r2", new)), older_than=LONG_AGO + 1)
+    swept = Sweeper(ContentStore(tmp_path)).sweep(kept(("r2", new)), older_than=LONG_AGO + 1)
     assert swept == rehearsed
     assert (swept.blobs, swept.blob_bytes, swept.trees, swept.leftovers) == (1, 3, 1, 0)
     assert content_store.read_tree(new) == NEW
@@ -62,7 +63,7 @@ def test_a_link_does_not_lead_a_sweep_out_of_the_store(place: str, tmp_path: Pat
     link.parent.mkdir(parents=True)
     link.symlink_to(other.parent if place != "sites/shop" else other.parent.parent)
     os.utime(other, (LONG_AGO, LONG_AGO))
-    Sweeper(tmp_path / "store").sweep(Kept(frozenset()), older_than=LONG_AGO + 1)
+    Sweeper(ContentStore(tmp_path / "store")).sweep(Kept(frozenset()), older_than=LONG_AGO + 1)
     assert other.exists()
 
 
@@ -72,8 +73,11 @@ def test_a_verdict_of_the_scan_goes_when_nobody_has_made_it_anew_for_long(tmp_pa
     old.write_bytes(b"")
     age(tmp_path)
     young.write_bytes(b"")
-    assert Sweeper(tmp_path).sweep(Kept(frozenset()), older_than=LONG_AGO + 1, is_dry_run=True).leftovers == 1
-    assert Sweeper(tmp_path).sweep(Kept(frozenset()), older_than=LONG_AGO + 1).leftovers == 1
+    assert (
+        Sweeper(ContentStore(tmp_path)).sweep(Kept(frozenset()), older_than=LONG_AGO + 1, is_dry_run=True).leftovers
+        == 1
+    )
+    assert Sweeper(ContentStore(tmp_path)).sweep(Kept(frozenset()), older_than=LONG_AGO + 1).leftovers == 1
     assert (old.exists(), young.exists()) == (False, True)
 
 
@@ -84,7 +88,7 @@ def test_what_somebody_planted_goes_too_and_ends_no_sweep(shard: str, tmp_path: 
     (planted / "file").write_bytes(b"")
     (planted / "link").symlink_to("nowhere")
     age(tmp_path)
-    Sweeper(tmp_path).sweep(Kept(frozenset()), older_than=LONG_AGO + 1)
+    Sweeper(ContentStore(tmp_path)).sweep(Kept(frozenset()), older_than=LONG_AGO + 1)
     assert list(planted.iterdir()) == []
 
 
@@ -94,7 +98,7 @@ def test_what_the_projection_still_shows_stays_although_the_ledger_has_moved_on(
     old, new = content_store.put_tree(OLD), content_store.put_tree(NEW)
     link = content_store.project(SITE, old, release_id="r1")
     age(tmp_path)
-    Sweeper(tmp_path).sweep(kept(("r2", new)), older_than=LONG_AGO + 1)
+    Sweeper(ContentStore(tmp_path)).sweep(kept(("r2", new)), older_than=LONG_AGO + 1)
     assert {path.name for path in link.resolve().iterdir()} == set(OLD)
     assert (link / "index.html").read_bytes() == b"old"
 
@@ -106,7 +110,7 @@ def test_what_was_touched_lately_stays_since_it_may_be_a_release_in_the_making(t
     age(tmp_path)
     content_store.put_tree(OLD)  # somebody makes a release of the same files
     content_store.lay_out(SITE, manifest, release_id="r1")
-    Sweeper(tmp_path).sweep(Kept(frozenset()), older_than=LONG_AGO + 1)
+    Sweeper(ContentStore(tmp_path)).sweep(Kept(frozenset()), older_than=LONG_AGO + 1)
     assert content_store.read_tree(manifest) == OLD
     assert (tmp_path / "sites" / SITE / "trees" / manifest.digest / "index.html").read_bytes() == b"old"
 
@@ -119,9 +123,9 @@ def test_what_a_crash_left_half_made_goes_when_it_is_old(tmp_path: Path) -> None
     draft = tmp_path / "sites" / SITE / "trees" / ".draft-0123"
     (draft / "a").mkdir(parents=True)
     (draft / "a" / "b").write_bytes(b"half")
-    assert Sweeper(tmp_path).sweep(Kept(frozenset()), older_than=LONG_AGO).leftovers == 0
+    assert Sweeper(ContentStore(tmp_path)).sweep(Kept(frozenset()), older_than=LONG_AGO).leftovers == 0
     age(tmp_path)
-    assert Sweeper(tmp_path).sweep(Kept(frozenset()), older_than=LONG_AGO + 1).leftovers == 2
+    assert Sweeper(ContentStore(tmp_path)).sweep(Kept(frozenset()), older_than=LONG_AGO + 1).leftovers == 2
     assert not draft.exists()
     assert not (shard / ".torn.0123").exists()
 
@@ -134,7 +138,7 @@ def test_a_file_that_is_found_and_swept_at_once_is_never_both_relied_on_and_gone
 
     def sweep() -> None:
         while not stop.is_set():
-            Sweeper(tmp_path).sweep(Kept(frozenset()), older_than=LONG_AGO + 1)
+            Sweeper(ContentStore(tmp_path)).sweep(Kept(frozenset()), older_than=LONG_AGO + 1)
 
     sha256 = content_store.put(b"the same bytes")
     path = tmp_path / "blobs" / sha256[:2] / sha256
@@ -246,7 +250,7 @@ class SiteMachine(RuleBasedStateMachine):
         self.swept |= chosen
         left = [(str(release), self.manifests[release]) for release in self.files if release not in self.swept]
         older_than = now - RULES.draft_hours * HOUR
-        Sweeper(self.root, disk=self.disk).sweep(kept(*left), older_than=older_than)
+        Sweeper(self.content_store).sweep(kept(*left), older_than=older_than)
         needed = {entry.sha256 for _, manifest in left for entry in manifest.values()}
         for path in (self.root / "blobs").glob("*/*"):
             assert path.name in needed or path.stat().st_mtime >= older_than, "what is given up is gone"

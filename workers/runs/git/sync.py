@@ -44,7 +44,7 @@ from urllib3.exceptions import HTTPError, NewConnectionError
 from gateway.network import connect_public
 from routing.policy.agents import AccountsConfig, RunRules
 from routing.policy.project import ProjectConfig
-from sites.content_store import Disk
+from sites.disk import Disk
 from sites.errors import RepositoryRefusedError, WorkspaceError
 from sites.repository.trees import PackLimits, TreeLimits, check_pack, object_of
 from sites.repository.workspace import BASE, Workspace, new_objects

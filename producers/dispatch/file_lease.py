@@ -1,0 +1,95 @@
+"""Leases in the ledger by which sweeps of site files and backups keep out of each other's way, on whichever hosts.
+
+One sweep at a time. A sweep begins after the backups that are under way, since it would remove files that their moment
+names. It may go on beside a backup that began later: what it removes, the ledger had given up before that moment.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from ledger.dispatch_window import lead, leaders, resign
+from ledger.store import Ledger
+from producers.errors import FileLeaseLostError
+
+logger = logging.getLogger(__name__)
+
+SWEEPER, BACKUP = "sweeper", "backup"
+LEASE_SECONDS = 60.0
+_WAIT_SECONDS = 0.2
+
+
+class FileLease:
+    """Held within a `with` block, which begins when its role is free; a thread renews it.
+
+    Who was paused, or is cut off from the ledger, learns by `check` that its turn is over.
+
+    Args:
+        ledger: the ledger.
+        role: `SWEEPER` or `BACKUP`.
+        seconds: how long it outlives a process that died.
+    """
+
+    def __init__(self, ledger: Ledger, role: str, *, seconds: float = LEASE_SECONDS) -> None:
+        self._ledger = ledger
+        self._role = role
+        self._seconds = seconds
+        self._holder = f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
+        self._held_until = 0.0
+        self._ending = threading.Event()
+        self._renewing = threading.Thread(target=self._renew, daemon=True)
+
+    def __enter__(self) -> Self:
+        while not self._begin():
+            self._ending.wait(_WAIT_SECONDS)
+        self._renewing.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._renewing.join()
+        with suppress(SQLAlchemyError), self._ledger.begin() as session:  # else it lapses
+            resign(session, self._role, self._holder)
+
+    def check(self) -> None:
+        """Check that nobody else can hold it.
+
+        Raises:
+            FileLeaseLostError: nobody's fault: it could not be renewed in time.
+        """
+        if time.monotonic() >= self._held_until:
+            raise FileLeaseLostError
+
+    def _begin(self) -> bool:
+        with self._ledger.begin() as session:
+            if self._role == SWEEPER and BACKUP in leaders(session):
+                return False
+        return self._lead()
+
+    def _lead(self) -> bool:
+        began = time.monotonic()
+        with self._ledger.begin() as session:
+            is_held = lead(session, self._role, self._holder, seconds=self._seconds)
+        if is_held:
+            self._held_until = began + self._seconds
+        return is_held
+
+    def _renew(self) -> None:
+        while not self._ending.wait(self._seconds / 4):
+            try:
+                if not self._lead():
+                    return
+            except SQLAlchemyError:
+                logger.warning("ledger_unreachable")

@@ -1,0 +1,114 @@
+"""Blobs of a remote store on a local disk: bounded in bytes, the least recently used go first.
+
+A cache is only ever a copy. Its bytes are checked at each read, a crash leaves nothing that is believed, and where its
+disk is full or read-only, blobs are read from afar.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from sites.blobs import check_blob
+from sites.errors import BlobCorruptError
+
+_COUNT = "bytes"
+_LARGEST_SHARE = 4
+"""A blob of more than this part of the bound is not cached."""
+
+
+class BlobCache:
+    """The cache below one directory, safe for all processes and threads of a host.
+
+    Files appear by rename. Their total stands in a file that is also the lock, and is raised before a file is written:
+    after a crash it is too high, never too low, until the next eviction counts anew.
+
+    Args:
+        root: a directory of this host.
+        most_bytes: of all files together; 0 for no cache.
+    """
+
+    def __init__(self, root: Path, *, most_bytes: int) -> None:
+        self._root = root
+        self._most_bytes = most_bytes
+
+    def get(self, sha256: str) -> bytes | None:
+        """Return a blob, checked against its digest; None if it is not here."""
+        path = self._path(sha256)
+        with suppress(OSError):
+            data = path.read_bytes()
+            try:
+                check_blob(sha256, data)
+            except BlobCorruptError:
+                path.unlink(missing_ok=True)
+                return None
+            os.utime(path)
+            return data
+        return None
+
+    def put(self, sha256: str, data: bytes) -> None:
+        """Keep a copy of a blob whose digest was checked, if there is room or something older can go."""
+        if len(data) * _LARGEST_SHARE > self._most_bytes:
+            return
+        path = self._path(sha256)
+        with suppress(OSError), self._counted() as count:
+            if path.exists():
+                return
+            total = _read(count)
+            if total is None or total + len(data) > self._most_bytes:
+                total = self._evict(self._most_bytes * 7 // 8 - len(data))
+            _write(count, total + len(data))
+            path.parent.mkdir(exist_ok=True)
+            draft = path.with_name(f".{sha256}.{secrets.token_hex(4)}")
+            try:
+                draft.write_bytes(data)
+                draft.replace(path)
+            finally:
+                draft.unlink(missing_ok=True)
+
+    def _path(self, sha256: str) -> Path:
+        return self._root / sha256[:2] / sha256
+
+    @contextmanager
+    def _counted(self) -> Iterator[int]:
+        """Lock the cache and yield the file with its total; the kernel releases the lock with the process."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        count = os.open(self._root / _COUNT, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(count, fcntl.LOCK_EX)
+            yield count
+        finally:
+            os.close(count)
+
+    def _evict(self, most_bytes: int) -> int:
+        """Remove the least recently used files until the others have at most so many bytes; return how many."""
+        files = []
+        for path in self._root.glob("*/*"):
+            if path.name.startswith("."):  # of a crash: whoever writes holds the lock
+                path.unlink(missing_ok=True)
+                continue
+            with suppress(FileNotFoundError):
+                status = path.lstat()
+                files.append((status.st_mtime_ns, status.st_size, path))
+        total = sum(size for _, size, _ in files)
+        for _, size, path in sorted(files):
+            if total <= most_bytes:
+                break
+            path.unlink(missing_ok=True)
+            total -= size
+        return total
+
+
+def _read(count: int) -> int | None:
+    try:
+        return int(os.pread(count, 32, 0))
+    except ValueError:  # a new cache, or a crash within the write
+        return None
+
+
+def _write(count: int, total: int) -> None:
+    os.pwrite(count, f"{total:<31}\n".encode(), 0)

@@ -1,0 +1,202 @@
+"""Where the bytes of site files are: a store of blobs under the digests of their bytes, by default on a local disk.
+
+A blob that `put_if_absent` has returned for stays for a time without anybody naming it; after that, a sweep may remove
+it unless a release names it.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from sites.disk import Disk
+from sites.errors import BlobCorruptError, BlobMissingError, StoreUnavailableError
+
+_PROBE_BYTES = 4096
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def is_digest(text: str) -> bool:
+    """Whether this is a SHA-256 in lower-case hex."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+def check_digest(sha256: str) -> str:
+    """Return a digest that may name a blob.
+
+    Raises:
+        BlobMissingError: it is none, so nothing is stored under it.
+    """
+    if not is_digest(sha256):
+        raise BlobMissingError("a digest is 64 hex digits")
+    return sha256
+
+
+def check_blob(sha256: str, data: bytes) -> bytes:
+    """Return bytes that have this digest.
+
+    Raises:
+        BlobCorruptError: they have another.
+    """
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise BlobCorruptError(f"blob {sha256} does not match its digest")
+    return data
+
+
+@dataclass(frozen=True)
+class StoredBlob:
+    """What a store knows of one blob, or of a leftover that a crash left half-made."""
+
+    name: str
+    """The digest; of a leftover anything else."""
+    key: str
+    """Where it is, in the store's own words."""
+    size: int
+    """Bytes."""
+    touched_at: float
+    """When it was last put, in seconds since the epoch, by the store's clock."""
+
+
+class BlobStore(Protocol):
+    """A place for blobs, safe for several processes and hosts at once.
+
+    Every method raises `OSError` while the store is full, read-only or away (the operator's fault).
+    """
+
+    @property
+    def at_once(self) -> int:
+        """How many puts and gets at once are faster than one after the other."""
+
+    def put_if_absent(self, sha256: str, data: bytes) -> None:
+        """Store bytes durably under their digest; what is stored is as good as new, also for a sweep."""
+
+    def get(self, sha256: str) -> bytes:
+        """Return a blob's bytes, checked against the digest.
+
+        Raises:
+            BlobMissingError: there is no such blob.
+            BlobCorruptError: its bytes have changed.
+        """
+
+    def stat(self, sha256: str) -> StoredBlob | None:
+        """Return what is known of a blob; None if there is none."""
+
+    def list(self, *, older_than: float | None = None) -> Iterator[StoredBlob]:
+        """Yield all blobs, or those that a sweep may remove: last put before a time, in seconds since the epoch."""
+
+    def delete(self, blob: StoredBlob, *, older_than: float) -> bool:
+        """Remove what `list` yielded, unless it was put since; False if it stays or is gone."""
+
+    def place(self, sha256: str, target: Path) -> None:
+        """Write a blob, checked, as a new read-only file of a projection.
+
+        Raises:
+            BlobMissingError, BlobCorruptError: as `get`.
+        """
+
+    def check_room(self, least_bytes: int) -> None:
+        """Check that so many bytes can be stored, by storing a few."""
+
+
+class LocalBlobs:
+    """Blobs in a directory of a file system that all processes share.
+
+    A put looks for a blob and touches it under a lock that a sweep takes to compare its age and remove it, so what a
+    put relies on is either young or gone.
+    """
+
+    at_once = 1
+
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+        self._root = root
+        self._disk = disk or Disk()
+
+    def put_if_absent(self, sha256: str, data: bytes) -> None:
+        """Store bytes as a file, synced before its name and its name before the return."""
+        path = self._path(sha256)
+        with self._disk.sharing(self._root):
+            is_stored = self._disk.size_of(path) == len(data) and self._disk.touch(path)
+        if not is_stored:
+            self._disk.make_directory(path.parent)
+            self._disk.write_atomically(path, data)
+
+    def get(self, sha256: str) -> bytes:
+        """Return a file's bytes.
+
+        Raises:
+            StoreUnavailableError: the store itself is not there.
+        """
+        try:
+            data = self._path(sha256).read_bytes()
+        except FileNotFoundError:
+            if not (self._root / "blobs").is_dir():
+                raise StoreUnavailableError(f"the store at {self._root.name!r} cannot be reached") from None
+            raise BlobMissingError(f"no blob {sha256}") from None
+        return check_blob(sha256, data)
+
+    def stat(self, sha256: str) -> StoredBlob | None:
+        """Return a file's size and time."""
+        return _look(self._path(sha256))
+
+    def list(self, *, older_than: float | None = None) -> Iterator[StoredBlob]:
+        """Yield files, and what crashes left beside them."""
+        for shard in below(self._root / "blobs"):
+            for path in below(shard):
+                blob = _look(path)
+                if blob is not None and (older_than is None or blob.touched_at < older_than):
+                    yield blob
+
+    def delete(self, blob: StoredBlob, *, older_than: float) -> bool:
+        """Remove a file, or a directory: a planted one is no reason to stop."""
+        path = Path(blob.key)
+        with self._disk.excluding(self._root):
+            found = _look(path)
+            if found is None or found.touched_at >= older_than:
+                return False
+            if not path.is_dir() or path.is_symlink():
+                self._disk.discard(path)
+                return True
+        shutil.rmtree(path)
+        return True
+
+    def place(self, sha256: str, target: Path) -> None:
+        """Hard-link the file."""
+        self.get(sha256)  # a corrupt blob must not become a page
+        self._disk.link(self._path(sha256), target)
+
+    def check_room(self, least_bytes: int) -> None:
+        """Look at the free space, and write and remove a small file."""
+        shard = self._root / "blobs" / "00"  # where a sweep finds what a crash leaves behind
+        self._disk.make_directory(shard)
+        if self._disk.free_bytes(shard) < least_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        probe = shard / f".probe.{secrets.token_hex(8)}"
+        try:
+            self._disk.write(probe, bytes(_PROBE_BYTES))
+        finally:
+            self._disk.discard(probe)
+
+    def _path(self, sha256: str) -> Path:
+        return self._root / "blobs" / check_digest(sha256)[:2] / sha256
+
+
+def _look(path: Path) -> StoredBlob | None:
+    with suppress(FileNotFoundError):
+        status = path.lstat()
+        return StoredBlob(path.name, str(path), status.st_size, status.st_mtime)
+    return None
+
+
+def below(directory: Path) -> Iterator[Path]:
+    """Yield what is in a directory of the store; a link leads out of it."""
+    if directory.is_dir() and not directory.is_symlink():
+        yield from sorted(directory.iterdir())

@@ -1,0 +1,245 @@
+"""Real jobs whose site files are in an object store, with no file system shared between hosts (issue 23)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+from ledger.dispatch_window import pause_queue, release_due
+from ledger.store import Ledger
+from producers.bootstrap import Installation, Settings
+from producers.dispatch.file_lease import SWEEPER, FileLease
+from producers.dispatch.housekeeping import Collected, collect_garbage
+from producers.doctor import check_files
+from producers.errors import FileLeaseLostError
+from routing.jobs import JobMessage
+from routing.policy.platform import Policy
+from routing.queues import QueueName
+from sites import object_blobs
+from sites.content_store import ContentStore
+from sites.object_blobs import PERIOD_SECONDS, ObjectBlobs
+from tests.conformance.conftest import ObjectBench
+from tests.integration.http_world import HOME, PAGES, PAGES_URL, World, open_world, shared_ledger
+from tests.integration.test_spec_jobs import DEMO_SITE
+from tests.object_server import SECRET_KEY, FaultyProxy, ObjectServer, place_at
+from workers.handlers.spec import edit_spec
+from workers.lifecycle import Resources as WorkerResources
+from workers.lifecycle import run_attempt
+
+__all__ = ["shared_ledger"]
+
+EDIT = {"prompt": "Change the headline to 'Fresh bread'", "site": "bakery"}
+DIRECT = {"prompt": "Change the hero heading to 'Bread since 1932'", "site": "shop"}
+NEW = b"Bread since 1932"
+
+
+@pytest.fixture
+def bench(
+    tmp_path: Path, object_server: ObjectServer, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+) -> ObjectBench:
+    monkeypatch.setattr(object_blobs, "PAUSE_SECONDS", 0.0)
+    return ObjectBench(tmp_path, object_server, proxy, timeout_seconds=1.0)
+
+
+def host(bench: ObjectBench, name: str) -> ContentStore:
+    """Return the content store of a host that shares nothing with others but the bucket."""
+    return ContentStore(bench.root / name, blobs=bench.on_another_host(f"{name}/cache"), projects=False)
+
+
+@pytest.fixture
+def world(shared_ledger: Ledger, bench: ObjectBench) -> Iterator[World]:
+    """The API's host."""
+    with open_world(shared_ledger, bench.root / "api", content_store=host(bench, "api")) as opened:
+        yield opened
+
+
+def work(world: World, store: ContentStore, job_id: UUID) -> str:
+    """Let a worker on another host take a job, and return the job's state."""
+    job = world.job(job_id)
+    queue = QueueName(job.queue)
+    resources = WorkerResources(
+        ledger=world.ledger, content_store=store, policy=world.policy, gateway_url="http://127.0.0.1:1", worker="far"
+    )
+    with world.ledger.begin() as session:
+        pause_queue(session, queue, is_paused=False)
+    run_attempt(JobMessage(job_id=job_id, fence=job.fence), queue, edit_spec, resources)
+    with world.ledger.begin() as session:
+        pause_queue(session, queue, is_paused=True)
+    return world.job(job_id).state
+
+
+def attempts(world: World, job_id: UUID) -> list[tuple[str, str]]:
+    with world.ledger.begin() as session:
+        query = text("SELECT outcome, reason FROM attempt WHERE job_id = :id ORDER BY number")
+        return [tuple(row) for row in session.execute(query, {"id": job_id}).all()]
+
+
+def time_passes(world: World, job_id: UUID) -> None:
+    with world.ledger.begin() as session:
+        session.execute(text("UPDATE job SET held_until = clock_timestamp() WHERE id = :id"), {"id": job_id})
+        release_due(session)
+
+
+def live(world: World, path: str = "") -> bytes:
+    answer = world.pages.get(f"/live/{world.tenant}/shop/{path}")
+    assert answer.status_code == 200
+    return bytes(answer.content)
+
+
+def test_a_job_goes_from_submit_to_its_live_page_over_hosts_that_share_only_a_bucket(
+    world: World, bench: ObjectBench
+) -> None:
+    world.resources.sites.import_site(world.tenant, "shop", DEMO_SITE)
+    job_id = world.submit(**DIRECT)
+    assert work(world, host(bench, "worker"), job_id) == "awaiting_approval", world.job(job_id).detail
+    preview = world.call("GET", f"/v1/jobs/{job_id}").json()["preview_url"].removeprefix(PAGES_URL)
+    previewed = world.pages.get(preview).content
+    assert NEW in previewed
+    assert NEW not in live(world)
+    assert world.call("POST", f"/v1/jobs/{job_id}/approve").status_code == 200
+    world.content_store = host(bench, "control")
+    world.publish(job_id)
+    assert world.job(job_id).state == "published"
+    assert live(world) == previewed
+    for name in ("api", "worker", "control"):
+        assert not (bench.root / name / "sites").exists(), "no projection lies about what is live"
+        assert not (bench.root / name / "blobs").exists()
+
+
+def test_a_store_that_is_away_delays_a_job_at_each_step_and_loses_nothing(
+    world: World, bench: ObjectBench, proxy: FaultyProxy
+) -> None:
+    world.resources.sites.import_site(world.tenant, "shop", DEMO_SITE)
+    before = live(world)
+    job_id = world.submit(**DIRECT)
+    proxy.fault = lambda asked: "refuse"
+    assert work(world, host(bench, "worker"), job_id) == "queued"
+    assert attempts(world, job_id) == [("deferred", "storage_unavailable")]
+    proxy.fault = lambda asked: None
+    time_passes(world, job_id)
+    assert work(world, host(bench, "worker"), job_id) == "awaiting_approval"
+    preview = world.call("GET", f"/v1/jobs/{job_id}").json()["preview_url"].removeprefix(PAGES_URL)
+
+    proxy.fault = lambda asked: "hang"
+    answer = world.pages.get(preview)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+    assert answer.headers["content-security-policy"], "an error has the strictest policy"
+    assert live(world) == before, "what the host has is served"
+
+    world.call("POST", f"/v1/jobs/{job_id}/approve")
+    world.content_store = host(bench, "control")
+    proxy.fault = lambda asked: "refuse"
+    world.publish(job_id)
+    assert world.job(job_id).state == "publishing"
+    assert live(world) == before
+    proxy.fault = lambda asked: None
+    time_passes(world, job_id)
+    world.publish(job_id)
+    assert world.job(job_id).state == "published", world.job(job_id).detail
+    assert NEW in live(world)
+
+
+@pytest.mark.parametrize("kind", ["other bytes", "cut"])
+def test_a_page_that_was_forged_on_its_way_is_never_served(
+    world: World, bench: ObjectBench, tmp_path: Path, proxy: FaultyProxy, kind: str
+) -> None:
+    release = world.site("bakery", PAGES, tmp_path)
+    fresh = host(bench, "fresh")
+    world.pages_app.state.resources = replace(world.pages_app.state.resources, content_store=fresh)
+    proxy.fault = lambda asked: kind if asked.method == "GET" else None  # type: ignore[return-value,assignment]
+    world.pages._transport.raise_server_exceptions = False  # type: ignore[attr-defined]
+    answer = world.pages.get(f"/live/{world.tenant}/bakery/")
+    assert answer.status_code in (500, 503)
+    assert b"Bread" not in answer.content
+    assert world.active("bakery") == release.id
+    proxy.fault = lambda asked: None
+    assert world.pages.get(f"/live/{world.tenant}/bakery/").content == HOME
+
+
+def version(number: int) -> dict[str, bytes]:
+    return {**PAGES, "index.html": HOME.replace(b"Bread", b"Bread %d" % number)}
+
+
+def collect(world: World, bench: ObjectBench, name: str, policy: Policy) -> Collected:
+    return collect_garbage(world.ledger, host(bench, name), policy, clock=lambda: bench.now)
+
+
+@pytest.mark.threat("H7")
+def test_two_sweepers_at_once_remove_what_no_release_names_and_nothing_else(
+    world: World, bench: ObjectBench, tmp_path: Path
+) -> None:
+    kept = world.policy.retention.model_copy(update={"releases": 1})
+    policy = world.policy.model_copy(update={"retention": kept})
+    history = [world.site("bakery", version(number), tmp_path) for number in range(5)]
+    nobodys = world.content_store.put(b"a draft that nobody recorded")
+    assert collect(world, bench, "one", policy).blobs == 0, "all is young"
+    with world.ledger.begin() as session:
+        for column in ("created_at", "published_at"):
+            session.execute(text(f"UPDATE release SET {column} = {column} - interval '2 years'"))
+    bench.later(8 * PERIOD_SECONDS)
+    job_id = world.submit(**EDIT)
+    world.offer(job_id, version(9))
+    young = world.content_store.put(b"a draft that is about to be recorded")
+    removed: list[int] = []
+    for _ in range(2):  # both keys come to rest
+        sweepers = [
+            threading.Thread(target=lambda name=name: removed.append(collect(world, bench, name, policy).blobs))  # type: ignore[misc]
+            for name in ("one", "two")
+        ]
+        for sweeper in sweepers:
+            sweeper.start()
+        for sweeper in sweepers:
+            sweeper.join(60)
+        bench.later(PERIOD_SECONDS)
+    assert sum(removed) == 4, "three releases' pages, and what nobody recorded"
+    fresh = host(bench, "fresh")
+    assert not fresh.exists(nobodys)
+    assert fresh.exists(young)
+    for release in history[:3]:
+        assert not fresh.exists(release.manifest["files"]["index.html"][0])
+    world.pages_app.state.resources = replace(world.pages_app.state.resources, content_store=fresh)
+    assert world.pages.get(f"/live/{world.tenant}/bakery/").content == version(4)["index.html"]
+    assert world.resources.sites.rollback(world.tenant, "bakery").id == history[3].id
+    preview = world.call("GET", f"/v1/jobs/{job_id}").json()["preview_url"].removeprefix(PAGES_URL)
+    assert world.pages.get(preview).content == version(9)["index.html"]
+
+
+def test_a_sweep_whose_lease_lapsed_removes_nothing_more(
+    world: World, bench: ObjectBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.site("bakery", PAGES, tmp_path)
+    old = [world.content_store.put(b"%d" % number) for number in range(3)]
+    bench.later(9 * PERIOD_SECONDS)
+    deleted = ObjectBlobs.delete
+
+    def delete_and_stand_still(self: ObjectBlobs, *arguments: object, **named: object) -> bool:
+        monkeypatch.setattr(FileLease, "_lead", lambda self: False)
+        lease._held_until = 0.0
+        return deleted(self, *arguments, **named)  # type: ignore[arg-type]
+
+    lease = FileLease(world.ledger, SWEEPER)
+    monkeypatch.setattr("producers.dispatch.housekeeping.FileLease", lambda ledger, role: lease)
+    monkeypatch.setattr(ObjectBlobs, "delete", delete_and_stand_still)
+    with pytest.raises(FileLeaseLostError):
+        collect(world, bench, "one", world.policy)
+    assert sum(world.content_store.exists(sha256) for sha256 in old) == 2
+
+
+def test_the_doctor_writes_to_the_object_store_and_says_what_it_answers(
+    tmp_path: Path, object_server: ObjectServer, proxy: FaultyProxy
+) -> None:
+    config = place_at(proxy.endpoint, tmp_path / "host", prefix="doctor", timeout_seconds=0.5)
+    installation = Installation(Settings(content_store=config))
+    (finding,) = check_files(installation)
+    assert (finding.verdict.value, finding.seen) == ("OK", f"{config.url} takes files")
+    proxy.fault = lambda asked: "refuse"
+    (finding,) = check_files(Installation(Settings(content_store=config)))
+    assert finding.verdict.value == "FAIL"
+    assert "500" in finding.seen
+    assert SECRET_KEY not in finding.line
