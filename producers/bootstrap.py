@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from producers.use_cases.dead_letters import DeadLetters, Notifications
     from producers.use_cases.jobs import PreviewLinks
     from producers.use_cases.notices import Notices
-    from producers.use_cases.rounds import Replays, Rounds
+    from producers.use_cases.replays import Replays
+    from producers.use_cases.rounds import Rounds
     from producers.use_cases.run_work import RunWork
     from producers.use_cases.runs import Projects
     from producers.use_cases.sites import Sites
@@ -127,7 +128,7 @@ class UseCases:
     @property
     def replays(self) -> Replays:
         """Jobs that repeat others."""
-        from producers.use_cases.rounds import Replays
+        from producers.use_cases.replays import Replays
 
         return Replays(self.ledger, self.policy, self.environment, self.vocabularies)
 

@@ -24,7 +24,7 @@ from producers.console.presentation import excerpt, words
 from producers.console.waterfall import CUTS, MOST_CUTS, waterfall_of
 from producers.use_cases.job_search import JobFilter, find_job_ids
 from producers.use_cases.jobs import CONSOLE_AUDIENCE, EventView, JobView, describe, describe_events
-from producers.use_cases.rounds import tiers_instead
+from producers.use_cases.replays import tiers_instead
 from producers.use_cases.sites import compare_releases, releases_of_job, scan_view
 from routing.jobs import State
 from routing.policy.prices import decimal_usd

@@ -24,7 +24,8 @@ from ledger.record_tables import Notification
 from ledger.store import Ledger
 from producers.errors import AdmissionRefusedError
 from producers.use_cases.jobs import Page, View, cursor_of, mark_of
-from producers.use_cases.rounds import Replays, Requester
+from producers.use_cases.replays import Replays
+from producers.use_cases.rounds import Requester
 from routing.config import Text
 from routing.errors import InvalidJobError
 

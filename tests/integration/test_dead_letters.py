@@ -16,7 +16,8 @@ from ledger.events import EventKind, record
 from ledger.jobs import end, lock_job
 from ledger.tables import Job
 from producers.cli import app
-from producers.use_cases.rounds import Replays, Requester, ResumeOrder, Rounds
+from producers.use_cases.replays import Replays
+from producers.use_cases.rounds import Requester, ResumeOrder, Rounds
 from routing.jobs import Reason, Source, State
 from routing.queues import Tier
 from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world
