@@ -191,16 +191,23 @@ class TicketRuns(NamedTuple):
     open: UUID | None
     """The one that has not ended."""
     ended: int
+    by_key: Mapping[str, UUID]
+    """All of them, by the idempotency key that each was accepted under."""
+    root_id: UUID | None
+    """The bill of the latest."""
 
 
 def runs_of_ticket(session: Session, project: Project, key: str) -> TicketRuns:
     """Return the runs of a project about one ticket."""
     same = (col(Run.project_id) == project.id) & (col(Run.ticket)["key"].astext == key)
-    query = select(col(Job.id), col(Job.ended_at)).join(Run, col(Run.job_id) == col(Job.id)).where(same)
+    columns = (col(Job.id), col(Job.ended_at), col(Job.idempotency_key), col(Job.root_id))
+    query = select(*columns).join(Run, col(Run.job_id) == col(Job.id)).where(same)
     rows = session.execute(query.order_by(col(Job.created_at))).all()
     return TicketRuns(
-        next((job_id for job_id, ended_at in rows if ended_at is None), None),
-        sum(ended_at is not None for _, ended_at in rows),
+        next((row.id for row in rows if row.ended_at is None), None),
+        sum(row.ended_at is not None for row in rows),
+        {row.idempotency_key: row.id for row in rows if row.idempotency_key},
+        rows[-1].root_id if rows else None,
     )
 
 

@@ -292,7 +292,8 @@ def approve(
         UUID | None, typer.Option(metavar="ID", help="Approve only if the preview still shows this release.")
     ] = None,
     undo_seconds: Annotated[
-        int, typer.Option(metavar="SECONDS", help="Let the publish wait so long, for `pointsman undo`; at most 60.")
+        int,
+        typer.Option(min=0, max=60, metavar="SECONDS", help="Let the publish wait so long, for `pointsman undo`."),
     ] = 0,
     as_json: AsJson = False,
     tenant: OperatorTenant = None,

@@ -1,8 +1,8 @@
 """Read GitHub's deliveries about a pull request: reviews, comments and failed checks.
 
 An order is a review that requests changes, a comment that mentions us, or a failed check. What else is said is kept
-beside it: inline comments arrive apart from their review, and in no certain order. Only people who may write to the
-repository are heard. Bots are not, nor are quoted lines and what readers cannot see.
+beside it: inline comments arrive apart from their review, and in no certain order. Only people whom GitHub
+associates with the repository are heard. Bots are not, nor are quoted lines and what readers cannot see.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ledger.runs.reviews import CHECK, NewComment
-from producers.intake.ticket_webhooks import MAX_COMMENT, Ignored, is_heard, is_mentioned, part
+from producers.intake.ticket_webhooks import MAX_COMMENT, Ignored, is_heard, is_mentioned, one_line, part
 from routing.jobs import visible
 
 MAX_REQUEST = 24_000
@@ -49,7 +49,7 @@ def read_review_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
     said = part(body, "review" if is_review else "comment")
     user, text = part(said, "user"), said.get("body")
     if not is_heard(said):
-        return Ignored("its author is a bot, or may not write to the repository")
+        return Ignored("its author is a bot, or nobody of the repository")
     about = part(body, "issue" if event == "issue_comment" else "pull_request")
     if about.get("state", "open") != "open":
         return Ignored("the pull request is closed")
@@ -62,10 +62,10 @@ def read_review_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
         return Ignored("it names no pull request")
     comment = NewComment(
         source=f"{event}:{said['id']}",
-        author=_line(user.get("login")),
+        author=one_line(user.get("login")),
         body=kept,
         is_order=wants_changes or is_mentioned(kept, trigger),
-        path=_line(path) if isinstance(path, str) else None,
+        path=one_line(path) if isinstance(path, str) else None,
         line=line if isinstance(line, int) and 0 < line < 10_000_000 else None,
     )
     return PullRequestNews(comment, _repository(body), number=number)
@@ -78,7 +78,7 @@ def _read_check(body: Mapping[str, Any]) -> PullRequestNews | Ignored:
         return Ignored("it is no check that failed")
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
         return Ignored("it names no commit")
-    name = _line(check.get("name"))
+    name = one_line(check.get("name"))
     texts = [output.get("title"), output.get("summary"), output.get("text"), check.get("html_url")]
     told = "\n\n".join(visible(text) for text in texts if isinstance(text, str) and text)
     comment = NewComment(f"{CHECK}{name}@{commit}", f"the check {name}", told[:MAX_COMMENT], is_order=True)
@@ -109,10 +109,6 @@ def compose_request(comments: Sequence[Comment]) -> str:
             break
         parts.append(text)
     return "\n\n".join(parts)
-
-
-def _line(text: object) -> str:
-    return " ".join(visible(text).split())[:200] if isinstance(text, str) else "somebody"
 
 
 def _repository(body: Mapping[str, Any]) -> str:

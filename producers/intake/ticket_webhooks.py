@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 
+from ledger.runs.reviews import NewComment
 from routing.jobs import (
     MAX_LABELS,
     MAX_PROMPT_BYTES,
@@ -29,6 +30,8 @@ class TicketRequest:
     prompt: str
     """Its visible text."""
     priority: Priority
+    comment: NewComment | None = None
+    """The comment on the issue that asked for the work; None when a label did."""
 
 
 @dataclass(frozen=True)
@@ -75,20 +78,26 @@ def label_names(items: object) -> tuple[str, ...]:
 
 
 _WITH_LABELS = frozenset({"opened", "reopened"})
-_MAY_WRITE = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+_HEARD = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+_CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 MAX_COMMENT = 4_000
 """Characters of one comment that are kept."""
 
 
 def is_heard(said: Mapping[str, Any]) -> bool:
-    """Whether a comment's author may write to the repository and is no bot."""
-    return part(said, "user").get("type") != "Bot" and said.get("author_association") in _MAY_WRITE
+    """Whether a comment's author belongs to the repository, as GitHub associates them with it, and is no bot."""
+    return part(said, "user").get("type") != "Bot" and said.get("author_association") in _HEARD
 
 
 def is_mentioned(text: str, name: str) -> bool:
-    """Whether a text mentions a name outside its quoted lines."""
-    own = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(">"))
+    """Whether a text mentions a name outside its quoted lines and its code."""
+    own = "\n".join(line for line in _CODE.sub(" ", text).splitlines() if not line.lstrip().startswith(">"))
     return re.search(rf"(?<![\w/@.-])@{re.escape(name)}(?![\w-])", own, re.IGNORECASE) is not None
+
+
+def one_line(text: object) -> str:
+    """Return an untrusted name as one visible line."""
+    return " ".join(visible(text).split())[:200] if isinstance(text, str) else "somebody"
 
 
 def read_github_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -> Delivery:
@@ -99,12 +108,17 @@ def read_github_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
         body: the verified payload.
         trigger: the label that hands an issue to Pointsman, and the name by which a comment on one does.
     """
-    issue, action, asked = part(body, "issue"), body.get("action"), ""
+    issue, action, comment = part(body, "issue"), body.get("action"), None
+    told = visible(issue["body"]) if isinstance(issue.get("body"), str) else ""
     labels = label_names(issue.get("labels"))
     if event == "issue_comment":
         said = part(body, "comment")
         asked = visible(said["body"])[:MAX_COMMENT] if isinstance(said.get("body"), str) else ""
         is_wanted = action == "created" and is_heard(said) and is_mentioned(asked, trigger)
+        author = one_line(part(said, "user").get("login"))
+        comment = NewComment(f"{event}:{said.get('id')}", author, asked, is_order=True)
+        quoted = "\n".join(f"> {line}".rstrip() for line in told.splitlines())
+        told = f"{author} asks:\n{asked}\n\nThe issue:\n{quoted}"
     elif event != "issues":
         return Ignored(f"the event {event[:50]!r} is none of issues")
     elif action == "labeled":
@@ -112,19 +126,19 @@ def read_github_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
     else:
         is_wanted = action in _WITH_LABELS and trigger in labels
     if not is_wanted:
-        return Ignored(f"it gives no issue the label {trigger!r}, and is no mention by somebody who may write")
+        return Ignored(f"it gives no issue the label {trigger!r}, and is no mention by somebody of the repository")
     if issue.get("state", "open") != "open" or "pull_request" in issue:
         return Ignored("it is about a pull request, or an issue that is closed")
-    told = issue.get("body") if isinstance(issue.get("body"), str) else ""
     repository = part(body, "repository").get("full_name")
     others = tuple(label for label in labels if label != trigger)[:MAX_LABELS]
     key = f"{repository}#{issue.get('number')}"
-    return read_fields(
+    news = read_fields(
         {"source": "github", "key": key, "reference": key, "labels": others, "url": issue.get("html_url")},
         title=issue.get("title"),
-        body="\n\n".join(filter(None, (told, asked))),
+        body=told,
         priority=parse_priority(others),
     )
+    return replace(news, comment=comment) if isinstance(news, TicketRequest) else news
 
 
 _PRIORITIES: Mapping[int, Priority] = {1: "P0", 2: "P1", 3: "P2", 4: "P3"}

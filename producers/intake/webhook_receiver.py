@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
+from sqlmodel import Session
+
 from ledger.errors import IdempotencyConflictError, ProjectNotFoundError
-from ledger.runs.reviews import keep_comment, run_of_commit, run_of_pull_request
+from ledger.runs.reviews import NewComment, keep_comment, run_of_commit, run_of_pull_request
 from ledger.runs.run import find_project, runs_of_ticket
 from ledger.store import Ledger
 from producers.errors import AuthenticationError
@@ -118,11 +120,16 @@ class WebhookReceiver:
             return news
         with self._ledger.begin() as session:
             runs = runs_of_ticket(session, find_project(session, tenant, project), str(news.ticket.key))
+            request = _request(news, project, number=runs.ended + 1)
+            if (known := runs.by_key.get(request["idempotency_key"])) is not None:
+                return TicketRun(known, is_new=False)
+            if news.comment is not None and runs.root_id is not None:
+                return _add(session, runs.root_id, news.comment)
         if runs.open is not None:
             return TicketRun(runs.open, is_new=False)
         try:
             accepted = self._submitter.submit(
-                _request(news, project, number=runs.ended + 1),
+                request,
                 tenant=tenant,
                 source=Source.HTTP,
                 actor=f"{tracker}:{tenant}/{project}",
@@ -150,9 +157,7 @@ class WebhookReceiver:
                 run = run_of_commit(session, project_id, commit=str(news.commit))
             if run is None:
                 return Ignored("it is about no pull request or commit of a run's")
-            if not keep_comment(session, run.root_id, news.comment):
-                return Ignored("so many comments wait already that no more are kept")
-            return TicketRun(run.id, is_new=False)
+            return _add(session, run.root_id, news.comment)
 
     def _connection(self, tenant: str, project: str, tracker: Tracker) -> _Connection:
         with self._ledger.begin() as session:
@@ -169,6 +174,13 @@ class WebhookReceiver:
         if not secret:
             raise _unknown()
         return _Connection(settings, secret)
+
+
+def _add(session: Session, root_id: UUID, comment: NewComment) -> TicketRun | Ignored:
+    """Keep a comment for the next round of a run's session, once."""
+    if not keep_comment(session, root_id, comment):
+        return Ignored("so many comments wait already that no more are kept")
+    return TicketRun(root_id, is_new=False)
 
 
 def _unknown() -> AuthenticationError:
@@ -200,6 +212,8 @@ def _read(payload: Mapping[str, Any], headers: Mapping[str, str], connection: _C
     if isinstance(settings, GitHub):
         news = read_github_delivery(headers.get("x-github-event", ""), payload, trigger=trigger)
         belongs = isinstance(news, TicketRequest) and str(news.ticket.key).startswith(f"{settings.repository}#")
+        if isinstance(news, TicketRequest) and news.comment is not None and not settings.mentions:
+            return Ignored("the project does not follow mentions")
     else:
         news = read_linear_delivery(payload, trigger=trigger)
         belongs = isinstance(news, TicketRequest) and str(news.ticket.key).startswith(f"{settings.team}-")
@@ -209,14 +223,15 @@ def _read(payload: Mapping[str, Any], headers: Mapping[str, str], connection: _C
 
 
 def _request(news: TicketRequest, project: str, *, number: int) -> dict[str, Any]:
-    """Return the job request for a ticket, with a key that names the ticket and the number of its run.
+    """Return the job request for a ticket, with a key that names the ticket and the comment or the number of its run.
 
     Trackers report one action in several deliveries (an issue opened with a label is both `opened` and `labeled`), so
     the delivery's own key will not do.
     """
     key = hashlib.sha256(str(news.ticket.key).encode()).hexdigest()[:32]
+    once = number if news.comment is None else news.comment.source
     return {
-        "idempotency_key": f"{news.ticket.source}:{project}:{key}:{number}",
+        "idempotency_key": f"{news.ticket.source}:{project}:{key}:{once}",
         "prompt": news.prompt,
         "project": project,
         "priority": news.priority,

@@ -215,6 +215,8 @@ class GitHub(Section):
     """Only issues with this label become tickets, and comments that mention it become orders."""
     reviews: bool = True
     """Whether reviews and failed checks of a run's pull request start further rounds of it."""
+    mentions: bool = True
+    """Whether a mention on an issue starts a run, or a further round of its last one."""
 
 
 class Linear(Section):

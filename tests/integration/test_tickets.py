@@ -13,10 +13,11 @@ from uuid import UUID
 import pytest
 from httpx2 import Response
 from pydantic import SecretStr
+from sqlmodel import select
 from starlette.testclient import TestClient
 
 from ledger.runs.run import put_project
-from ledger.runs.tables import Run
+from ledger.runs.tables import ReviewComment, Run
 from ledger.tables import Tenant
 from producers.api.app import create_app
 from routing.jobs import State
@@ -119,15 +120,31 @@ def linear_issue(**changes: Any) -> dict[str, Any]:
     return {"type": "Issue", "action": "create", "data": data, "webhookTimestamp": sent} | changes
 
 
-def test_a_mention_on_an_issue_becomes_a_run_and_another_one_does_not_while_it_works(hooks: Hooks) -> None:
-    said = {"body": "@pointsman the tax, too", "author_association": "OWNER", "user": {"type": "User"}}
-    delivery = issue() | {"action": "created", "comment": said}
-    answer = hooks.send(delivery, event="issue_comment")
-    assert answer.status_code == 202
-    job = hooks.world.job(UUID(answer.json()["run_id"]))
-    assert job.prompt == "Fix the cart total\n\nTwo items of 5 show 5.\n\n@pointsman the tax, too"
-    again = hooks.send(delivery, event="issue_comment", delivery="d-2")
-    assert again.json()["run_id"] == str(job.id)
+def mention(text: str, *, number: int = 1) -> dict[str, Any]:
+    user = {"type": "User", "login": "ann"}
+    said = {"id": number, "body": text, "author_association": "OWNER", "user": user}
+    return issue() | {"action": "created", "comment": said}
+
+
+def test_a_mention_on_an_issue_becomes_a_run_once_and_further_ones_wait_for_its_next_round(hooks: Hooks) -> None:
+    first, more = mention("@pointsman the tax, too"), mention("@pointsman and keep the border", number=2)
+    job = hooks.world.job(UUID(hooks.send(first, event="issue_comment").json()["run_id"]))
+    assert job.prompt.startswith("Fix the cart total\n\nann asks:\n@pointsman the tax, too\n\nThe issue:\n> Two items")
+    known = {"run_id": str(job.id), "is_new": False, "ignored": None}
+    for delivery in (more, more, first):
+        assert hooks.send(delivery, event="issue_comment").json() == known
+    hooks.world.finish(job.id, State.FAILED)
+    for delivery in (first, more):
+        assert hooks.send(delivery, event="issue_comment").json() == known
+    with hooks.world.ledger.begin() as session:
+        kept = session.scalars(select(ReviewComment)).all()
+    assert [(one.root_id, one.body, one.is_order) for one in kept] == [(job.id, "@pointsman and keep the border", True)]
+
+
+def test_a_project_can_turn_mentions_off(hooks: Hooks) -> None:
+    hooks.project(github=CONFIG["integrations"]["github"] | {"mentions": False})  # type: ignore[index]
+    answer = hooks.send(mention("@pointsman please"), event="issue_comment")
+    assert "does not follow mentions" in answer.text
 
 
 @pytest.mark.req("S-097")

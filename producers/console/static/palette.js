@@ -39,18 +39,18 @@ function show() {
     });
     return option;
   }));
-  choose(0);
+  choose(wanted ? 0 : -1); // nothing is chosen, and Enter does nothing, before a word is typed
 }
 
 function choose(index) {
   const options = [...list.children];
-  const next = options[(index + options.length) % options.length];
+  const next = index < -1 ? options.at(-1) : options[index < options.length ? index : 0];
   for (const option of options) option.setAttribute("aria-selected", String(option === next));
   words.setAttribute("aria-activedescendant", next?.id ?? "");
   next?.scrollIntoView({ block: "nearest" });
 }
 
-function open() {
+function openPalette() {
   commands = found();
   words.value = "";
   show();
@@ -59,19 +59,19 @@ function open() {
 
 const opener = document.querySelector("#open-palette");
 opener.hidden = false;
-opener.addEventListener("click", open);
+opener.addEventListener("click", openPalette);
 
 document.addEventListener("keydown", (event) => {
   if (event.key !== "k" || !(event.ctrlKey || event.metaKey) || document.querySelector("dialog[open]")) return;
   event.preventDefault();
-  open();
+  openPalette();
 });
 
 words.addEventListener("input", show);
 words.addEventListener("keydown", (event) => {
   const at = [...list.children].findIndex((option) => option.getAttribute("aria-selected") === "true");
   if (event.key === "ArrowDown") choose(at + 1);
-  else if (event.key === "ArrowUp") choose(at - 1);
+  else if (event.key === "ArrowUp") choose(at > 0 ? at - 1 : -2);
   else if (event.key === "Enter") list.children[at]?.click();
   else return;
   event.preventDefault();
