@@ -6,8 +6,11 @@ because it reads the sections of all of them.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
+import textwrap
+from itertools import pairwise
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
@@ -56,7 +59,8 @@ def configuration_page() -> str:
     parts = [_HEAD]
     for name, model in sorted(sections().items()):
         parts.append(f"\n## {' '.join(name.split('__')[:2])}\n\n{_summary(model)}\n")
-        parts += [_row(name, field_name, field) for field_name, field in model.model_fields.items()]
+        said = _meanings(model)
+        parts += [_row(name, each, field, said.get(each, "")) for each, field in model.model_fields.items()]
     return "\n".join(parts) + "\n"
 
 
@@ -64,9 +68,25 @@ def _summary(model: type[BaseModel]) -> str:
     return (inspect.getdoc(model) or "").split("\n", maxsplit=1)[0]
 
 
-def _row(section: str, name: str, field: FieldInfo) -> str:
+def _meanings(model: type[BaseModel]) -> dict[str, str]:
+    """Return what stands below the fields of a model and of those that it extends.
+
+    Pydantic would read it from the source in every program that imports the model, at each start.
+    """
+    found = {}
+    for base in reversed(model.__mro__):
+        if issubclass(base, BaseModel) and not base.__module__.startswith("pydantic"):
+            (code,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+            assert isinstance(code, ast.ClassDef)
+            for field, text in pairwise(code.body):
+                match field, text:
+                    case ast.AnnAssign(target=ast.Name(name)), ast.Expr(value=ast.Constant(value=str(said))):
+                        found[name] = " ".join(said.split())
+    return found
+
+
+def _row(section: str, name: str, field: FieldInfo, meaning: str) -> str:
     variable = f"{PREFIX}{section.upper()}__{name.upper()}"
-    meaning = " ".join((field.description or "").split())
     return f"- `{variable}`{_default(field)}" + (f": {meaning}" if meaning else "")
 
 

@@ -75,7 +75,7 @@ class DispatcherConfig(Section):
 class RunsPlace(Section):
     """Workspaces of runs; workers/config.py has the rest of the section."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     root: Path = Path(".pointsman/runs")
     """Directory that the workers of `steps` and `control` share with the dispatcher."""
@@ -86,7 +86,7 @@ class RunsPlace(Section):
 class GatewayPlace(Section):
     """The gateway for workers; workers/config.py has the rest of the section."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     gateway_url: str = "http://127.0.0.1:8090"
     """URL of the model gateway."""

@@ -65,7 +65,7 @@ InOrder = PlainSerializer(sorted, return_type=list[str], when_used="json")
 class Section(BaseModel):
     """Base of the configuration sections."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 OptionalPath = Annotated[Path | None, BeforeValidator(lambda value: value or None)]

@@ -11,6 +11,7 @@ which has detached itself from its parent; otherwise the supervisor does.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import json
@@ -155,8 +156,21 @@ def stop_database(directory: Path) -> None:
         return
 
 
+_code = 1
+"""What a program ends with, unless it says otherwise."""
+
+
+def _leave() -> None:
+    """End without taking down modules and objects, which writes to every page that the programs share."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(_code)
+
+
 def main(argv: Sequence[str]) -> int:
     """Serve; in a child, run the program."""
+    global _code
+    atexit.register(_leave)  # before what imports register: the first is called last
     database, *modules = argv
     signal.pthread_sigmask(signal.SIG_BLOCK, _OWN_SIGNALS)  # the database is to be stopped whenever the owner dies
     gc.disable()  # a collection would write to every page
@@ -174,7 +188,12 @@ def main(argv: Sequence[str]) -> int:
     os.environ.update(order["environment"])  # noqa: TID251
     os.environ["POINTSMAN_WORKER__FORK_SERVER"] = str(server)  # noqa: TID251
     sys.argv = [*order["argv"], *map(str, given)]
-    return int(import_module(sys.argv[0]).main() or 0)
+    try:
+        _code = int(import_module(sys.argv[0]).main() or 0)
+    except SystemExit as end:
+        _code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        raise
+    return _code
 
 
 if __name__ == "__main__":

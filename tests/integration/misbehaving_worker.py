@@ -69,6 +69,8 @@ def compute(inputs: Inputs, words: list[str]) -> None:
     if words[0] == "refuse":
         with timed("apply"):
             raise TreeRefusedError("too_many", "a.html", "one too many")
+    if words[0] == "rest":
+        time.sleep(float(words[1]))
     if words[0] == "spin":
         deadline = time.monotonic() + float(words[1])
         while time.monotonic() < deadline:
@@ -104,9 +106,10 @@ def misbehave(words: list[str]) -> None:
                 kept.append(bytearray(64 * MEBIBYTE))
 
 
-if __name__ == "__main__":
+def main() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing of a broken-off test run stays
     name = f"misbehaving@test.{os.getpid()}"
+    os.environ.pop("POINTSMAN_WORKER__FORK_SERVER", None)  # its pool of threads starts what computes by itself
     settings = read_settings(WorkerSettings, os.environ)
     app, hooks = build_worker(
         settings,
@@ -127,3 +130,7 @@ if __name__ == "__main__":
         run_worker(app, sys.argv[3:], concurrency=int(sys.argv[2]), worker=name)
     finally:
         hooks.finish()
+
+
+if __name__ == "__main__":
+    main()

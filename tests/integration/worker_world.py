@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
-import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -24,6 +27,7 @@ from ledger.store import Ledger, create_ledger_engine
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import Dispatcher
+from producers.local.supervisor import Forked, ForkServer, Program, python_module
 from routing.broker import create_app
 from routing.policy.platform import Policy, platform_policy
 from routing.queues import QUEUES, QueueName
@@ -108,11 +112,27 @@ def soft_limit_after(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGUSR1, before)
 
 
+@cache
+def fork_server() -> ForkServer:
+    """Start the process from which workers are forked, as `pointsman up` does: their imports take seconds."""
+    home = Path(tempfile.mkdtemp(prefix="pointsman-workers-"))
+    server = ForkServer(
+        ("celery.apps.worker", "celery.worker.consumer", MODULE), database=home, environment=os.environ, logs=home
+    )
+
+    def end() -> None:
+        server.close()
+        shutil.rmtree(home)
+
+    atexit.register(end)
+    return server
+
+
 @dataclass
 class Worker:
     """One worker: its process, and what its tasks said."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Forked
     log: Path
 
     @property
@@ -124,7 +144,8 @@ class Worker:
         return [int(pid) for pid in re.findall(rf"^begin {re.escape(prompt)} (\d+)$", self.said, re.MULTILINE)]
 
     def send(self, signum: int) -> None:
-        self.process.send_signal(signum)
+        if self.process.poll() is None:
+            os.kill(self.process.pid, signum)
 
     def wait(self, seconds: float) -> int:
         return self.process.wait(seconds)
@@ -162,14 +183,15 @@ class World:
         log, policy = self.home / f"worker-{number}.log", self.home / f"policy-{number}.yaml"
         policy.write_text(yaml.safe_dump(self.policy.model_dump(mode="json")))
         mine = {"ledger__url": self.shop.url, "broker__url": self.valkey.url, "policy__path": str(policy)}
-        environment = {f"POINTSMAN_{name.upper()}": str(value) for name, value in (mine | settings).items()}
+        own = {f"POINTSMAN_{name.upper()}": str(value) for name, value in (mine | settings).items()}
+        environment = os.environ | own
+        argv = python_module(MODULE, pool, str(concurrency), *queues)
+        process: subprocess.Popen[bytes] | Forked
         with log.open("wb") as out:
-            process = subprocess.Popen(
-                [*prefix, sys.executable, "-m", MODULE, pool, str(concurrency), *queues],
-                env=os.environ | environment,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
+            process = (
+                subprocess.Popen([*prefix, *argv], env=environment, stdout=out, stderr=out, start_new_session=True)
+                if prefix
+                else fork_server().fork(Program(log.stem, argv), environment, log=out.fileno())
             )
         worker = Worker(process, log)
         self.workers.append(worker)
@@ -236,6 +258,5 @@ class World:
 
     def stop(self) -> None:
         for worker in self.workers:
-            with suppress(ProcessLookupError):
-                worker.process.send_signal(signal.SIGKILL)
+            worker.send(signal.SIGKILL)
             worker.process.wait(10)

@@ -210,6 +210,30 @@ def test_a_forked_program_that_ends_or_is_killed_is_started_again(forking: Super
         forking.wait_ready(["three"])
 
 
+ENDING = """
+import atexit, sys
+def main():
+    atexit.register(print, "said at the end")
+    exec(sys.argv[1])
+    return 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "code"), [("", 3), ("sys.exit(4)", 4), ("sys.exit()", 0), ("sys.exit('wrong')", 1), ("1 / 0", 1)]
+)
+def test_a_forked_program_ends_as_one_of_its_own_would(
+    forking: Supervisor, tmp_path: Path, how: str, code: int
+) -> None:
+    (tmp_path / "played.py").write_text(ENDING)
+    forking.start(replace(played(how), ready_url=f"http://127.0.0.1:{free_port()}/"))
+    with pytest.raises(InstallationError, match=f"one ended with {code}"):
+        forking.wait_ready(["one"])
+    said = (tmp_path / "logs" / "one.log").read_text()
+    assert said.endswith("said at the end\n")
+    assert [word in said for word in ("wrong", "ZeroDivisionError")] == ["wrong" in how, "/" in how]
+
+
 def test_a_forked_program_may_be_gone_before_its_supervisor_looks(
     forking: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
