@@ -1,4 +1,4 @@
-"""Runs a project's proposed commands: in a box like those of its runs, or in the checkout on this machine."""
+"""Runs a project's proposed commands: in a box like those of its runs, or, if asked to, in the checkout here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from routing.config import read_settings, strip_settings
-from sandbox.box import Box, Clocks, Ending, RegistryConfigError, SandboxStartupError, SandboxUnavailableError
+from sandbox.box import Box, Clocks, Ending
 from sandbox.config import BoxConfig, MirrorConfig
 
 _TAIL_BYTES = 4096
@@ -29,13 +29,6 @@ class Trial(NamedTuple):
     name: str
     result: str
     tail: str
-
-
-class Place(NamedTuple):
-    """Where commands were tried."""
-
-    name: str = ""
-    why_no_box: str = ""
 
 
 _TIMED_OUT = (Ending.SOFT_TIMEOUT, Ending.HARD_TIMEOUT)
@@ -53,28 +46,23 @@ class _TrialSettings(BaseModel):
 
 def try_commands(
     commands: Mapping[str, str], root: Path, environment: Mapping[str, str], *, seconds: int, is_here: bool
-) -> tuple[list[Trial], Place]:
-    """Run commands in a box with the checkout's last commit, else in the checkout itself.
+) -> list[Trial]:
+    """Run commands in a box with the checkout's last commit, or in the checkout itself if that is asked for.
 
     Args:
         commands: lines for a shell by name, in order; those after a set-up that fails are not run.
         root: the checkout.
         environment: of this process.
         seconds: time limit of each command.
-        is_here: whether no box is wanted.
+        is_here: whether to run them in the checkout, outside of any box.
 
     Raises:
+        SandboxError: no box can be made, or it went away; nothing runs outside of one for that.
         HandoverError, RepositoryRefusedError, PathRefusedError, TreeRefusedError: the checkout does not fit into a box.
-        BoxLostError: the box went away.
     """
-    why = "--here"
-    if not is_here:
-        try:
-            return list(_tries_in_a_box(commands, root, environment, seconds=seconds)), Place(IN_A_BOX)
-        except (SandboxUnavailableError, SandboxStartupError, RegistryConfigError) as error:
-            why = str(error)
-    run = partial(_try_here, root=root, environment=environment, seconds=seconds)
-    return list(_tries(commands, run)), Place(HERE, why)
+    if is_here:
+        return list(_tries(commands, partial(_try_here, root=root, environment=environment, seconds=seconds)))
+    return list(_tries_in_a_box(commands, root, environment, seconds=seconds))
 
 
 def _tries_in_a_box(
