@@ -211,3 +211,14 @@ def test_a_python_project_without_directories_is_written_at_its_top() -> None:
 
 def test_a_layout_of_more_directories_than_a_project_may_name_gets_the_platform_s_paths() -> None:
     assert propose({}, [f"d{number}/a.py" for number in range(60)], POLICY).writes == {}
+
+
+def test_directories_that_no_rule_can_name_are_left_out_with_a_note_and_the_file_is_one_that_is_taken() -> None:
+    odd = ["My App/a.py", "über/b.py", "pkg+x/tests/test_c.py", "two\nlines: [/d.py", f"{'x' * 101}/e.py"]
+    proposal = propose({"pyproject.toml": ""}, [*odd, "shop/f.py", "tests/test_f.py"], POLICY)
+    assert proposal.writes["backend-dev"] == ("shop/", "tests/", "*.py", "pyproject.toml")
+    (note,) = [note for note in proposal.notes if "My App/" in note]
+    assert note.startswith("6 directories")
+    text = proposal_text(proposal, url="https://forge.example/a/b", branch="main", tried={})
+    config, _ = parse_project(text, source="pointsman.yaml")
+    assert config.writes == proposal.writes
