@@ -267,12 +267,16 @@ _NODE_TESTS = {"vitest": "npx vitest run", "jest": "npx jest"}
 _NPX = "npx --yes --cache=.cache/npx"
 """In a box, programs run from the workspace only, and npx would keep them at home; `.cache/` is never collected."""
 _YARN_1 = f"{_NPX} yarn@1"
+_YARN_1_FROZEN = f"{_YARN_1} install --frozen-lockfile --ignore-scripts"
 _YARN_1_LOCKED = (
+    'case "$(npm config get registry)" in http://egress:*) '
     'sed -i.own -E "s#https?://[^/]+/#$(npm config get registry)#" yarn.lock && '
-    f"{{ {_YARN_1} install --frozen-lockfile --ignore-scripts; status=$?; mv yarn.lock.own yarn.lock; "
-    "(exit $status); }"
+    f"{{ {_YARN_1_FROZEN}; status=$?; mv yarn.lock.own yarn.lock; (exit $status); }};; *) {_YARN_1_FROZEN};; esac"
 )
-"""Yarn 1 fetches from the hosts that its lock names, and a box reaches only its own registry."""
+"""Yarn 1 fetches from the hosts that its lock names, and a box reaches only its registry (sandbox/image/files/npmrc).
+
+Elsewhere the lock stays as it is: a command that is killed could not put it back.
+"""
 
 
 def _declared_manager(package: Mapping[str, Any]) -> tuple[str, str]:
