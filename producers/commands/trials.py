@@ -77,7 +77,7 @@ def _tries_in_a_box(
         box_config = settings.box.model_copy(update={"lifetime_seconds": 60 + seconds * len(commands)})
         with open_trial_box(box_config, mirror, strip_settings(environment)) as box:
             box.put(read_head(root).files)
-            yield from _tries(commands, partial(_try_in, box, seconds=seconds))
+            yield from _tries(commands, partial(try_in, box, seconds=seconds))
 
 
 def _tries(commands: Mapping[str, str], run: Callable[[str, str], Trial]) -> Iterator[Trial]:
@@ -88,12 +88,17 @@ def _tries(commands: Mapping[str, str], run: Callable[[str, str], Trial]) -> Ite
             return
 
 
-def _try_in(box: Box, name: str, command: str, *, seconds: int) -> Trial:
+def try_in(box: Box, name: str, command: str, *, seconds: int) -> Trial:
+    """Run a command in a box; the last lines of each of its two outputs are kept.
+
+    Raises:
+        BoxLostError: the box went away.
+    """
     clocks = Clocks(soft_seconds=seconds, hard_seconds=seconds + _GRACE_SECONDS + 2, grace_seconds=_GRACE_SECONDS)
     done = box.run(("bash", "-c", command), clocks=clocks)
     status = done.exit_code if done.ending is Ending.EXITED else None
     result = f"took longer than {seconds} s" if done.ending in _TIMED_OUT else _result(status, done.ending.value)
-    return Trial(name, result, _tail(done.stdout[-_TAIL_BYTES:] + done.stderr[-_TAIL_BYTES:]))
+    return Trial(name, result, "\n".join(tail for tail in (_tail(done.stdout), _tail(done.stderr)) if tail))
 
 
 def _try_here(name: str, command: str, *, root: Path, environment: Mapping[str, str], seconds: int) -> Trial:
@@ -124,7 +129,7 @@ def _result(status: int | None, ending: str) -> str:
 
 
 def _tail(said: bytes) -> str:
-    return "\n".join(said.decode("utf-8", "replace").splitlines()[-_TAIL_LINES:])
+    return "\n".join(said[-_TAIL_BYTES:].decode("utf-8", "replace").splitlines()[-_TAIL_LINES:])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
