@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from producers.cli import app
 from routing.policy.platform import platform_policy
 from routing.policy.project_proposal import READ_FILES, propose
-from sandbox.box import WORKSPACE, Box, Clocks
+from sandbox.box import GATEWAY_PORT, MIRROR_PORT, WORKSPACE, Box, Clocks
 from sandbox.config import MirrorConfig
-from sandbox.trial import open_trial_box
+from sandbox.trial import Listen, open_trial_box
 from tests.engine import TestEngine
 from tests.outside_mirror import python_file_hosts, unreachable
 
@@ -199,6 +199,14 @@ def registry() -> frozenset[str]:
     return hosts
 
 
+def listening(daemon: TestEngine) -> Listen:
+    def listen(host: str) -> socket.socket:
+        with daemon.network():
+            return socket.create_server((host, 0))
+
+    return listen
+
+
 @pytest.mark.parametrize(
     "repositories",
     [
@@ -210,17 +218,22 @@ def registry() -> frozenset[str]:
 def test_proposed_commands_set_up_build_and_test_a_repository_in_a_box(
     daemon: TestEngine, registry: frozenset[str], tmp_path: Path, repositories: dict[str, dict[str, str]]
 ) -> None:
-    def listen(host: str) -> socket.socket:
-        with daemon.network():
-            return socket.create_server((host, 0))
-
     size = {"memory_mib": 2048, "workspace_mib": 512, "workspace_files": 60_000, "file_mib": 64, "processes": 256}
     mirror = MirrorConfig(cache=tmp_path / "packages", python_files=registry)
     named = {name.replace(" ", "-"): files for name, files in repositories.items()}
-    with open_trial_box(daemon.config(**size), mirror, os.environ, listen=listen) as box:
+    with open_trial_box(daemon.config(**size), mirror, os.environ, listen=listening(daemon)) as box:
         box.put({f"{name}/{path}": data.encode() for name, files in named.items() for path, data in files.items()})
         wrong = {place: said for name, files in named.items() for place, said in tried(box, name, files).items()}
     assert not wrong, "\n".join(f"{place}\n{said}" for place, said in wrong.items())
+
+
+def test_both_ways_out_of_a_trial_s_box_lead_to_its_mirror(daemon: TestEngine, tmp_path: Path) -> None:
+    mirror = MirrorConfig(cache=tmp_path / "packages")
+    ask = "exec 3<>/dev/tcp/egress/$0; printf 'GET / HTTP/1.0\\r\\n\\r\\n' >&3; head -1 <&3"
+    with open_trial_box(daemon.config(memory_mib=512), mirror, os.environ, listen=listening(daemon)) as box:
+        said = [box.run(("bash", "-c", ask, str(port)), clocks=CLOCKS).stdout for port in (GATEWAY_PORT, MIRROR_PORT)]
+    assert said[0].startswith(b"HTTP/1.1 ")
+    assert said[0] == said[1]
 
 
 @pytest.fixture
