@@ -10,7 +10,6 @@ process must cost next to nothing, no idle connection can die between two calls,
 from __future__ import annotations
 
 import hashlib
-import json
 import socket
 import threading
 import time
@@ -43,7 +42,7 @@ from gateway.messages import MALFORMED, MESSAGES_PATH, Code, ReplyReader
 from gateway.network import authorities
 from gateway.providers.provider import EventSplitter, data_of
 from monitoring import traces
-from routing.model_call import TODAY
+from routing.model_call import request_digest
 from routing.policy.prices import Usage
 
 MAX_REPLY_BYTES = 32 * 1024 * 1024
@@ -145,8 +144,7 @@ class ModelClient:
         gateway_url: the only address that is called; no proxy stands before it.
         token: the attempt's token.
         timeout_seconds: how long the gateway may stay silent.
-        replies: what was paid for, by the digest of its request but for the day; such a request is answered from it,
-            once.
+        replies: what was paid for, by the `request_digest` of its request, which is answered from it, once.
     """
 
     def __init__(
@@ -209,7 +207,7 @@ class ModelClient:
             fields["tools"] = list(tools)
         if must_use is not None:
             fields["tool_choice"] = {"type": "tool", "name": must_use, "disable_parallel_tool_use": is_single}
-        digest = hashlib.sha256(TODAY.sub("", json.dumps(fields, sort_keys=True)).encode()).hexdigest()
+        digest = request_digest(fields)
         with self._translated(until):
             is_paid = digest in self._replies and digest not in self._asked
             message = self._replies[digest] if is_paid else self._stream(fields, until)

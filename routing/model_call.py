@@ -5,6 +5,7 @@ Replies are untrusted until validated, and their texts are single lines of bound
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import unicodedata
@@ -18,6 +19,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from routing.errors import CallFailedError
+from routing.policy.agents import FINISH_TOOL
 from routing.prompt.tokens import canonicalise
 
 MAX_REPLY_CHARACTERS = 4000
@@ -133,13 +135,27 @@ def way_out(reply: Mapping[str, Any], name: str) -> str:
 
 
 _TODAY = "Today is {}."
-TODAY = re.compile(_TODAY.format(r"\w+ \d{4}-\d\d-\d\d"))
-"""The line of a prompt that names the day. A replay on another day asks the same but for it."""
+_TODAY_LINE = re.compile(_TODAY.format(r"\w+ \d{4}-\d\d-\d\d"))
 
 
 def today_line(now: datetime) -> str:
     """Return the line of a prompt that names the day, in UTC."""
     return _TODAY.format(now.astimezone(UTC).strftime("%A %Y-%m-%d"))
+
+
+LITTLE_TIME = f"\n\n[little time left: end your step with the tool `{FINISH_TOOL}` in time]"
+"""What an agent is told once its time is nearly over."""
+_LITTLE_TIME_JSON = json.dumps(LITTLE_TIME)[1:-1]
+
+
+def request_digest(fields: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a request to a model, in hex, without what depends on the clock.
+
+    A job that is tried again, and a replay, ask the same but for the day and for how little time is left; what was paid
+    for then answers them.
+    """
+    text = json.dumps(fields, sort_keys=True).replace(_LITTLE_TIME_JSON, "")
+    return hashlib.sha256(_TODAY_LINE.sub("", text).encode()).hexdigest()
 
 
 def excerpt(text: str, *, limit_bytes: int) -> str:

@@ -18,7 +18,9 @@ from sandbox.package_mirror.registries import read_all
 from sandbox.pool import Reaper, build_maker, open_engine
 
 INSTALL = "trial"
-"""Label of what trials leave on an engine; the next one removes what a killed one left."""
+"""Label of what trials leave on an engine. The next one removes what a killed one left, all but the network between
+forwarders and the engine's host, `pointsman-trial-outer`, which stays as an installation's does.
+"""
 _STARTING_SECONDS = 30.0
 
 Listen = Callable[[str], socket.socket]
@@ -77,7 +79,8 @@ def open_trial_box(
         admitted = OneBox()
         with place, _served(mirror, environment, admitted, place):
             port = place.getsockname()[1]
-            box = build_maker(config.model_copy(update={**own, "mirror_port": port}), engine).create()
+            mirror_only = {**own, "gateway_port": port, "mirror_port": port}
+            box = build_maker(config.model_copy(update=mirror_only), engine).create()
             try:
                 admitted.address = box.egress.address
                 yield box

@@ -7,7 +7,6 @@ rewording of the prompt around them. One that was refused is not played again.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from pydantic_core import from_json
 from gateway.errors import GatewayError
 from gateway.fake_provider.request import Request, RequestError
 from gateway.fake_provider.wire import Reply, Text, ToolUse, Written
-from routing.model_call import TODAY
+from routing.model_call import request_digest
 from routing.policy.prices import Usage
 from routing.redaction import redact_all
 
@@ -249,7 +248,7 @@ def _key_of(request: Mapping[str, Any]) -> tuple[Any, ...]:
         names = sorted(str(tool.get("name")) for tool in request.get("tools", ()))
         return request["model"], *names, len(request["messages"])
     asked = redact_all({name: value for name, value in request.items() if name not in _NO_PART})
-    return (hashlib.sha256(TODAY.sub("", json.dumps(asked, sort_keys=True)).encode()).hexdigest(),)
+    return (request_digest(asked),)
 
 
 def _written(block: Mapping[str, Any]) -> Written:

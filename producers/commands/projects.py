@@ -25,7 +25,8 @@ from producers.commands.context import (
     read_plain_file,
     read_text_file,
 )
-from producers.commands.trials import Place, Trial, try_commands
+from producers.commands.trials import HERE, IN_A_BOX, Trial, try_commands
+from sandbox.box import SandboxError
 
 project_app = typer.Typer(no_args_is_help=True, help="Code projects.")
 
@@ -39,7 +40,7 @@ def init_project(
     ] = None,
     is_tried: Annotated[
         bool,
-        typer.Option("--try", help="Run the commands: in a box where an engine and its image are there, else here."),
+        typer.Option("--try", help="Run the commands in a box like those of runs."),
     ] = False,
     is_here: Annotated[
         bool, typer.Option("--here", help="With --try: in the checkout, on this machine and outside of any box.")
@@ -67,13 +68,15 @@ def init_project(
                     fail(f"{checkout.root / name}: exceeds {MAX_FILE_BYTES} bytes", code=USAGE)
                 files[name] = data.decode("utf-8", "replace")
         proposal = propose(files, checkout.paths, platform_policy())
-        trials, where = list[Trial](), Place()
+        where = HERE if is_here else IN_A_BOX
+        trials = list[Trial]()
         if is_tried:
             environment = context_of(ctx).given
-            trials, where = try_commands(
-                proposal.commands, checkout.root, environment, seconds=seconds, is_here=is_here
-            )
-        tried = {trial.name: f"{trial.result} {where.name}" for trial in trials}
+            try:
+                trials = try_commands(proposal.commands, checkout.root, environment, seconds=seconds, is_here=is_here)
+            except SandboxError as error:
+                fail(f"{error}; with --here the commands run in the checkout, outside of any box")
+        tried = {trial.name: f"{trial.result} {where}" for trial in trials}
         text = proposal_text(proposal, url=checkout.url, branch=checkout.branch, tried=tried)
         parse_project(text, source=str(path))
         try:
@@ -82,7 +85,7 @@ def init_project(
             fail(f"{path}: cannot be written: {error.strerror}", code=USAGE)
     if as_json:
         outcomes = [trial._asdict() for trial in trials]
-        place = {"tried": where.name, "why_no_box": where.why_no_box}
+        place = {"tried": where if trials else ""}
         proposed = {"stack": proposal.stack, "commands": proposal.commands, "writes": proposal.writes}
         found = {"file": str(path), "url": checkout.url, "branch": checkout.branch, **proposed}
         print_json({**found, "notes": proposal.notes, "trials": outcomes, **place})
@@ -91,18 +94,16 @@ def init_project(
     raise typer.Exit(FAILED if any(trial.result != "passed" for trial in trials) else OK)
 
 
-def _show(path: Path, text: str, trials: list[Trial], where: Place, root: Path) -> None:
+def _show(path: Path, text: str, trials: list[Trial], where: str, root: Path) -> None:
     out.print(harmless(text), markup=False)
-    if where.why_no_box:
-        out.print(harmless(f"tried {where.name}, where agents do not work: {where.why_no_box}"), markup=False)
+    if trials and where == HERE:
+        out.print(f"tried {HERE}, where agents do not work", markup=False)
     for trial in trials:
         if trial.result != "passed":
-            out.print(harmless(f"{trial.name}: {trial.result} {where.name}\n{trial.tail}"), markup=False)
+            out.print(harmless(f"{trial.name}: {trial.result} {where}\n{trial.tail}"), markup=False)
     out.print(harmless(f"wrote {path}. Next:"), markup=False)
     if not trials:
-        out.print(
-            "  pointsman project init --try --force   # runs the commands, in a box if there is one", markup=False
-        )
+        out.print("  pointsman project init --try --force   # runs the commands in a box", markup=False)
     if "url: file://" in text:
         out.print(harmless(f"  pointsman up --repositories {root.parent}"), markup=False)
     out.print(harmless(f"  pointsman project add {path} --name NAME"), markup=False)

@@ -1,4 +1,4 @@
-"""Runs a project's proposed commands: in a box like those of its runs, or in the checkout on this machine."""
+"""Runs a project's proposed commands: in a box like those of its runs, or, if asked to, in the checkout here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from routing.config import read_settings, strip_settings
-from sandbox.box import Box, Clocks, Ending, RegistryConfigError, SandboxStartupError, SandboxUnavailableError
+from sandbox.box import Box, Clocks, Ending
 from sandbox.config import BoxConfig, MirrorConfig
 
 _TAIL_BYTES = 4096
@@ -29,13 +29,6 @@ class Trial(NamedTuple):
     name: str
     result: str
     tail: str
-
-
-class Place(NamedTuple):
-    """Where commands were tried."""
-
-    name: str = ""
-    why_no_box: str = ""
 
 
 _TIMED_OUT = (Ending.SOFT_TIMEOUT, Ending.HARD_TIMEOUT)
@@ -53,28 +46,23 @@ class _TrialSettings(BaseModel):
 
 def try_commands(
     commands: Mapping[str, str], root: Path, environment: Mapping[str, str], *, seconds: int, is_here: bool
-) -> tuple[list[Trial], Place]:
-    """Run commands in a box with the checkout's last commit, else in the checkout itself.
+) -> list[Trial]:
+    """Run commands in a box with the checkout's last commit, or in the checkout itself if that is asked for.
 
     Args:
         commands: lines for a shell by name, in order; those after a set-up that fails are not run.
         root: the checkout.
         environment: of this process.
         seconds: time limit of each command.
-        is_here: whether no box is wanted.
+        is_here: whether to run them in the checkout, outside of any box.
 
     Raises:
+        SandboxError: no box can be made, or it went away; nothing runs outside of one for that.
         HandoverError, RepositoryRefusedError, PathRefusedError, TreeRefusedError: the checkout does not fit into a box.
-        BoxLostError: the box went away.
     """
-    why = "--here"
-    if not is_here:
-        try:
-            return list(_tries_in_a_box(commands, root, environment, seconds=seconds)), Place(IN_A_BOX)
-        except (SandboxUnavailableError, SandboxStartupError, RegistryConfigError) as error:
-            why = str(error)
-    run = partial(_try_here, root=root, environment=environment, seconds=seconds)
-    return list(_tries(commands, run)), Place(HERE, why)
+    if is_here:
+        return list(_tries(commands, partial(_try_here, root=root, environment=environment, seconds=seconds)))
+    return list(_tries_in_a_box(commands, root, environment, seconds=seconds))
 
 
 def _tries_in_a_box(
@@ -89,7 +77,7 @@ def _tries_in_a_box(
         box_config = settings.box.model_copy(update={"lifetime_seconds": 60 + seconds * len(commands)})
         with open_trial_box(box_config, mirror, strip_settings(environment)) as box:
             box.put(read_head(root).files)
-            yield from _tries(commands, partial(_try_in, box, seconds=seconds))
+            yield from _tries(commands, partial(try_in, box, seconds=seconds))
 
 
 def _tries(commands: Mapping[str, str], run: Callable[[str, str], Trial]) -> Iterator[Trial]:
@@ -100,12 +88,17 @@ def _tries(commands: Mapping[str, str], run: Callable[[str, str], Trial]) -> Ite
             return
 
 
-def _try_in(box: Box, name: str, command: str, *, seconds: int) -> Trial:
+def try_in(box: Box, name: str, command: str, *, seconds: int) -> Trial:
+    """Run a command in a box; the last lines of each of its two outputs are kept.
+
+    Raises:
+        BoxLostError: the box went away.
+    """
     clocks = Clocks(soft_seconds=seconds, hard_seconds=seconds + _GRACE_SECONDS + 2, grace_seconds=_GRACE_SECONDS)
     done = box.run(("bash", "-c", command), clocks=clocks)
     status = done.exit_code if done.ending is Ending.EXITED else None
     result = f"took longer than {seconds} s" if done.ending in _TIMED_OUT else _result(status, done.ending.value)
-    return Trial(name, result, _tail(done.stdout[-_TAIL_BYTES:] + done.stderr[-_TAIL_BYTES:]))
+    return Trial(name, result, "\n".join(tail for tail in (_tail(done.stdout), _tail(done.stderr)) if tail))
 
 
 def _try_here(name: str, command: str, *, root: Path, environment: Mapping[str, str], seconds: int) -> Trial:
@@ -136,7 +129,7 @@ def _result(status: int | None, ending: str) -> str:
 
 
 def _tail(said: bytes) -> str:
-    return "\n".join(said.decode("utf-8", "replace").splitlines()[-_TAIL_LINES:])
+    return "\n".join(said[-_TAIL_BYTES:].decode("utf-8", "replace").splitlines()[-_TAIL_LINES:])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -86,10 +86,10 @@ class RunWork:
         workspace = Workspace.of_run(self.root, rows.run.workspace)
         left = MAX_DIFF_CHARS
         changed: list[ChangedFile] = []
-        for path, data in sorted(workspace.changes(base, head).items()):
+        for path, (before, after) in sorted(workspace.differences(base, head).items()):
             if path.split("/")[0] in RESERVED:
                 continue
-            file = describe_file(path, workspace.read_file(base, path), data, left=left, known_keys=self.known_keys)
+            file = describe_file(path, before, after, left=left, known_keys=self.known_keys)
             left -= len(file.diff)
             changed.append(file)
         return changed

@@ -12,12 +12,13 @@ import textwrap
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
 from routing.errors import Problem, ProjectConfigError, StackNotFoundError
-from routing.policy.agents import StackPart, is_covered
+from routing.policy.agents import PathRule, StackPart, is_covered
 from routing.policy.platform import Policy
 from routing.policy.project import MAX_RULES
 
@@ -99,18 +100,51 @@ def propose(files: Mapping[str, str], paths: Collection[str], policy: Policy) ->
     if deploy := next((name for file, name in _DEPLOYS.items() if file in every), None):
         stack["deploy"] = deploy
     notes = notes if commands else ["no commands were found: give at least `test`"]
-    return Proposal(stack, commands, tuple(notes), _writes(every, stack, policy))
+    layout = _layout(every, policy)
+    if layout.unfit:
+        shown = ", ".join(ascii(rule) for rule in layout.unfit[:_MAX_SHOWN])
+        notes.append(f"{len(layout.unfit)} directories are left out, since no path in `writes` can name them: {shown}")
+    return Proposal(stack, commands, tuple(notes), _writes(every, layout, stack, policy))
 
 
-def _writes(paths: Collection[str], stack: Mapping[str, str], policy: Policy) -> dict[str, tuple[str, ...]]:
+class _Layout(NamedTuple):
+    """A repository's directories, as path rules."""
+
+    sources: list[str]
+    """At the top."""
+    tests: list[str]
+    unfit: list[str]
+    """Of both kinds: what is no path rule."""
+
+
+_MAX_SHOWN = 5
+_RULE = TypeAdapter[str](PathRule)
+
+
+def _layout(paths: Collection[str], policy: Policy) -> _Layout:
+    tests = _test_directories(paths, policy.runs.test_directories)
+    tops = {path.partition("/")[0] for path in paths if "/" in path and path.endswith(_SOURCES)}
+    sources = {f"{name}/" for name in tops if not name.startswith(".") and name not in _NOT_SOURCES} - tests
+    unfit = {rule for rule in sources | tests if not _is_rule(rule)}
+    return _Layout(sorted(sources - unfit), sorted(tests - unfit), sorted(unfit))
+
+
+def _is_rule(text: str) -> bool:
+    try:
+        _RULE.validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+def _writes(
+    paths: Collection[str], layout: _Layout, stack: Mapping[str, str], policy: Policy
+) -> dict[str, tuple[str, ...]]:
     """Return the paths of developers and testers in a layout: sources, tests, documents, settings of the project.
 
     Hidden directories, which forges obey, and those of builds and deliveries are nobody's. Of files at the top, only
     those that the platform offers: so of lock files npm's, uv's and Poetry's.
     """
-    tests = _test_directories(paths, policy.runs.test_directories)
-    sources = {path.partition("/")[0] for path in paths if "/" in path and path.endswith(_SOURCES)}
-    own = {f"{name}/" for name in sources if not name.startswith(".") and name not in _NOT_SOURCES} - set(tests)
     documents = ["docs/"] if any(path.startswith("docs/") for path in paths) else []
     is_web = stack["language"] != "python"
     developers = {"backend-dev": "backend" in stack or "frontend" not in stack, "frontend-dev": is_web}
@@ -118,14 +152,17 @@ def _writes(paths: Collection[str], stack: Mapping[str, str], policy: Policy) ->
     for name in (name for name, is_wanted in developers.items() if is_wanted and name in policy.agents):
         offered = policy.runs.source_paths(name, policy.agents[name], stack["language"])
         files = [rule for rule in offered if not rule.endswith("/") and _covers_a_file(rule, paths)]
-        found[name] = (*sorted(own), *tests, *documents, *files)
-    if tests and "qa" in policy.agents:
+        found[name] = (*layout.sources, *layout.tests, *documents, *files)
+    if layout.tests and "qa" in policy.agents:
         offered = policy.runs.source_paths("qa", policy.agents["qa"], stack["language"])
-        found["qa"] = (*tests, *(rule for rule in offered if rule.startswith("*") and _covers_a_file(rule, paths)))
+        found["qa"] = (
+            *layout.tests,
+            *(rule for rule in offered if rule.startswith("*") and _covers_a_file(rule, paths)),
+        )
     return {name: rules for name, rules in found.items() if rules and len(rules) <= MAX_RULES}
 
 
-def _test_directories(paths: Collection[str], names: Collection[str]) -> list[str]:
+def _test_directories(paths: Collection[str], names: Collection[str]) -> set[str]:
     """Return the directories of tests, without those within others."""
     found = set()
     for path in paths:
@@ -133,7 +170,7 @@ def _test_directories(paths: Collection[str], names: Collection[str]) -> list[st
         index = next((index for index, segment in enumerate(segments) if segment in names), None)
         if index is not None and not any(segment.startswith(".") for segment in segments[: index + 1]):
             found.add("/".join(segments[: index + 1]) + "/")
-    return sorted(found)
+    return found
 
 
 def _covers_a_file(rule: str, paths: Collection[str]) -> bool:
@@ -230,12 +267,16 @@ _NODE_TESTS = {"vitest": "npx vitest run", "jest": "npx jest"}
 _NPX = "npx --yes --cache=.cache/npx"
 """In a box, programs run from the workspace only, and npx would keep them at home; `.cache/` is never collected."""
 _YARN_1 = f"{_NPX} yarn@1"
+_YARN_1_FROZEN = f"{_YARN_1} install --frozen-lockfile --ignore-scripts"
 _YARN_1_LOCKED = (
+    'case "$(npm config get registry)" in http://egress:*) '
     'sed -i.own -E "s#https?://[^/]+/#$(npm config get registry)#" yarn.lock && '
-    f"{{ {_YARN_1} install --frozen-lockfile --ignore-scripts; status=$?; mv yarn.lock.own yarn.lock; "
-    "(exit $status); }"
+    f"{{ {_YARN_1_FROZEN}; status=$?; mv yarn.lock.own yarn.lock; (exit $status); }};; *) {_YARN_1_FROZEN};; esac"
 )
-"""Yarn 1 fetches from the hosts that its lock names, and a box reaches only its own registry."""
+"""Yarn 1 fetches from the hosts that its lock names, and a box reaches only its registry (sandbox/image/files/npmrc).
+
+Elsewhere the lock stays as it is: a command that is killed could not put it back.
+"""
 
 
 def _declared_manager(package: Mapping[str, Any]) -> tuple[str, str]:

@@ -133,6 +133,13 @@ class Changed(NamedTuple):
     after: Entry | None
 
 
+class Difference(NamedTuple):
+    """A file's contents in two commits; None where it is not there."""
+
+    before: bytes | None
+    after: bytes | None
+
+
 def compare(
     store: BaseObjectStore, before: ObjectID | None, after: ObjectID | None, *, prefix: str = ""
 ) -> Iterator[Changed]:
@@ -374,6 +381,18 @@ class Workspace:
         with self.store() as store:
             found = compare(store, tree_of(store, _id(base)), tree_of(store, _id(commit)))
             return {change.path: blob_of(store, change.after) for change in found}
+
+    def differences(self, base: str, commit: str) -> dict[str, Difference]:
+        """Return the files in which a commit differs from another, by path, with the contents of both.
+
+        Raises:
+            WorkspaceMissingError: one of the commits is not there.
+        """
+        with self.store() as store:
+            found = compare(store, tree_of(store, _id(base)), tree_of(store, _id(commit)))
+            return {
+                change.path: Difference(blob_of(store, change.before), blob_of(store, change.after)) for change in found
+            }
 
     def point(self, ref: str, commit: str) -> None:
         """Point a ref at a commit, atomically. Refs are for people who look; the ledger says what counts."""

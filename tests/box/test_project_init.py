@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from producers.cli import app
 from routing.policy.platform import platform_policy
 from routing.policy.project_proposal import READ_FILES, propose
-from sandbox.box import WORKSPACE, Box, Clocks
+from sandbox.box import GATEWAY_PORT, MIRROR_PORT, WORKSPACE, Box, Clocks
 from sandbox.config import MirrorConfig
-from sandbox.trial import open_trial_box
+from sandbox.trial import Listen, open_trial_box
 from tests.engine import TestEngine
 from tests.outside_mirror import python_file_hosts, unreachable
 
@@ -199,6 +199,14 @@ def registry() -> frozenset[str]:
     return hosts
 
 
+def listening(daemon: TestEngine) -> Listen:
+    def listen(host: str) -> socket.socket:
+        with daemon.network():
+            return socket.create_server((host, 0))
+
+    return listen
+
+
 @pytest.mark.parametrize(
     "repositories",
     [
@@ -210,17 +218,22 @@ def registry() -> frozenset[str]:
 def test_proposed_commands_set_up_build_and_test_a_repository_in_a_box(
     daemon: TestEngine, registry: frozenset[str], tmp_path: Path, repositories: dict[str, dict[str, str]]
 ) -> None:
-    def listen(host: str) -> socket.socket:
-        with daemon.network():
-            return socket.create_server((host, 0))
-
     size = {"memory_mib": 2048, "workspace_mib": 512, "workspace_files": 60_000, "file_mib": 64, "processes": 256}
     mirror = MirrorConfig(cache=tmp_path / "packages", python_files=registry)
     named = {name.replace(" ", "-"): files for name, files in repositories.items()}
-    with open_trial_box(daemon.config(**size), mirror, os.environ, listen=listen) as box:
+    with open_trial_box(daemon.config(**size), mirror, os.environ, listen=listening(daemon)) as box:
         box.put({f"{name}/{path}": data.encode() for name, files in named.items() for path, data in files.items()})
         wrong = {place: said for name, files in named.items() for place, said in tried(box, name, files).items()}
     assert not wrong, "\n".join(f"{place}\n{said}" for place, said in wrong.items())
+
+
+def test_both_ways_out_of_a_trial_s_box_lead_to_its_mirror(daemon: TestEngine, tmp_path: Path) -> None:
+    mirror = MirrorConfig(cache=tmp_path / "packages")
+    ask = "exec 3<>/dev/tcp/egress/$0; printf 'GET / HTTP/1.0\\r\\n\\r\\n' >&3; head -1 <&3"
+    with open_trial_box(daemon.config(memory_mib=512), mirror, os.environ, listen=listening(daemon)) as box:
+        said = [box.run(("bash", "-c", ask, str(port)), clocks=CLOCKS).stdout for port in (GATEWAY_PORT, MIRROR_PORT)]
+    assert said[0].startswith(b"HTTP/1.1 ")
+    assert said[0] == said[1]
 
 
 @pytest.fixture
@@ -235,23 +248,24 @@ def checkout(tmp_path: Path) -> Path:
     return root
 
 
-def init(daemon: TestEngine, root: Path, *, code: int = 0) -> dict[str, object]:
+def init(daemon: TestEngine, root: Path, *, code: int = 0) -> str:
     settings = {"POINTSMAN_BOX__ENGINE": daemon.url, "POINTSMAN_BOX__MEMORY_MIB": "512"}
     found = CliRunner().invoke(app, ["project", "init", str(root), "--try", "--force", "--json"], env=settings)
     assert found.exit_code == code, found.output
-    said: dict[str, object] = json.loads(found.stdout)
-    return said
+    return found.output
 
 
-def test_commands_are_tried_in_a_box_where_there_is_one_and_here_where_it_could_get_no_packages(
+def test_commands_are_tried_in_a_box_and_nowhere_else_where_it_could_get_no_packages(
     daemon: TestEngine, checkout: Path
 ) -> None:
     (checkout / "tests" / "test_shop.py").write_text("not committed, so no run would see it")
     with daemon.network():
         said = init(daemon, checkout)
-    assert (said["tried"], said["why_no_box"]) == ("in a box", "")
-    assert (checkout / "pointsman.yaml").read_text().count("# passed in a box") == 3
+    assert json.loads(said)["tried"] == "in a box"
+    proposed = (checkout / "pointsman.yaml").read_text()
+    assert proposed.count("# passed in a box") == 3
+    said = init(daemon, checkout, code=1)
+    assert "is not this machine" in said
+    assert "--here" in said
     assert not [path for path in checkout.rglob("__pycache__")], "nothing was run here"
-    elsewhere = init(daemon, checkout, code=1)
-    assert elsewhere["tried"] == "on this machine"
-    assert "is not this machine" in str(elsewhere["why_no_box"])
+    assert (checkout / "pointsman.yaml").read_text() == proposed

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from gateway.server import server_config
 from ledger.money import presume_lost_calls
 from ledger.store import Ledger
 from routing.config import key_fingerprint
+from routing.model_call import LITTLE_TIME, today_line
 from routing.policy.platform import platform_policy
 from routing.policy.prices import Usage, cost_nanousd
 from tests.integration.gateway_world import (
@@ -183,6 +185,16 @@ def test_a_reply_that_an_earlier_attempt_paid_for_is_read_once_and_otherwise_ask
         assert (first.text, first.stop) == (second.text, second.stop)
         assert len(rehearsed.calls()) == calls
     rehearsed.check_books()
+
+
+def test_a_repeated_request_is_not_paid_again_because_less_time_or_another_day_was_told(rehearsed: Rehearsed) -> None:
+    held = rehearsed.attempt()
+    replies: dict[str, Any] = {}
+    days = (datetime(2026, 11, 27, tzinfo=UTC), datetime(2026, 11, 28, tzinfo=UTC))
+    for told in (f"{today_line(days[0])} done{LITTLE_TIME}", f"{today_line(days[1])} done"):
+        with ModelClient(rehearsed.url, held.token, replies=replies) as client:
+            client.create([told], model=HAIKU, max_tokens=1500)
+    assert len(rehearsed.calls()) == 1
 
 
 def test_the_bill_is_settled_when_the_reply_has_ended(rehearsed: Rehearsed) -> None:

@@ -17,6 +17,7 @@ from gateway.fake_provider.server import running_fake_provider
 from ledger.runs.tables import Run
 from ledger.store import Ledger
 from routing.jobs import Reason, State
+from routing.model_call import LITTLE_TIME
 from routing.queues import QueueName
 from sites.content_store import ContentStore
 from sites.repository.workspace import Step
@@ -267,6 +268,17 @@ def test_an_agent_is_told_when_few_replies_are_left_and_can_still_finish(office:
 
     assert "[3 replies left: end your step with the tool `finish` in time]" in done.result["summary"]
     assert done.job.result["turns"] == office.yard.resources.policy.agents["research"].max_turns - 2
+
+
+def test_an_agent_is_told_when_little_time_is_left_in_words_that_no_repeated_call_is_told_apart_by(
+    office: Office,
+) -> None:
+    policy = office.yard.resources.policy
+    hasty = policy.agents["research"].model_copy(update={"soft_seconds": 40.0})
+    own = policy.model_copy(update={"agents": {**policy.agents, "research": hasty}})
+    office.yard.resources = replace(office.yard.resources, policy=own)
+    done = office.yard.do("research", "Specify it [rehearse:look]")
+    assert LITTLE_TIME.strip() in done.result["summary"]
 
 
 def test_the_classifier_has_one_turn_and_must_finish_in_it(office: Office) -> None:

@@ -19,6 +19,7 @@ from gateway.client import ModelClient, ModelReply, Stop, Text, ToolResult, Tool
 from gateway.errors import CallTimeoutError, GatewayUnreachableError
 from ledger.events import EventKind
 from routing.jobs import Reason, State
+from routing.model_call import LITTLE_TIME
 from routing.policy.agents import CONTEXT_DIRECTORY, FINISH_TOOL, RESULT_FILE, is_covered
 from sites.errors import PathRefusedError
 from sites.files import check_path, is_planted
@@ -189,7 +190,6 @@ _CLOSING_SECONDS = 10.0
 """Reserved within the queue's soft limit for judging files and writing the commit."""
 _MAX_NEWS = 200
 _GO_ON = f"You used no tool. Go on with your task, or end your step with the tool `{FINISH_TOOL}`."
-_END_NOW = f"end your step with the tool `{FINISH_TOOL}` in time"
 _FEW_TURNS = 3
 _LITTLE_SECONDS = 45.0
 _CUT = "Your reply was longer than it may be and was cut. Nothing of this call was done; write less at a time."
@@ -294,11 +294,11 @@ class _Conversation:
         )
 
     def _warning(self) -> str:
-        """Return a word on what is left, once it is little; without a time, so that a repeated call is the same."""
+        """Return a word on what is left, once it is little: of time in words that a request's digest leaves out."""
         turns = self.order.agent.max_turns - self.turns
         if turns <= _FEW_TURNS:
-            return f"\n\n[{turns} replies left: {_END_NOW}]"
-        return f"\n\n[little time left: {_END_NOW}]" if self._until - time.monotonic() < _LITTLE_SECONDS else ""
+            return f"\n\n[{turns} replies left: end your step with the tool `{FINISH_TOOL}` in time]"
+        return LITTLE_TIME if self._until - time.monotonic() < _LITTLE_SECONDS else ""
 
     def _use(self, call: ToolUse) -> tuple[str, bool]:
         given: object = call.input

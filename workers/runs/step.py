@@ -281,10 +281,9 @@ def _changes(start: _Start) -> str:
     begun = start.order.run_base
     if begun is None or begun == start.base:
         return ""
-    found = start.workspace.changes(begun, start.base)
-    after = {path: data for path, data in found.items() if path.split("/")[0] not in RESERVED}
-    before = {path: start.workspace.read_file(begun, path) for path in after}
-    return changes_text(before, after, most_bytes=start.policy.runs.context_bytes // _DIFF_SHARE)
+    found = start.workspace.differences(begun, start.base)
+    found = {path: sides for path, sides in found.items() if path.split("/")[0] not in RESERVED}
+    return changes_text(found, most_bytes=start.policy.runs.context_bytes // _DIFF_SHARE)
 
 
 def _conclude(start: _Start, work: _Work, attempt: Attempt) -> Outcome:

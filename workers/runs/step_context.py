@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from routing.jobs import Reason, State
 from routing.policy.agents import CONTEXT_DIRECTORY, AgentDefinition, instruction_file, is_covered
 from sites.diff.canonical import unified
 from sites.repository.trees import Snapshot
+from sites.repository.workspace import Difference
 from workers.attempt import Attempt
 from workers.runs.scheduling.plan import PLANNER
 
@@ -72,7 +73,7 @@ class StepBrief:
     language: str = ""
     """As its stack declares it."""
     changes: str = ""
-    """What its run has changed so far, as a unified diff; empty for nothing."""
+    """What its run has changed so far, as `changes_text` has it; empty for nothing."""
 
 
 def stage_context(
@@ -111,7 +112,7 @@ def order_text(brief: StepBrief, *, redact: Callable[[str], str], allowance: All
         *_summaries(brief.results),
         "## Where to look",
         f"`{INDEX}` names what was staged for you, what to read first, and what the project holds.",
-        *([f"What this run has changed so far is in `{CHANGES}`."] if brief.changes else []),
+        *([f"`{CHANGES}` shows, or only names, every file that this run has changed so far."] if brief.changes else []),
         *([f"Read also: {_names(brief.context)}."] if brief.context else []),
         *_commands(brief.commands),
         *_allowance(allowance),
@@ -140,21 +141,26 @@ def _commands(commands: Mapping[str, str]) -> Iterator[str]:
 _MAX_DIFF_FILE_BYTES = 65_536
 
 
-def changes_text(before: Mapping[str, bytes | None], after: Mapping[str, bytes | None], *, most_bytes: int) -> str:
-    """Return how files differ, both sides having the same paths; what does not fit, or is no text, is only named."""
+def changes_text(found: Mapping[str, Difference], *, most_bytes: int) -> str:
+    """Return how files differ; what does not fit, or is no text, is only named.
+
+    No name is left out, even if the names alone exceed the limit: reviewers judge what the run has changed, all of it.
+    """
+    named = {path: f"Also changed, and not shown here: {path}\n" for path in sorted(found)}
+    left = most_bytes - sum(len(line.encode()) for line in named.values())
     parts: list[str] = []
-    named: list[str] = []
-    for path in sorted(after):
-        sides = [before[path] or b"", after[path] or b""]
-        is_shown = all(b"\0" not in side and len(side) <= _MAX_DIFF_FILE_BYTES for side in sides)
-        part = unified({path: before[path]}, {path: after[path]}) if is_shown else b""
-        if not part or len(part) > most_bytes:
-            named.append(path)
-            continue
-        most_bytes -= len(part)
-        parts.append(part.decode("utf-8", "replace"))
-    rest = "".join(f"Also changed, and not shown here: {path}\n" for path in _some(named))
-    return f"{rest}{''.join(parts)}"
+    for path in sorted(found):
+        before, after = found[path]
+        is_shown = all(
+            b"\0" not in side and len(side) <= _MAX_DIFF_FILE_BYTES for side in (before or b"", after or b"")
+        )
+        part = unified({path: before}, {path: after}) if is_shown else b""
+        room = left + len(named[path].encode())
+        if part and len(part) <= room:
+            left = room - len(part)
+            parts.append(part.decode("utf-8", "replace"))
+            del named[path]
+    return "".join((*named.values(), *parts))
 
 
 def _allowance(allowance: Allowance | None) -> Iterator[str]:
@@ -332,13 +338,14 @@ def agent_order(
         PolicyError: the operator's fault: an agent that the product does not ship has no `instructions`.
     """
     staged = stage_context(brief, project, agent, most_bytes=most_bytes, redact=redact)
+    told = brief if CHANGES in staged else replace(brief, changes="")
     allowance = Allowance(agent.max_turns, agent.soft_seconds, cap_usd)
     return AgentOrder(
         name=brief.agent,
         agent=agent,
         model=model or agent.model,
         instructions=claude_md(brief.agent, agent, language=brief.language),
-        prompt=order_text(brief, redact=redact, allowance=allowance),
+        prompt=order_text(told, redact=redact, allowance=allowance),
         files={HANDOFF_README: _HANDOFF, **project.files, **staged},
         writes=tuple(brief.writes),
         cap_usd=cap_usd,

@@ -69,14 +69,22 @@ def test_commands_are_tried_on_request_and_a_failing_test_is_shown(checkout: Pat
 
 
 @pytest.mark.slow
-def test_without_an_engine_commands_are_run_here_and_one_that_does_not_end_is_ended(checkout: Path) -> None:
-    (checkout / "test_shop.py").write_text("import time\ntime.sleep(600)\n")
+def test_a_command_that_does_not_end_is_ended(checkout: Path) -> None:
     (checkout / "tox.ini").unlink()
     (checkout / "Makefile").write_text("test:\n\tsleep 600\n")
-    said = json.loads(run(str(checkout), "--try", "--seconds", "1", "--json", code=1, engine="unix:///no/engine"))
+    said = json.loads(run(str(checkout), "--try", "--here", "--seconds", "1", "--json", code=1))
     assert [trial["result"] for trial in said["trials"]] == ["took longer than 1 s"]
     assert said["tried"] == "on this machine"
-    assert "no box can be made" in said["why_no_box"]
+
+
+def test_without_an_engine_nothing_is_run_and_here_is_named(checkout: Path) -> None:
+    (checkout / "tox.ini").unlink()
+    (checkout / "Makefile").write_text("test:\n\ttouch was_run\n")
+    said = run(str(checkout), "--try", code=1, engine="unix:///no/engine")
+    assert "no box can be made" in said
+    assert "--here" in said
+    assert not (checkout / "was_run").exists()
+    assert not (checkout / "pointsman.yaml").exists()
 
 
 def test_a_file_that_is_there_is_kept(checkout: Path) -> None:

@@ -1,6 +1,10 @@
 """A project's file proposed from a repository: stacks, commands, and what cannot be parsed."""
 
 import json
+import os
+import signal
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,9 +54,11 @@ STACKS: dict[str, tuple[dict[str, str], list[str], dict[str, str], dict[str, str
         ["yarn.lock", "index.js"],
         {"language": "javascript", "backend": "node", "database": "postgresql"},
         {
-            "setup": 'sed -i.own -E "s#https?://[^/]+/#$(npm config get registry)#" yarn.lock && { npx --yes '
-            "--cache=.cache/npx yarn@1 install --frozen-lockfile --ignore-scripts; "
-            "status=$?; mv yarn.lock.own yarn.lock; (exit $status); }",
+            "setup": 'case "$(npm config get registry)" in http://egress:*) '
+            'sed -i.own -E "s#https?://[^/]+/#$(npm config get registry)#" yarn.lock && { npx --yes '
+            "--cache=.cache/npx yarn@1 install --frozen-lockfile --ignore-scripts; status=$?; "
+            "mv yarn.lock.own yarn.lock; (exit $status); };; *) npx --yes "
+            "--cache=.cache/npx yarn@1 install --frozen-lockfile --ignore-scripts;; esac",
             "test": "npx --yes --cache=.cache/npx yarn@1 run test",
         },
     ),
@@ -146,6 +152,34 @@ def test_a_stack_is_found_with_its_commands_and_the_file_is_one_that_is_taken(na
     assert ("# failed with status 1" in text) == ("test" in commands)
 
 
+YARN_LOCK = 'ms@2.1.3:\n  resolved "https://registry.example/ms/-/ms-2.1.3.tgz"\n'
+
+
+@pytest.mark.parametrize(
+    ("registry", "seen"),
+    [
+        ("http://egress:8081/", YARN_LOCK.replace("https://registry.example/", "http://egress:8081/")),
+        ("https://registry.example/", YARN_LOCK),
+    ],
+    ids=["in a box", "elsewhere"],
+)
+def test_only_in_a_box_is_the_lock_of_yarn_1_rewritten_so_a_killed_command_leaves_a_checkout_as_it_was(
+    tmp_path: Path, registry: str, seen: str
+) -> None:
+    programs = {"npm": f"echo {registry}", "npx": "cp yarn.lock seen; kill -9 $PPID"}
+    for name, script in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "yarn.lock").write_text(YARN_LOCK)
+    setup = propose(package(), ["yarn.lock", "a.js"], POLICY).commands["setup"]
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    killed = subprocess.run(["bash", "-c", f"{setup}; true"], cwd=tmp_path, env={"PATH": path}, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert (tmp_path / "seen").read_text() == seen
+    assert (tmp_path / "yarn.lock").read_text() == seen
+    assert (tmp_path / "yarn.lock.own").exists() == (seen != YARN_LOCK)
+
+
 def test_a_makefile_counts_only_where_nothing_else_does_and_the_owner_is_warned() -> None:
     makefile = {"Makefile": "test:\n\ttrue\n"}
     assert propose(makefile, ["a.py"], POLICY).notes == (
@@ -211,3 +245,14 @@ def test_a_python_project_without_directories_is_written_at_its_top() -> None:
 
 def test_a_layout_of_more_directories_than_a_project_may_name_gets_the_platform_s_paths() -> None:
     assert propose({}, [f"d{number}/a.py" for number in range(60)], POLICY).writes == {}
+
+
+def test_directories_that_no_rule_can_name_are_left_out_with_a_note_and_the_file_is_one_that_is_taken() -> None:
+    odd = ["My App/a.py", "über/b.py", "pkg+x/tests/test_c.py", "two\nlines: [/d.py", f"{'x' * 101}/e.py"]
+    proposal = propose({"pyproject.toml": ""}, [*odd, "shop/f.py", "tests/test_f.py"], POLICY)
+    assert proposal.writes["backend-dev"] == ("shop/", "tests/", "*.py", "pyproject.toml")
+    (note,) = [note for note in proposal.notes if "My App/" in note]
+    assert note.startswith("6 directories")
+    text = proposal_text(proposal, url="https://forge.example/a/b", branch="main", tried={})
+    config, _ = parse_project(text, source="pointsman.yaml")
+    assert config.writes == proposal.writes

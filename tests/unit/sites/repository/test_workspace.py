@@ -66,6 +66,10 @@ def test_a_workspace_begins_with_the_newest_commit_of_the_branch_and_each_step_l
         assert repository.object_store[commit.encode()].parents == [base.encode()]
     assert workspace.read(commit).files == {**FILES, "src/app.ts": b"new\n", "artifacts/dev/notes.md": b"n\n"}
     assert workspace.changes(base, commit) == {"src/app.ts": b"new\n", "artifacts/dev/notes.md": b"n\n"}
+    assert workspace.differences(base, commit) == {
+        "src/app.ts": (FILES["src/app.ts"], b"new\n"),
+        "artifacts/dev/notes.md": (None, b"n\n"),
+    }
 
 
 def test_git_itself_finds_nothing_wrong_with_a_workspace(place: Path) -> None:

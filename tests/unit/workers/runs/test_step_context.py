@@ -14,6 +14,7 @@ from routing.policy.agents import RESULT_FILE, AgentRole, instruction_file, is_c
 from routing.policy.platform import platform_policy
 from routing.redaction import REDACTED, redact
 from sites.repository.trees import LeftOut, Snapshot
+from sites.repository.workspace import Difference
 from workers.runs.scheduling.plan import PLANNER
 from workers.runs.scheduling.view import AgentResult, Status
 from workers.runs.step_context import (
@@ -267,23 +268,51 @@ def test_an_order_says_the_task_the_paths_and_marks_other_people_s_words() -> No
     assert "`src/app.ts`" in rest
 
 
+def names_in(text: str) -> list[str]:
+    return [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith("Also changed")]
+
+
 def test_what_the_run_has_changed_is_staged_and_what_cannot_be_shown_is_named() -> None:
-    before = {"src/a.ts": b"let a;\n", "src/gone.ts": b"x\n", "icon.png": None, "src/large.ts": b""}
-    after = {"src/a.ts": b"let b;\n", "src/gone.ts": None, "icon.png": b"\x89\0", "src/large.ts": b"let c;\n" * 20_000}
-    text = changes_text(before, after, most_bytes=10_000)
+    found = {
+        "src/a.ts": Difference(b"let a;\n", b"let b;\n"),
+        "src/gone.ts": Difference(b"x\n", None),
+        "icon.png": Difference(None, b"\x89\0"),
+        "src/large.ts": Difference(b"", b"let c;\n" * 20_000),
+    }
+    text = changes_text(found, most_bytes=10_000)
     assert "-let a;\n+let b;\n" in text
     assert "deleted file" in text
-    assert [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith("Also")] == [
-        "icon.png",
-        "src/large.ts",
-    ]
-    assert "let b" not in changes_text(before, after, most_bytes=10)
+    assert names_in(text) == ["icon.png", "src/large.ts"]
+    assert "let b" not in changes_text(found, most_bytes=10)
 
     words = replace(WORDS, changes=text)
     assert staged(words)[CHANGES].decode() == text
     assert f"`{CHANGES}`" in order_text(words, redact=lambda text: text)
     assert CHANGES not in staged()
     assert CHANGES not in order_text(WORDS, redact=lambda text: text)
+
+
+def test_every_file_that_a_run_has_changed_is_shown_or_named_within_the_limit() -> None:
+    found = {f"icons/{number}.png": Difference(None, b"\0") for number in range(60)}
+    found |= {f"src/{number}.ts": Difference(b"", b"let a;\n" * 10) for number in range(60)}
+    text = changes_text(found, most_bytes=8_000)
+    shown = re.findall(r"^\+\+\+ b/(.*)$", text, re.MULTILINE)
+    assert sorted(names_in(text) + shown) == sorted(found)
+    assert shown
+    assert len(text.encode()) <= 8_000
+    assert names_in(changes_text(found, most_bytes=10)) == sorted(found)
+
+
+def test_an_order_names_the_changes_only_where_they_are_staged() -> None:
+    words = replace(WORDS, changes="x" * 20_000)
+
+    def prompt(most_bytes: int) -> str:
+        return agent_order(
+            words, PROJECT, AGENTS["qa"], cap_usd=1, most_bytes=most_bytes, redact=lambda text: text
+        ).prompt
+
+    assert f"`{CHANGES}`" in prompt(40_000)
+    assert CHANGES not in prompt(10_000)
 
 
 def test_an_order_says_how_many_replies_how_much_time_and_money_there_is() -> None:
