@@ -48,6 +48,7 @@ from routing.jobs import Reason
 from sites.content_store import ContentStore
 from sites.disk import Disk
 from sites.errors import BlobCorruptError, BlobMissingError
+from sites.ownership import begin_restoring, take_over
 from sites.releases import manifest_of_dict, try_show_active
 
 FENCE_JUMP = 1_000_000
@@ -344,6 +345,7 @@ def restore(
     _check_target(ledger, content_store, is_forced=is_forced)
     dump = open_dump(source / DUMP, ledger_url, server=made.server, environment=environment)
     progress(f"copying {made.blobs} files")
+    begin_restoring(content_store)
     _copy_blobs(source, content_store)
     progress("reading the ledger")
     clear(ledger.engine)
@@ -370,7 +372,10 @@ def _check_target(ledger: Ledger, content_store: ContentStore, *, is_forced: boo
     if not is_empty(ledger.engine):
         raise InstallationError("the ledger is not empty; --force deletes what it holds")
     if any(content_store.blobs.list()):
-        raise InstallationError("the content store holds files; --force keeps them beside those of the backup")
+        raise InstallationError(
+            "the content store holds files; --force keeps them beside those of the backup, "
+            "but the restored ledger sweeps what it does not name: never use the store of another installation"
+        )
 
 
 def _copy_blobs(source: Path, content_store: ContentStore) -> None:
@@ -395,6 +400,7 @@ def _resume(
             problems = verify(session, signing_key=signing_key, expected_head=made.audit_head).problems
     with ledger.begin() as session:
         repaired = repair(session, resend=resend, made_at=made.made_at.isoformat(), audit_head=made.audit_head)
+    take_over(ledger, content_store)
     shown, lagging = _show(ledger, content_store)
     return Restored(made, repaired, shown, lagging, problems)
 

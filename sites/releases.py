@@ -146,13 +146,15 @@ def check_release_integrity(release: Release) -> None:
 
 
 def lay_out(content_store: ContentStore, site: Site, release: NewRelease | Release, *, release_id: UUID) -> None:
-    """Lay out a release's served files before it is activated.
+    """Check a release's served files and lay them out, before it is activated.
 
     Raises:
         BlobMissingError, BlobCorruptError: it must not be published (our fault, or the disk's).
         OSError: it can be published, but its projection will lag (the disk's fault).
     """
-    content_store.lay_out(site_key(site), manifest_of(release), release_id=str(release_id))
+    manifest = manifest_of(release)
+    content_store.check_stored(manifest)
+    content_store.lay_out(site_key(site), manifest, release_id=str(release_id))
 
 
 def show_active(ledger: Ledger, content_store: ContentStore, site_id: UUID) -> None:
@@ -266,8 +268,9 @@ class Sweeper:
             self._remove(tree)
 
     def _sweep_blobs(self, kept: frozenset[str], older_than: float, is_dry_run: bool, swept: Swept) -> None:
-        for blob in self._blobs.list(older_than=older_than):
-            if blob.name in kept:
+        found = self._blobs.list() if is_dry_run else self._blobs.list(older_than=older_than)
+        for blob in found:
+            if blob.name in kept or blob.touched_at >= older_than:
                 continue
             self._check()
             if not is_dry_run and not self._blobs.delete(blob, older_than=older_than):

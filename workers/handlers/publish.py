@@ -8,6 +8,7 @@ date, and the dispatcher does that too.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from enum import StrEnum
@@ -177,7 +178,7 @@ def _run_or_defer(claimed: Claim, resources: Resources, observe: Observe) -> Non
         _publish_or_advance(claimed, resources, observe)
     except OSError as error:
         logger.warning("control_work_failed", exc_info=True)
-        why = f"{type(error).__name__}: {error.strerror or error}"
+        why = f"{type(error).__name__}: {os.strerror(error.errno) if error.errno else error}"  # the tenant reads it
         if not is_passing(error):
             raise
         if not retry_later(claimed, resources, reason=unavailable_reason(error), why=why):
