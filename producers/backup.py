@@ -134,6 +134,7 @@ KEYS_KEPT_ELSEWHERE = (
     "POINTSMAN_GATEWAY__PEPPER",
     "POINTSMAN_GATEWAY__PROVIDERS",
     "POINTSMAN_ACCOUNTS",
+    "POINTSMAN_CONTENT_STORE__SECRETS",
 )
 """Settings that a restored installation needs and no backup holds."""
 _PROGRESS_INTERVAL = 200
@@ -184,6 +185,7 @@ def back_up(
     Raises:
         InstallationError: the operator's fault: the target exists.
         DumpError: the operator's fault: no fitting `pg_dump`.
+        FileLeaseLostError: nobody's fault: this host stood still, so a sweep may have removed files it names.
     """
     if target.exists():
         raise InstallationError(f"{target} exists: name a new directory")
@@ -211,13 +213,15 @@ def _write(
     revision = found_revision(ledger.engine)
     if revision is None:
         raise InstallationError("the ledger has no schema, so there is nothing to back up")
-    with FileLease(ledger, BACKUP), open_snapshot(ledger_url) as snapshot:  # no sweep removes a file
+    lease = FileLease(ledger, BACKUP, on_wait=lambda: progress("another backup is under way; waiting for its end"))
+    with lease, open_snapshot(ledger_url) as snapshot:  # no sweep removes a file
         made_at = datetime.now(UTC)
         progress("writing the ledger")
         write_dump(snapshot, ledger_url, draft / DUMP, environment=environment)
         blobs = _named_blobs(kept_releases(snapshot.session))
         rows, head = counts(snapshot.session), newest_head(snapshot.session)
         sizes, damaged = _copy(content_store, blobs, ContentStore(draft / BLOBS), progress)
+        lease.check()
     digest, size = hash_file(draft / DUMP)
     return BackupManifest(
         made_at=made_at,

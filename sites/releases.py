@@ -160,14 +160,21 @@ def lay_out(content_store: ContentStore, site: Site, release: NewRelease | Relea
 def show_active(ledger: Ledger, content_store: ContentStore, site_id: UUID) -> None:
     """Point a site's projection at the release that the ledger says is active, under the row lock.
 
+    It is laid out before, since that may take long; who activates another one meanwhile shows that.
+
     Raises:
         BlobMissingError, BlobCorruptError, OSError: the projection lags behind the ledger (the disk's fault, or ours).
     """
     with ledger.begin() as session:
-        site = lock_site(session, site_id)
+        site = session.get_one(Site, site_id)
         release = active_release(session, site)
-        if release is not None:
-            content_store.project(site_key(site), manifest_of(release), release_id=str(release.id))
+    if release is None:
+        return
+    content_store.lay_out(site_key(site), manifest_of(release), release_id=str(release.id))
+    with ledger.begin() as session:
+        site = lock_site(session, site_id)
+        if site.active_release_id == release.id:
+            content_store.show(site_key(site), release_id=str(release.id))
             site.shown_release_id = release.id
 
 

@@ -34,7 +34,7 @@ from producers.commands.context import (
 )
 from producers.config import WebhookConfig
 from routing.config import BrokerConfig, PolicyConfig, collect_secrets, read_settings
-from sites.config import PreviewConfig
+from sites.config import ContentStoreConfig, PreviewConfig
 
 if TYPE_CHECKING:
     from producers.bootstrap import Installation
@@ -269,6 +269,7 @@ def collect(
         done = collect_garbage(
             installation.ledger, installation.content_store, installation.policy, is_dry_run=dry_run, actor="cli"
         )
+        is_remote = bool(installation.settings.content_store.url)
     if as_json:
         print_json({**done._asdict(), "dry_run": dry_run})
         return
@@ -277,6 +278,8 @@ def collect(
         f"{verb} {done.releases} releases of {done.sites} sites: {done.blobs} files of {done.blob_bytes} bytes, "
         f"{done.trees} directories, {done.leftovers} leftovers of crashes"
     )
+    if is_remote:
+        out.print("an object store's files have two keys; at any time a run removes under one of them or none")
 
 
 app = typer.Typer()
@@ -293,6 +296,7 @@ class _ScanSettings(BaseModel):
     preview: PreviewConfig = PreviewConfig()
     audit: AuditConfig = AuditConfig()
     webhook: WebhookConfig = WebhookConfig()
+    content_store: ContentStoreConfig = ContentStoreConfig()
 
 
 @app.command()

@@ -253,6 +253,17 @@ def restored(world: World) -> None:
         session.add(Epoch())
 
 
+def test_a_rehearsal_counts_what_is_under_both_keys(world: World, bench: ObjectBench, tmp_path: Path) -> None:
+    world.site("bakery", PAGES, tmp_path)
+    world.content_store.put(b"nobody's")
+    bench.later(PERIOD_SECONDS)
+    world.content_store.put(b"nobody's")
+    bench.later(9 * PERIOD_SECONDS)
+    store = host(bench, "one")
+    assert collect_garbage(world.ledger, store, world.policy, is_dry_run=True, clock=lambda: bench.now).blobs == 2
+    assert collect(world, bench, "one", world.policy).blobs == 1
+
+
 @pytest.mark.threat("H7")
 @pytest.mark.parametrize("place", ["local", "s3"])
 def test_a_ledger_removes_nothing_from_the_store_of_another(
