@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from uuid import UUID
 
 import typer
-from pydantic import BaseModel, ConfigDict
 
-from monitoring.config import AuditConfig, LedgerConfig
 from producers.commands.context import (
     FAILED,
     OK,
@@ -32,9 +30,7 @@ from producers.commands.context import (
     read_plain_file,
     show_comparison,
 )
-from producers.config import WebhookConfig
-from routing.config import BrokerConfig, PolicyConfig, collect_secrets, read_settings
-from sites.config import ContentStoreConfig, PreviewConfig
+from routing.config import collect_secrets, read_settings
 
 if TYPE_CHECKING:
     from producers.bootstrap import Installation
@@ -285,20 +281,6 @@ def collect(
 app = typer.Typer()
 
 
-class _ScanSettings(BaseModel):
-    """The policy, and every section with a secret that no site may hold."""
-
-    model_config = ConfigDict(frozen=True)
-
-    ledger: LedgerConfig = LedgerConfig()
-    broker: BrokerConfig = BrokerConfig()
-    policy: PolicyConfig = PolicyConfig()
-    preview: PreviewConfig = PreviewConfig()
-    audit: AuditConfig = AuditConfig()
-    webhook: WebhookConfig = WebhookConfig()
-    content_store: ContentStoreConfig = ContentStoreConfig()
-
-
 @app.command()
 def render(
     spec: Annotated[Path, typer.Argument(metavar="SPEC.json", help="A json-render spec, or a site of several pages.")],
@@ -339,13 +321,14 @@ def scan(
     as_json: AsJson = False,
 ) -> None:
     """Scan a directory as every release is scanned before publication. Exit 1 on findings."""
+    from producers.bootstrap import Settings
     from routing.policy.platform import load_policy
     from sites.directories import read_directory
     from sites.files import DEFAULT_MAX_TREE_BYTES, DEFAULT_MAX_TREE_FILES
     from sites.scan.engine import scan as scan_files
 
     with clear_errors():
-        settings = read_settings(_ScanSettings, context_of(ctx).environment)
+        settings = read_settings(Settings, context_of(ctx).environment)
         profiles = load_policy(settings.policy.path).profiles
     if profile not in profiles:
         fail(f"scan: --profile must be one of {', '.join(sorted(profiles))}", code=USAGE)
