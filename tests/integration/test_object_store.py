@@ -331,6 +331,22 @@ def test_who_reads_why_a_job_waits_is_not_told_where_files_are(
     assert world.job(job_id).result["retrying"]["why"] == "StoreUnavailableError: Input/output error"
 
 
+def test_a_publish_waits_while_the_bucket_is_another_installation_s(world: World, bench: ObjectBench) -> None:
+    world.resources.sites.import_site(world.tenant, "shop", DEMO_SITE)
+    job_id = world.submit(**DIRECT)
+    assert work(world, host(bench, "worker"), job_id) == "awaiting_approval"
+    world.call("POST", f"/v1/jobs/{job_id}/approve")
+    config = place_at(bench.proxy.endpoint, bench.root / "control", prefix=f"{bench.prefix}-theirs")
+    world.content_store = open_content_store(config)
+    world.content_store.blobs.own("another ledger")
+    world.publish(job_id)
+    assert world.job(job_id).state == "publishing"
+    world.content_store = host(bench, "control")
+    time_passes(world, job_id)
+    world.publish(job_id)
+    assert world.job(job_id).state == "published"
+
+
 @pytest.fixture
 def own_world(postgres: Postgres, bench: ObjectBench) -> Iterator[World]:
     """The API's host of an installation whose ledger is as new as its bucket."""
