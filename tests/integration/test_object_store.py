@@ -21,7 +21,7 @@ from ledger.store import Ledger, create_ledger_engine
 from monitoring.config import LedgerConfig
 from producers.bootstrap import Installation, Settings
 from producers.dispatch.file_lease import SWEEPER, FileLease
-from producers.dispatch.housekeeping import Collected, collect_garbage
+from producers.dispatch.housekeeping import Collected, Housekeeper, collect_garbage
 from producers.doctor import check_files
 from producers.errors import FileLeaseLostError
 from routing.jobs import JobMessage
@@ -294,7 +294,10 @@ def test_only_a_ledger_without_releases_marks_an_empty_bucket(
     adopt(world.ledger, empty)
     assert empty.blobs.owner() is None, "it may be a wrong one"
     with postgres.database() as url, closing(Ledger(create_ledger_engine(url))) as new:
-        adopt(new, empty)
+        stopping = threading.Event()
+        stopping.set()
+        Housekeeper(new, empty, world.policy, runs_root=tmp_path, holder="a dispatcher").run(stopping, hours=1)
+        assert empty.blobs.owner() is not None, "a dispatcher marks it as it starts"
         check_owner(new, empty)
     with pytest.raises(StoreTakenError):
         check_owner(world.ledger, empty)
