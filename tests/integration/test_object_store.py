@@ -33,7 +33,7 @@ from sites.content_store import ContentStore, open_content_store
 from sites.errors import StoreTakenError
 from sites.object_blobs import PERIOD_SECONDS, ObjectBlobs, open_store
 from sites.ownership import adopt, check_owner, take_over
-from sites.releases import manifest_of
+from sites.releases import manifest_of, try_show_active
 from tests.conformance.conftest import ObjectBench
 from tests.integration.http_world import HOME, PAGES, PAGES_URL, World, open_world, shared_ledger
 from tests.integration.test_spec_jobs import DEMO_SITE
@@ -303,11 +303,8 @@ def test_only_a_ledger_without_releases_marks_an_empty_bucket(
         check_owner(world.ledger, empty)
 
 
-def test_a_rollback_asks_the_bucket_while_nothing_is_locked(
-    world: World, bench: ObjectBench, tmp_path: Path, proxy: FaultyProxy
-) -> None:
-    first = world.site("bakery", version(1), tmp_path)
-    world.site("bakery", version(2), tmp_path)
+def watch_locks(world: World, proxy: FaultyProxy) -> list[bool]:
+    """Note at each request to the bucket whether somebody locks the tenant's site."""
     locked: list[bool] = []
 
     def look(asked: object) -> None:
@@ -316,7 +313,26 @@ def test_a_rollback_asks_the_bucket_while_nothing_is_locked(
             locked.append(session.scalar(query, {"tenant": world.tenant}) is None)
 
     proxy.fault = look  # type: ignore[assignment]
+    return locked
+
+
+def test_a_rollback_asks_the_bucket_while_nothing_is_locked(world: World, tmp_path: Path, proxy: FaultyProxy) -> None:
+    first = world.site("bakery", version(1), tmp_path)
+    world.site("bakery", version(2), tmp_path)
+    locked = watch_locks(world, proxy)
     assert world.resources.sites.rollback(world.tenant, "bakery").id == first.id
+    assert locked
+    assert not any(locked)
+
+
+def test_a_projection_asks_the_bucket_while_nothing_is_locked(
+    world: World, bench: ObjectBench, tmp_path: Path, proxy: FaultyProxy
+) -> None:
+    release = world.site("bakery", PAGES, tmp_path)
+    store = ContentStore(bench.root / "shared", blobs=bench.on_another_host("shared/cache"), projects=True)
+    locked = watch_locks(world, proxy)
+    assert try_show_active(world.ledger, store, release.site_id) is None
+    assert store.shows(f"{world.tenant}_bakery", manifest_of(release), release_id=str(release.id))
     assert locked
     assert not any(locked)
 
