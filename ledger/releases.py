@@ -24,6 +24,7 @@ from ledger.errors import (
     ReleaseSweptError,
     SiteNotFoundError,
 )
+from ledger.record_tables import Epoch
 from ledger.spending import booked_on_bill
 from ledger.store import Statement, now
 from ledger.tables import Job, Release, Site, on_bill
@@ -278,6 +279,31 @@ def sweep_site(session: Session, site_id: UUID, rules: Retention, *, is_dry_run:
 def all_sites(session: Session) -> Sequence[Site]:
     """Return every site of the installation."""
     return session.scalars(select(Site).order_by(col(Site.id))).all()
+
+
+_NAMING_LOCK = 0x4E414D45
+
+
+def some_active_releases(session: Session, *, limit: int) -> Sequence[Release]:
+    """Return a few releases that are live."""
+    query = select(Release).join(Site, col(Site.active_release_id) == col(Release.id))
+    return session.scalars(query.order_by(col(Site.id)).limit(limit)).all()
+
+
+def epoch_of(session: Session) -> str:
+    """Return what tells this ledger from others, and from itself before it was restored."""
+    newest = select(col(Epoch.id)).order_by(col(Epoch.since).desc(), col(Epoch.id)).limit(1)
+    if (found := session.scalar(newest)) is None:  # `migrate` did not always give one
+        session.execute(select(func.pg_advisory_xact_lock(_NAMING_LOCK)))
+        if (found := session.scalar(newest)) is None:
+            found = uuid4()
+            session.add(Epoch(id=found))
+    return str(found)
+
+
+def has_releases(session: Session) -> bool:
+    """Whether any site ever had a release."""
+    return session.scalar(select(col(Release.id)).limit(1)) is not None
 
 
 def kept_releases(session: Session, *, page: int = 200) -> Iterator[KeptRelease]:

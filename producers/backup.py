@@ -48,6 +48,7 @@ from routing.jobs import Reason
 from sites.content_store import ContentStore
 from sites.disk import Disk
 from sites.errors import BlobCorruptError, BlobMissingError
+from sites.ownership import begin_restoring, take_over
 from sites.releases import manifest_of_dict, try_show_active
 
 FENCE_JUMP = 1_000_000
@@ -133,6 +134,7 @@ KEYS_KEPT_ELSEWHERE = (
     "POINTSMAN_GATEWAY__PEPPER",
     "POINTSMAN_GATEWAY__PROVIDERS",
     "POINTSMAN_ACCOUNTS",
+    "POINTSMAN_CONTENT_STORE__SECRETS",
 )
 """Settings that a restored installation needs and no backup holds."""
 _PROGRESS_INTERVAL = 200
@@ -183,6 +185,7 @@ def back_up(
     Raises:
         InstallationError: the operator's fault: the target exists.
         DumpError: the operator's fault: no fitting `pg_dump`.
+        FileLeaseLostError: nobody's fault: this host stood still, so a sweep may have removed files it names.
     """
     if target.exists():
         raise InstallationError(f"{target} exists: name a new directory")
@@ -210,13 +213,15 @@ def _write(
     revision = found_revision(ledger.engine)
     if revision is None:
         raise InstallationError("the ledger has no schema, so there is nothing to back up")
-    with FileLease(ledger, BACKUP), open_snapshot(ledger_url) as snapshot:  # no sweep removes a file
+    lease = FileLease(ledger, BACKUP, on_wait=lambda: progress("another backup is under way; waiting for its end"))
+    with lease, open_snapshot(ledger_url) as snapshot:  # no sweep removes a file
         made_at = datetime.now(UTC)
         progress("writing the ledger")
         write_dump(snapshot, ledger_url, draft / DUMP, environment=environment)
         blobs = _named_blobs(kept_releases(snapshot.session))
         rows, head = counts(snapshot.session), newest_head(snapshot.session)
         sizes, damaged = _copy(content_store, blobs, ContentStore(draft / BLOBS), progress)
+        lease.check()
     digest, size = hash_file(draft / DUMP)
     return BackupManifest(
         made_at=made_at,
@@ -344,6 +349,7 @@ def restore(
     _check_target(ledger, content_store, is_forced=is_forced)
     dump = open_dump(source / DUMP, ledger_url, server=made.server, environment=environment)
     progress(f"copying {made.blobs} files")
+    begin_restoring(content_store)
     _copy_blobs(source, content_store)
     progress("reading the ledger")
     clear(ledger.engine)
@@ -370,7 +376,10 @@ def _check_target(ledger: Ledger, content_store: ContentStore, *, is_forced: boo
     if not is_empty(ledger.engine):
         raise InstallationError("the ledger is not empty; --force deletes what it holds")
     if any(content_store.blobs.list()):
-        raise InstallationError("the content store holds files; --force keeps them beside those of the backup")
+        raise InstallationError(
+            "the content store holds files; --force keeps them beside those of the backup, "
+            "but the restored ledger sweeps what it does not name: never use the store of another installation"
+        )
 
 
 def _copy_blobs(source: Path, content_store: ContentStore) -> None:
@@ -395,6 +404,7 @@ def _resume(
             problems = verify(session, signing_key=signing_key, expected_head=made.audit_head).problems
     with ledger.begin() as session:
         repaired = repair(session, resend=resend, made_at=made.made_at.isoformat(), audit_head=made.audit_head)
+    take_over(ledger, content_store)
     shown, lagging = _show(ledger, content_store)
     return Restored(made, repaired, shown, lagging, problems)
 

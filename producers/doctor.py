@@ -5,7 +5,6 @@ What hangs is a finding, and hides nothing of the rest.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -54,7 +53,11 @@ from routing.queues import QUEUES, QueueName
 from sandbox.config import BoxConfig
 from sandbox.package_mirror.registries import check_mirror
 from sandbox.pool import check_boxes
+from sites.blob_cache import COUNT
+from sites.content_store import open_content_store
 from sites.disk import Disk
+from sites.errors import SiteError
+from sites.ownership import check_place
 
 
 class Verdict(StrEnum):
@@ -143,7 +146,8 @@ def _begin(check: Check) -> SimpleQueue[Finding | Exception | None]:
                 found.put(finding)
         except Exception as error:  # noqa: BLE001 - raised again where the findings are read
             found.put(error)
-        found.put(None)
+        finally:
+            found.put(None)
 
     threading.Thread(target=run, name=check.name, daemon=True).start()
     return found
@@ -161,7 +165,6 @@ _BUSY_SHARE = 0.8
 _LONG_SECONDS = 60.0
 _BLOCKED_SECONDS = 3.0
 _SLOW_SECONDS = 0.5
-_NO_BYTES = hashlib.sha256(b"").hexdigest()
 _MOST_WORDS = 200
 _EXHAUSTED = ("too many clients", "too many connections", "connection slots are reserved")
 
@@ -412,6 +415,8 @@ def _audit(session: Session, installation: Installation) -> Iterator[Finding]:
 
 _TIMEOUT_SECONDS = 1.5
 """Of each connection and answer: shorter than a check's, so that it can say what was slow."""
+_STORE_TIMEOUT_SECONDS = 1.0
+"""Of an object store's requests, of which a check needs several."""
 _PROBE_KEY = "pointsman:doctor"
 """Written for a millisecond. The broker's user for doctors may write nothing else."""
 _LAG = "pointsman_fold_lag_seconds "
@@ -471,6 +476,7 @@ def check_files(installation: Installation) -> Iterator[Finding]:
     if url := installation.settings.content_store.url:
         yield check_object_store(installation, url)
         if not installation.settings.content_store.projects:
+            yield check_cache(root / "cache")
             return
     nearest = next(path for path in (root, *root.parents) if path.exists())
     try:
@@ -500,14 +506,35 @@ def check_files(installation: Installation) -> Iterator[Finding]:
 
 
 def check_object_store(installation: Installation, url: str) -> Finding:
-    """Check whether an object store lets this program write and read."""
+    """Check whether an object store lets this program write and read, and holds this ledger's files."""
     began = time.monotonic()
+    config = installation.settings.content_store
+    limit = {"timeout_seconds": min(config.timeout_seconds, _STORE_TIMEOUT_SECONDS)}
     try:
-        installation.content_store.check_room(1)
-        installation.content_store.exists(_NO_BYTES)
-    except (OSError, PolicyError) as error:
-        return fail("content store", f"{url}: {error}", "see POINTSMAN_CONTENT_STORE__OPTIONS and __SECRETS")
+        check_place(installation.ledger, open_content_store(config.model_copy(update=limit)))
+    except (ArgumentError, DBAPIError):
+        return warn("content store", f"{url}: not compared with the ledger", "see what is said of the ledger")
+    except (SiteError, PolicyError) as error:
+        hint = (
+            "see POINTSMAN_CONTENT_STORE__URL, __OPTIONS and __SECRETS; a new one is marked as the dispatcher starts, "
+            "or by `pointsman restore`"
+        )
+        return fail("content store", f"{url}: {error}", hint)
     return judge_speed("content store", f"{url} takes files", seconds=time.monotonic() - began, least=_SLOW_SECONDS)
+
+
+def check_cache(cache: Path) -> Finding:
+    """Check whether this account may write a cache, or where it will be; without one everything is read from afar."""
+    nearest = next(path for path in (cache, *cache.parents) if path.exists())
+    name = "content store cache"
+    try:
+        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=nearest) as scratch:
+            _exercise(Path(scratch))
+        if (count := cache / COUNT).exists() and not os.access(count, os.R_OK | os.W_OK):
+            return warn(name, f"{count} belongs to another account", "run all processes of a host as one account")
+    except OSError as error:
+        return warn(name, f"{cache}: {error.strerror or error}", "POINTSMAN_CONTENT_STORE__ROOT must be this account's")
+    return ok(name, str(cache))
 
 
 def _exercise(scratch: Path) -> None:

@@ -21,9 +21,15 @@ class PublishError(ProducerError, ConnectionError):
 
 
 class FileLeaseLostError(ProducerError):
-    """A sweep's turn ended before it (nobody's fault): what is left goes with the next one."""
+    """The turn of a sweep or a backup ended before it did (nobody's fault); `role` says whose."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__(role)
+        self.role = role
 
     def __str__(self) -> str:
+        if self.role == "backup":
+            return "the lease of the backup could not be renewed, and a sweep may have begun meanwhile; back up again"
         return "the lease of the sweep could not be renewed; what is left is removed by the next one"
 
 

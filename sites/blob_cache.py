@@ -7,6 +7,7 @@ disk is full or read-only, blobs are read from afar.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import secrets
 from collections.abc import Iterator
@@ -16,7 +17,10 @@ from pathlib import Path
 from sites.blobs import check_blob
 from sites.errors import BlobCorruptError
 
-_COUNT = "bytes"
+logger = logging.getLogger(__name__)
+
+COUNT = "bytes"
+"""The file with the total of all others."""
 _LARGEST_SHARE = 4
 """A blob of more than this part of the bound is not cached."""
 
@@ -35,6 +39,8 @@ class BlobCache:
     def __init__(self, root: Path, *, most_bytes: int) -> None:
         self._root = root
         self._most_bytes = most_bytes
+        self._has_failed = False
+        """So that a disk that is full for long is one warning."""
 
     def get(self, sha256: str) -> bytes | None:
         """Return a blob, checked against its digest; None if it is not here."""
@@ -46,7 +52,8 @@ class BlobCache:
             except BlobCorruptError:
                 path.unlink(missing_ok=True)
                 return None
-            os.utime(path)
+            with suppress(OSError):  # another account's: it reads as well, but grows old
+                os.utime(path)
             return data
         return None
 
@@ -55,7 +62,17 @@ class BlobCache:
         if len(data) * _LARGEST_SHARE > self._most_bytes:
             return
         path = self._path(sha256)
-        with suppress(OSError), self._counted() as count:
+        try:
+            self._add(path, data)
+        except OSError as error:
+            if not self._has_failed:
+                logger.warning(
+                    "cache_not_written", extra={"path": str(self._root), "error": os.strerror(error.errno or 0)}
+                )
+            self._has_failed = True
+
+    def _add(self, path: Path, data: bytes) -> None:
+        with self._counted() as count:
             if path.exists():
                 return
             total = _read(count)
@@ -63,7 +80,7 @@ class BlobCache:
                 total = self._evict(self._most_bytes * 7 // 8 - len(data))
             _write(count, total + len(data))
             path.parent.mkdir(exist_ok=True)
-            draft = path.with_name(f".{sha256}.{secrets.token_hex(4)}")
+            draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
             try:
                 draft.write_bytes(data)
                 draft.replace(path)
@@ -77,7 +94,7 @@ class BlobCache:
     def _counted(self) -> Iterator[int]:
         """Lock the cache and yield the file with its total; the kernel releases the lock with the process."""
         self._root.mkdir(parents=True, exist_ok=True)
-        count = os.open(self._root / _COUNT, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        count = os.open(self._root / COUNT, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(count, fcntl.LOCK_EX)
             yield count

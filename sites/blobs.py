@@ -22,6 +22,7 @@ from sites.disk import Disk
 from sites.errors import BlobCorruptError, BlobMissingError, StoreUnavailableError
 
 _PROBE_BYTES = 4096
+_MARK = "ledger"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -106,6 +107,12 @@ class BlobStore(Protocol):
     def check_room(self, least_bytes: int) -> None:
         """Check that so many bytes can be stored, by storing a few."""
 
+    def owner(self) -> str | None:
+        """Return the ledger that this place's blobs belong to, if that was ever recorded."""
+
+    def own(self, owner: str, *, takes_over: bool = False) -> None:
+        """Record the ledger that this place's blobs belong to, if none is, or in any case."""
+
 
 class LocalBlobs:
     """Blobs in a directory of a file system that all processes share.
@@ -184,6 +191,19 @@ class LocalBlobs:
             self._disk.write(probe, bytes(_PROBE_BYTES))
         finally:
             self._disk.discard(probe)
+
+    def owner(self) -> str | None:
+        """Return what stands in the mark, a file beside the blobs."""
+        with suppress(FileNotFoundError):
+            return (self._root / _MARK).read_text(errors="replace")
+        return None
+
+    def own(self, owner: str, *, takes_over: bool = False) -> None:
+        """Write the mark, unless it stands there."""
+        self._disk.make_directory(self._root)
+        with self._disk.excluding(self._root):
+            if takes_over or not (self._root / _MARK).exists():
+                self._disk.write_atomically(self._root / _MARK, owner.encode())
 
     def _path(self, sha256: str) -> Path:
         return self._root / "blobs" / check_digest(sha256)[:2] / sha256

@@ -14,6 +14,7 @@ from routing.config import Section
 _SECRET = re.compile("secret|token|password|access_key|customer_key|(^|_)key$|(^|_)sas")
 _PLACES = ("_file", "_url", "_uri")
 _NAME = re.compile("[a-z0-9_]{1,64}")
+_USER = re.compile("//[^/?#]*@")
 _SCHEMES = ("s3", "gs", "az")
 
 
@@ -49,9 +50,14 @@ class ContentStoreConfig(Section):
             raise ValueError("url: must be s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX")
         if parts.username or parts.password or parts.query or parts.fragment:
             raise ValueError("url: must name a bucket and a prefix, and nothing else")
-        for name in (*self.options, *self.secrets):
+        hidden = {name: secret.get_secret_value() for name, secret in self.secrets.items()}
+        for name, value in (*self.options.items(), *hidden.items()):
             if not _NAME.fullmatch(name):
                 raise ValueError("options, secrets: names are lower-case words with _")
+            if not value.isprintable() and not value.startswith("{"):  # a key of Google's is JSON of several lines
+                raise ValueError(f"options, secrets: {name} holds a line break or another control character")
+        if told := next((name for name, value in self.options.items() if _USER.search(value)), None):
+            raise ValueError(f"options: {told} must hold no user or password")
         if told := next((name for name in self.options if _SECRET.search(name) and not name.endswith(_PLACES)), None):
             raise ValueError(f"options: {told} belongs into secrets, which are never shown")
         if not self.url and (self.options or self.secrets):

@@ -241,20 +241,29 @@ class ContentStore:
             self.lay_out(site_key, manifest, release_id=release_id)
         return self.show(site_key, release_id=release_id)
 
+    def check_stored(self, manifest: Manifest) -> None:
+        """Check before a release is activated that its served files can be read back, where laying out does not.
+
+        In a remote store each must be there and of its size; its bytes may be read from the cache.
+
+        Raises:
+            BlobMissingError, BlobCorruptError: as `get`.
+        """
+        if not self._projects or not isinstance(self.blobs, LocalBlobs):
+            for _ in self._each(self._check, manifest.served.values()):
+                pass
+
     def lay_out(self, site_key: str, manifest: Manifest, *, release_id: str) -> None:
         """Build a release's tree durably, before any link that readers follow leads to it.
 
         `releases/<release_id>` leads to `trees/<digest>` of the served files; a build's sources are not laid out.
-        Before that the files of a remote store are checked there, not in a cache; without a projection that is all.
+        Without a projection it does nothing.
 
         Raises:
             ValueError: `site_key` or `release_id` is no plain word (our fault; they do not come from outside).
             BlobMissingError, BlobCorruptError: as `get`.
         """
         site = self._site(site_key, release_id)
-        if not self._projects or not isinstance(self.blobs, LocalBlobs):
-            for _ in self._each(self._check, manifest.served.values()):
-                pass
         if not self._projects:
             return
         for part in ("trees", "releases"):
@@ -340,7 +349,7 @@ def open_content_store(config: ContentStoreConfig) -> ContentStore:
     from sites.object_blobs import ObjectBlobs, ObjectPlace
 
     hidden = {name: secret.get_secret_value() for name, secret in config.secrets.items()}
-    place = ObjectPlace(config.url, {**config.options, **hidden}, config.timeout_seconds)
+    place = ObjectPlace(config.url, config.options, hidden, config.timeout_seconds)
     cache = BlobCache(config.root / "cache", most_bytes=config.cache_bytes)
     return ContentStore(config.root, blobs=ObjectBlobs(place, cache), projects=config.projects)
 

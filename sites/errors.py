@@ -50,6 +50,20 @@ class StoreUnavailableError(SiteError, OSError):
     """The store is not mounted or not created yet; a retry may succeed."""
 
 
+class StoreTakenError(SiteError):
+    """The content store belongs to another ledger, whose files nobody else may remove (the operator's fault)."""
+
+    def __init__(self, owner: str) -> None:
+        super().__init__(owner)
+        self.owner = owner
+
+    def __str__(self) -> str:
+        return (
+            f"the content store belongs to another ledger ({self.owner[:40]!a}): give each installation a place "
+            "of its own; `pointsman restore` takes one over"
+        )
+
+
 class BlobCorruptError(SiteError):
     """A stored blob no longer matches its digest (the disk's fault)."""
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -37,13 +39,16 @@ GUARD_SECONDS = 5_400
 LARGEST_BLOB_BYTES = 256 * 2**20
 """More than a site may have; whoever answers with more is not believed."""
 _KEYS = ("even", "odd")
-_MARK = "store"
-"""Stands beside the blobs, so that an empty or wrong bucket is not taken for lost files; a look for room writes it."""
-_MARK_BYTES = 4096
+_MARK = "ledger"
+"""Names the ledger beside its blobs, so that an empty or wrong bucket is not taken for lost files."""
+_PROBE_BYTES = 4096
 PAUSE_SECONDS = 2.0
 """After a failure all calls fail at once for so long; then one tries, and the others wait a moment for its answer."""
 _PATIENCE_SECONDS = 1.0
 _SHOWN_CHARS = 300
+_WORD = re.compile(r"[\w+/=.-]{6,}", re.ASCII)
+_PANICS = "pyo3_runtime"
+"""The module of what obstore raises at a bug of its own: a `BaseException`."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,9 @@ class ObjectPlace:
     url: str
     """`s3://BUCKET/PREFIX`, `gs://...` or `az://...`."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of obstore, secrets among them; what is not given comes from the provider's usual environment."""
+    """Of obstore; what is neither here nor in `secrets` comes from the provider's usual environment."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Likewise, what no message may show."""
     timeout_seconds: float = 10.0
     """Of one request; and after which a failed one is not repeated."""
 
@@ -71,6 +78,9 @@ def may_sweep(key: str, *, now: float) -> bool:
 
 _used_by: int | None = None
 """The process whose threads obstore uses; they do not survive a fork."""
+_clients: dict[str, Client] = {}
+"""Of this process, by place: every copy of a store shares connections, and what is known of the bucket."""
+_opening = threading.Lock()
 
 
 class ObjectBlobs:
@@ -90,28 +100,24 @@ class ObjectBlobs:
         self._place = place
         self._cache = cache
         self._clock = clock
-        self._opening = threading.Lock()
-        self._opened: ObjectStore | None = None
-        self._is_marked = False
-        self._state = threading.Condition()
-        self._away_until = 0.0
-        """By the monotonic clock; 0 while the store answers."""
-        self._is_trying = False
-        """Whether one call finds out if a store that was away answers again."""
 
     def __reduce__(self) -> tuple[Callable[..., ObjectBlobs], tuple[ObjectPlace, BlobCache]]:
         return ObjectBlobs, (self._place, self._cache)
 
     def put_if_absent(self, sha256: str, data: bytes) -> None:
-        """Write an object, unless this period's is there."""
+        """Write an object, unless this period's is there and nobody has read anything else from it.
+
+        Raises:
+            StoreUnavailableError: as `get`.
+        """
         period = period_of(self._clock())
-        if not self._is_marked:
-            self.check_room(0)
+        self._check_mark()
         key = _key(sha256, period)
         found = self._head(key)
-        if found is None or found.size != len(data) or found.touched_at < period * PERIOD_SECONDS:
-            with self._asking() as store:
-                _obstore().put(store, key, data, use_multipart=False)
+        is_whole = found is not None and found.size == len(data) and key not in self._client.corrupt
+        if not is_whole or found is None or found.touched_at < period * PERIOD_SECONDS:
+            self._put(key, data)
+            self._client.corrupt.discard(key)
         self._cache.put(sha256, data)
 
     def get(self, sha256: str) -> bytes:
@@ -131,13 +137,14 @@ class ObjectBlobs:
                 check_blob(sha256, data)
             except BlobCorruptError:
                 is_corrupt = True
+                self._client.corrupt.add(key)
                 continue
             self._cache.put(sha256, data)
             return data
         if is_corrupt:
             raise BlobCorruptError(f"blob {sha256} does not match its digest")
-        if self._head(_MARK) is None:
-            raise StoreUnavailableError(errno.EIO, f"{self._place.url} is not a content store")
+        self._client.is_marked = False  # it may have been emptied since
+        self._check_mark()
         raise BlobMissingError(f"no blob {sha256}")
 
     def stat(self, sha256: str) -> StoredBlob | None:
@@ -154,7 +161,8 @@ class ObjectBlobs:
             if older_than is not None and not may_sweep(prefix, now=now):
                 continue
             for blob in self._below(prefix):
-                if is_digest(blob.name) and (older_than is None or _is_old(blob, older_than, now)):
+                is_ours = is_digest(blob.name) and blob.key == f"{prefix}{blob.name}"
+                if is_ours and (older_than is None or _is_old(blob, older_than, now)):
                     yield blob
 
     def _below(self, prefix: str) -> Iterator[StoredBlob]:
@@ -182,26 +190,57 @@ class ObjectBlobs:
         Disk().write(target, self.get(sha256))
 
     def check_room(self, least_bytes: int) -> None:
-        """Write a small object; how much more there is room for, nobody tells."""
+        """Write a small object of this host; how much more there is room for, nobody tells."""
+        self._check_mark()
+        self._put(f"probes/{socket.gethostname()}", bytes(_PROBE_BYTES))
+
+    def owner(self) -> str | None:
+        """Return what stands in the mark."""
+        data = self._fetch(_MARK)
+        return None if data is None else data.decode(errors="replace")
+
+    def own(self, owner: str, *, takes_over: bool = False) -> None:
+        """Write the mark, unless it stands there."""
+        from obstore.exceptions import AlreadyExistsError
+
+        if not takes_over and self.owner() is not None:
+            return
+        mode = "overwrite" if takes_over else "create"
+        with suppress(AlreadyExistsError):
+            self._put(_MARK, owner.encode(), mode=mode)
+
+    def _check_mark(self) -> None:
+        client = self._client
+        if not client.is_marked:
+            if self._head(_MARK) is None:
+                raise StoreUnavailableError(
+                    errno.EIO, f"{self._place.url} is not a content store: its object `{_MARK}` is missing"
+                )
+            client.is_marked = True
+
+    def _put(self, key: str, data: bytes, *, mode: str = "overwrite") -> None:
         with self._asking() as store:
-            _obstore().put(store, _MARK, bytes(_MARK_BYTES), use_multipart=False)
-        self._is_marked = True
+            _obstore().put(store, key, data, mode=mode, use_multipart=False)
 
     @property
-    def _store(self) -> ObjectStore:
-        """The client, opened at the first call.
+    def _client(self) -> Client:
+        """This process's client of the place, opened at the first call.
 
         Raises:
             RuntimeError: our fault: another process used it and then forked this one; a call would hang for good.
         """
         global _used_by
-        with self._opening:
+        with _opening:
             if _used_by not in (None, os.getpid()):
                 raise RuntimeError("an object store was used before this process was forked")
-            if self._opened is None:
-                self._opened = open_store(self._place)
+            place = self._place
+            name = repr(
+                (place.url, sorted(place.options.items()), sorted(place.secrets.items()), place.timeout_seconds)
+            )
+            if name not in _clients:
+                _clients[name] = Client(open_store(place))
                 _used_by = os.getpid()
-            return self._opened
+            return _clients[name]
 
     def _keys(self, sha256: str) -> tuple[str, str]:
         period = period_of(self._clock())
@@ -223,32 +262,54 @@ class ObjectBlobs:
         """Yield the client for one call, unless one has just failed: a store that hangs must not take every thread.
 
         Raises:
-            FileNotFoundError: there is no such object.
+            FileNotFoundError, AlreadyExistsError: there is no such object, or there is one.
             StoreUnavailableError: the operator's fault: what else the client raises.
         """
-        from obstore.exceptions import BaseError
+        from obstore.exceptions import AlreadyExistsError
 
-        store = self._store
-        self._begin()
+        client = self._client
+        client.begin()
         has_failed = False
         try:
-            yield store
-        except FileNotFoundError:
+            with _told(self._place):
+                yield client.store
+        except (FileNotFoundError, AlreadyExistsError):
             raise
-        except (BaseError, OSError) as error:
+        except StoreUnavailableError:
             has_failed = True
-            raise _unavailable(error) from None
+            raise
         finally:
-            self._end(has_failed=has_failed)
+            client.end(has_failed=has_failed)
 
-    def _begin(self) -> None:
+
+class Client:
+    """A connection to one place, and what this process knows of the place."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+        self.is_marked = False
+        self.corrupt: set[str] = set()
+        """Keys with other bytes than they should have: the next put writes them anew."""
+        self._state = threading.Condition()
+        self._away_until = 0.0
+        """By the monotonic clock; 0 while the store answers."""
+        self._is_trying = False
+        """Whether one call finds out if a store that was away answers again."""
+
+    def begin(self) -> None:
+        """Wait for a turn.
+
+        Raises:
+            StoreUnavailableError: a call has just failed.
+        """
         with self._state:
             self._state.wait_for(lambda: not self._is_trying, _PATIENCE_SECONDS)
             if self._is_trying or time.monotonic() < self._away_until:
                 raise StoreUnavailableError(errno.EIO, "object store: a call has just failed")
             self._is_trying = self._away_until > 0
 
-    def _end(self, *, has_failed: bool) -> None:
+    def end(self, *, has_failed: bool) -> None:
+        """Note how a call ended."""
         with self._state:
             self._away_until = time.monotonic() + PAUSE_SECONDS if has_failed else 0.0
             self._is_trying = False
@@ -261,26 +322,45 @@ def open_store(place: ObjectPlace) -> ObjectStore:
     Raises:
         StoreUnavailableError: the operator's fault: a setting that it does not know.
     """
-    from obstore.exceptions import BaseError
     from obstore.store import from_url
 
     limit = timedelta(seconds=place.timeout_seconds)
-    options: Any = dict(place.options)  # it refuses what it does not know
-    is_plain = place.options.get("endpoint", "").startswith("http://")
-    try:
+    options: Any = {**place.options, **place.secrets}  # it refuses what it does not know
+    is_plain = options.get("endpoint", "").startswith("http://")
+    with _told(place):
         opened: ObjectStore = from_url(
             place.url,
             config=options,
             client_options={"timeout": limit, "connect_timeout": limit, "allow_http": is_plain},
             retry_config={"max_retries": 3, "retry_timeout": limit},
         )
-    except BaseError as error:
-        raise _unavailable(error) from None
     return opened
 
 
-def _unavailable(error: Exception) -> StoreUnavailableError:
-    return StoreUnavailableError(errno.EIO, f"object store: {str(error).partition(chr(10))[0][:_SHOWN_CHARS]}")
+@contextmanager
+def _told(place: ObjectPlace) -> Iterator[None]:
+    """Turn what obstore raises into an error of storage, its panics too, which are no `Exception`."""
+    from obstore.exceptions import AlreadyExistsError, BaseError
+
+    try:
+        yield
+    except (FileNotFoundError, AlreadyExistsError):
+        raise
+    except (BaseError, OSError) as error:
+        raise _unavailable(error, place) from None
+    except BaseException as error:
+        if type(error).__module__ != _PANICS:
+            raise
+        raise _unavailable(error, place) from None
+
+
+def _unavailable(error: BaseException, place: ObjectPlace) -> StoreUnavailableError:
+    """Return an error without any secret: neither whole, nor a word of one that holds several and was quoted."""
+    text = str(error).partition("\n")[0]
+    hidden = {word for value in place.secrets.values() for word in (value, *_WORD.findall(value)) if word}
+    for word in sorted(hidden, key=len, reverse=True):
+        text = text.replace(word, "***")
+    return StoreUnavailableError(errno.EIO, f"object store: {text[:_SHOWN_CHARS]}")
 
 
 def _obstore() -> Any:

@@ -146,26 +146,35 @@ def check_release_integrity(release: Release) -> None:
 
 
 def lay_out(content_store: ContentStore, site: Site, release: NewRelease | Release, *, release_id: UUID) -> None:
-    """Lay out a release's served files before it is activated.
+    """Check a release's served files and lay them out, before it is activated.
 
     Raises:
         BlobMissingError, BlobCorruptError: it must not be published (our fault, or the disk's).
         OSError: it can be published, but its projection will lag (the disk's fault).
     """
-    content_store.lay_out(site_key(site), manifest_of(release), release_id=str(release_id))
+    manifest = manifest_of(release)
+    content_store.check_stored(manifest)
+    content_store.lay_out(site_key(site), manifest, release_id=str(release_id))
 
 
 def show_active(ledger: Ledger, content_store: ContentStore, site_id: UUID) -> None:
     """Point a site's projection at the release that the ledger says is active, under the row lock.
 
+    It is laid out before, since that may take long; who activates another one meanwhile shows that.
+
     Raises:
         BlobMissingError, BlobCorruptError, OSError: the projection lags behind the ledger (the disk's fault, or ours).
     """
     with ledger.begin() as session:
-        site = lock_site(session, site_id)
+        site = session.get_one(Site, site_id)
         release = active_release(session, site)
-        if release is not None:
-            content_store.project(site_key(site), manifest_of(release), release_id=str(release.id))
+    if release is None:
+        return
+    content_store.lay_out(site_key(site), manifest_of(release), release_id=str(release.id))
+    with ledger.begin() as session:
+        site = lock_site(session, site_id)
+        if site.active_release_id == release.id:
+            content_store.show(site_key(site), release_id=str(release.id))
             site.shown_release_id = release.id
 
 
@@ -266,8 +275,9 @@ class Sweeper:
             self._remove(tree)
 
     def _sweep_blobs(self, kept: frozenset[str], older_than: float, is_dry_run: bool, swept: Swept) -> None:
-        for blob in self._blobs.list(older_than=older_than):
-            if blob.name in kept:
+        found = self._blobs.list() if is_dry_run else self._blobs.list(older_than=older_than)
+        for blob in found:
+            if blob.name in kept or blob.touched_at >= older_than:
                 continue
             self._check()
             if not is_dry_run and not self._blobs.delete(blob, older_than=older_than):

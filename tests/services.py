@@ -68,6 +68,7 @@ _EMPTY = """
             EXECUTE 'DELETE FROM ' || name;
         END LOOP;
         PERFORM setval(oid, 1, false) FROM pg_class WHERE relkind = 'S';
+        INSERT INTO epoch (id) VALUES (gen_random_uuid());  -- the name that a migration gives
     END $$
 """
 _MOST_BYTES = 2**20

@@ -115,7 +115,7 @@ def _drop_half_built(operations: Operations, name: str) -> None:
         operations.execute(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
 
 
-_NAME = Statement("INSERT INTO epoch (id) SELECT gen_random_uuid() WHERE NOT EXISTS (SELECT FROM epoch)")
+_NAME = "INSERT INTO epoch (id) SELECT gen_random_uuid() WHERE NOT EXISTS (SELECT FROM epoch)"
 """A new ledger's name (`operations.served_calls.History`)."""
 
 
@@ -134,9 +134,9 @@ def migrate(engine: Engine, *, to: str = "", patience_seconds: float = MIGRATION
                 raise SchemaMismatchError(found, wanted)
             case Fit.OLDER:
                 _upgrade(connection, wanted, deadline=deadline)
-                if not to:
-                    _NAME.all(connection)
-                    connection.commit()
+        if not to:
+            connection.exec_driver_sql(_NAME)
+            connection.commit()
 
 
 @contextmanager

@@ -214,7 +214,12 @@ def backup(
 def restore(
     ctx: typer.Context,
     source: Annotated[Path, typer.Argument(metavar="DIR", help="What `pointsman backup` made.")],
-    force: Annotated[bool, typer.Option("--force", help="Delete what the ledger holds.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Delete what the ledger holds, and in time the files that the backup does not name."
+        ),
+    ] = False,
     resend: Annotated[
         bool,
         typer.Option(help="Resend notifications that were due at the time of the backup; receivers may have them."),

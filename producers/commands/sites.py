@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from uuid import UUID
 
 import typer
-from pydantic import BaseModel, ConfigDict
 
-from monitoring.config import AuditConfig, LedgerConfig
 from producers.commands.context import (
     FAILED,
     OK,
@@ -32,9 +30,7 @@ from producers.commands.context import (
     read_plain_file,
     show_comparison,
 )
-from producers.config import WebhookConfig
-from routing.config import BrokerConfig, PolicyConfig, collect_secrets, read_settings
-from sites.config import PreviewConfig
+from routing.config import collect_secrets, read_settings
 
 if TYPE_CHECKING:
     from producers.bootstrap import Installation
@@ -269,6 +265,7 @@ def collect(
         done = collect_garbage(
             installation.ledger, installation.content_store, installation.policy, is_dry_run=dry_run, actor="cli"
         )
+        is_remote = bool(installation.settings.content_store.url)
     if as_json:
         print_json({**done._asdict(), "dry_run": dry_run})
         return
@@ -277,22 +274,11 @@ def collect(
         f"{verb} {done.releases} releases of {done.sites} sites: {done.blobs} files of {done.blob_bytes} bytes, "
         f"{done.trees} directories, {done.leftovers} leftovers of crashes"
     )
+    if is_remote:
+        out.print("an object store's files have two keys; at any time a run removes under one of them or none")
 
 
 app = typer.Typer()
-
-
-class _ScanSettings(BaseModel):
-    """The policy, and every section with a secret that no site may hold."""
-
-    model_config = ConfigDict(frozen=True)
-
-    ledger: LedgerConfig = LedgerConfig()
-    broker: BrokerConfig = BrokerConfig()
-    policy: PolicyConfig = PolicyConfig()
-    preview: PreviewConfig = PreviewConfig()
-    audit: AuditConfig = AuditConfig()
-    webhook: WebhookConfig = WebhookConfig()
 
 
 @app.command()
@@ -335,13 +321,14 @@ def scan(
     as_json: AsJson = False,
 ) -> None:
     """Scan a directory as every release is scanned before publication. Exit 1 on findings."""
+    from producers.bootstrap import Settings
     from routing.policy.platform import load_policy
     from sites.directories import read_directory
     from sites.files import DEFAULT_MAX_TREE_BYTES, DEFAULT_MAX_TREE_FILES
     from sites.scan.engine import scan as scan_files
 
     with clear_errors():
-        settings = read_settings(_ScanSettings, context_of(ctx).environment)
+        settings = read_settings(Settings, context_of(ctx).environment)
         profiles = load_policy(settings.policy.path).profiles
     if profile not in profiles:
         fail(f"scan: --profile must be one of {', '.join(sorted(profiles))}", code=USAGE)

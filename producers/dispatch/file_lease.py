@@ -12,6 +12,7 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -38,19 +39,30 @@ class FileLease:
         ledger: the ledger.
         role: `SWEEPER` or `BACKUP`.
         seconds: how long it outlives a process that died.
+        on_wait: called once if it is not free at once.
     """
 
-    def __init__(self, ledger: Ledger, role: str, *, seconds: float = LEASE_SECONDS) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        role: str,
+        *,
+        seconds: float = LEASE_SECONDS,
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> None:
         self._ledger = ledger
         self._role = role
         self._seconds = seconds
+        self._on_wait = on_wait
         self._holder = f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
         self._held_until = 0.0
         self._ending = threading.Event()
         self._renewing = threading.Thread(target=self._renew, daemon=True)
 
     def __enter__(self) -> Self:
-        while not self._begin():
+        if not (is_held := self._begin()):
+            self._on_wait()
+        while not is_held and not self._begin():
             self._ending.wait(_WAIT_SECONDS)
         self._renewing.start()
         return self
@@ -70,7 +82,7 @@ class FileLease:
             FileLeaseLostError: nobody's fault: it could not be renewed in time.
         """
         if time.monotonic() >= self._held_until:
-            raise FileLeaseLostError
+            raise FileLeaseLostError(self._role)
 
     def _begin(self) -> bool:
         with self._ledger.begin() as session:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -36,6 +37,7 @@ from producers.dispatch.dispatcher import contained
 from producers.dispatch.file_lease import SWEEPER, FileLease
 from routing.policy.platform import Policy
 from sites.content_store import ContentStore, Manifest
+from sites.ownership import adopt, check_owner
 from sites.releases import Kept, Shown, Sweeper, manifest_of, manifest_of_dict, site_key, try_show_active
 
 logger = logging.getLogger(__name__)
@@ -86,9 +88,13 @@ def collect_garbage(
 
     Raises:
         FileLeaseLostError: nobody's fault: another process may hold the lease by now.
+        StoreTakenError: the operator's fault: the store is another ledger's; nothing was changed.
         OSError: the operator's fault: the store is away.
     """
     started = clock()
+    if not is_dry_run:
+        adopt(ledger, content_store)
+    check_owner(ledger, content_store)
     with ledger.begin() as session:
         sites = {site.id: site for site in all_sites(session)}
     swept_ids: set[UUID] = set()
@@ -165,6 +171,8 @@ class Housekeeper:
 
     def run(self, stopping: threading.Event, *, hours: float) -> None:
         """Tidy up every few hours until stopped; sooner after a start or a failure."""
+        with suppress(SQLAlchemyError), contained("adopt"):
+            adopt(self._ledger, self._content_store)
         soon = min(FIRST_SECONDS, hours * 3600)
         pause = soon
         while not stopping.wait(pause):

@@ -42,6 +42,7 @@ from sites.content_store import ContentStore, Entry
 from sites.diff.canonical import unified
 from sites.directories import read_directory, write_directory
 from sites.files import DEFAULT_MAX_TREE_BYTES, INSTALLED, is_below, is_text_file
+from sites.ownership import adopt
 from sites.releases import build_release, check_release_integrity, lay_out, manifest_of, try_show_active
 from sites.spec.model import parse_site
 from sites.spec.render import detached_files, render
@@ -309,6 +310,7 @@ class Sites:
         tell(f"storing and scanning {len(content.files)} files, {sum(map(len, content.files.values()))} bytes")
         with self.ledger.begin() as session:
             site, _ = self._ensure(session, tenant, name, profile="default", actor=actor)
+        adopt(self.ledger, self.content_store)
         new = build_release(
             self.content_store,
             content.files,
@@ -439,15 +441,19 @@ class Sites:
             ReleaseAlteredError, BlobMissingError, BlobCorruptError: our fault, or the disk's; nothing changed.
         """
         with self.ledger.begin() as session:
-            site = lock_site(session, find_site(session, tenant, name).id)
+            site = find_site(session, tenant, name)
             active = active_release(session, site)
             target = to or (active.base_release_id if active else None)
             if target is None:
                 raise SiteConflictError(f"site {name} has no earlier release")
             release = published_release(session, site, target)
             check_release_integrity(release)
-            lay_out(self.content_store, site, release, release_id=release.id)
-            activate(session, site.id, release, base_release_id=site.active_release_id)
+        lay_out(self.content_store, site, release, release_id=release.id)  # slow, so while nothing is locked
+        with self.ledger.begin() as session:
+            locked = lock_site(session, site.id)
+            release = published_release(session, locked, target)
+            check_release_integrity(release)
+            activate(session, site.id, release, base_release_id=active.id if active else None)
             audit.append(
                 session,
                 "rolled_back",

@@ -51,9 +51,10 @@ class ObjectBench:
         self.prefix = uuid4().hex
         config = place_at(proxy.endpoint, root, prefix=self.prefix)
         secrets = {name: secret.get_secret_value() for name, secret in config.secrets.items()}
-        self.place = ObjectPlace(config.url, {**config.options, **secrets}, timeout_seconds)
+        self.place = ObjectPlace(config.url, config.options, secrets, timeout_seconds)
         proxy.offset = -backwards_into_the_middle(time.time())
         self.blobs: BlobStore = self.on_another_host("cache")
+        self.blobs.own("the ledger of these tests")
 
     @property
     def now(self) -> float:

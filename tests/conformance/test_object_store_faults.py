@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import pickle
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -14,9 +17,10 @@ import pytest
 from pydantic import SecretStr
 
 from sites import object_blobs
+from sites.blob_cache import BlobCache
 from sites.content_store import ContentStore, open_content_store
 from sites.errors import BlobCorruptError, BlobMissingError, StoreUnavailableError
-from sites.object_blobs import PERIOD_SECONDS
+from sites.object_blobs import PERIOD_SECONDS, ObjectBlobs, ObjectPlace, open_store
 from sites.releases import Kept, Sweeper
 from tests.conformance.conftest import ObjectBench
 from tests.object_server import Asked, FaultyProxy, Kind, ObjectServer, place_at
@@ -170,7 +174,7 @@ def test_what_only_a_cache_still_has_is_not_published(remote: ObjectBench, proje
     assert Sweeper(store).sweep(Kept(frozenset()), older_than=remote.now - 2 * DAYS).blobs == 1
     assert store.read_tree(manifest) == {"index.html": b"<p>hello"}
     with pytest.raises(BlobMissingError):
-        store.lay_out("acme_shop", manifest, release_id="r1")
+        store.check_stored(manifest)
 
 
 @pytest.mark.threat("H7")
@@ -218,6 +222,90 @@ def test_a_wrong_or_emptied_bucket_is_not_taken_for_lost_files(
         config = config.model_copy(update=wrong)
         with pytest.raises(StoreUnavailableError):
             open_content_store(config).get(sha256)
+
+
+@pytest.mark.threat("H7")
+def test_nothing_is_written_to_a_place_that_nobody_marked_and_no_file_of_it_is_taken_for_lost(
+    remote: ObjectBench, proxy: FaultyProxy
+) -> None:
+    wrong = open_content_store(place_at(proxy.endpoint, remote.root / "wrong", prefix=f"{remote.prefix}-mistyped"))
+    proxy.asked.clear()
+    for _ in range(2):
+        for call in (
+            lambda: wrong.check_room(1),
+            lambda: wrong.put(b"hello"),
+            lambda: wrong.get("0" * 64),
+        ):
+            with pytest.raises(StoreUnavailableError, match="not a content store"):
+                call()
+    assert proxy.count("PUT") == 0
+
+
+def test_a_bucket_that_is_emptied_under_a_process_is_not_taken_for_lost_files(
+    remote: ObjectBench, store: ContentStore
+) -> None:
+    import obstore
+
+    sha256 = store.put(b"hello")
+    bucket = object_blobs.open_store(remote.place)
+    for page in obstore.list(bucket):
+        obstore.delete(bucket, [found["path"] for found in page])
+    with pytest.raises(StoreUnavailableError):
+        remote.on_another_host("other").get(sha256)
+
+
+def test_copies_of_a_store_share_a_connection_and_what_it_has_learnt(remote: ObjectBench, store: ContentStore) -> None:
+    store.put(b"hello")
+    remote.proxy.asked.clear()
+    for _ in range(3):
+        pickle.loads(pickle.dumps(store)).check_room(1)
+    assert [asked.method for asked in remote.proxy.asked] == ["PUT"] * 3, "the mark is known"
+    assert {asked.path.rpartition("/")[2] for asked in remote.proxy.asked} == {socket.gethostname()}
+    blobs = pickle.loads(pickle.dumps(store)).blobs
+    assert blobs._client is remote.blobs._client  # type: ignore[attr-defined]
+
+
+def test_a_put_writes_anew_what_was_read_damaged(remote: ObjectBench, store: ContentStore) -> None:
+    sha256 = store.put(b"hello")
+    remote.plant(sha256, b"hellO")
+    with pytest.raises(BlobCorruptError):
+        remote.blobs.get(sha256)
+    remote.blobs.put_if_absent(sha256, b"hello")
+    assert remote.on_another_host("other").get(sha256) == b"hello"
+
+
+def test_what_others_put_below_a_key_is_not_ours(remote: ObjectBench, store: ContentStore) -> None:
+    import obstore
+
+    sha256 = store.put(b"hello")
+    for key in ("even", "odd"):
+        obstore.put(object_blobs.open_store(remote.place), f"{key}/backup/{sha256}", b"theirs")
+    assert [blob.size for blob in remote.blobs.list()] == [5]
+
+
+@pytest.mark.parametrize(
+    ("options", "secrets"),
+    [
+        ({"region": "x"}, {"access_key_id": "a-real-secret\n", "secret_access_key": "b"}),
+        ({"proxy_url": "::bad"}, {"access_key_id": "a-real-secret"}),
+        ({"allow_http": "maybe"}, {"access_key_id": "a-real-secret"}),
+        ({}, {"nonsense": "a-real-secret"}),
+    ],
+)
+def test_a_panic_of_the_client_is_an_error_of_storage_without_a_secret(
+    tmp_path: Path, options: dict[str, str], secrets: dict[str, str]
+) -> None:
+    blobs = ObjectBlobs(ObjectPlace("s3://bucket", options, secrets), BlobCache(tmp_path, most_bytes=0))
+    with pytest.raises(StoreUnavailableError) as caught:
+        blobs.owner()
+    assert "a-real-secret" not in str(caught.value)
+
+
+def test_a_secret_that_is_quoted_in_another_form_is_hidden_too() -> None:
+    account = json.dumps({"type": "service_account", "private_key": "-----BEGIN-----\nMIIEvQ-a-real-secret"})
+    with pytest.raises(StoreUnavailableError) as caught:
+        open_store(ObjectPlace("gs://bucket", {}, {"service_account_key": f"{json.dumps(account)} "}))
+    assert "a-real-secret" not in str(caught.value)
 
 
 def test_a_wrong_key_is_an_error_of_storage_that_shows_no_secret(tmp_path: Path, object_server: ObjectServer) -> None:

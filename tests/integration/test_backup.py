@@ -31,7 +31,7 @@ from producers.backup import BLOBS, DUMP, FENCE_JUMP, MANIFEST, Restored, back_u
 from producers.cli import app
 from producers.dispatch.file_lease import BACKUP, SWEEPER, FileLease
 from producers.dispatch.housekeeping import collect_garbage
-from producers.errors import InstallationError
+from producers.errors import FileLeaseLostError, InstallationError
 from routing.jobs import State
 from routing.policy.platform import Retention
 from sites.content_store import ContentStore, open_content_store
@@ -200,6 +200,46 @@ def test_a_sweep_waits_for_a_backup_that_copies(
     assert len(releases(origin)) < len(before), "it was swept as soon as the backup was done"
     bring_back(target, source)
     assert releases(target) == before
+
+
+def test_a_backup_whose_lease_lapsed_says_so_and_is_none(
+    origin: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(origin, origin.site(), "hello")
+    copy = backup_module._copy
+
+    def copy_and_stand_still(*arguments: Any) -> Any:
+        copied = copy(*arguments)
+        monkeypatch.setattr(FileLease, "_lead", lambda self: False)
+        wait_until(lambda: BACKUP not in held(), seconds=10, what="the lease lapses")
+        return copied
+
+    def held() -> set[str]:
+        with origin.shop.ledger.begin() as session:
+            return set(leaders(session))
+
+    monkeypatch.setattr(FileLease.__init__, "__kwdefaults__", {"seconds": 0.5, "on_wait": lambda: None})
+    monkeypatch.setattr(backup_module, "_copy", copy_and_stand_still)
+    with pytest.raises(FileLeaseLostError, match="backup could not be renewed"):
+        take_backup(origin, tmp_path / "backup")
+    assert not (tmp_path / "backup").exists()
+
+
+def test_a_backup_that_waits_for_another_says_so(origin: Rig, tmp_path: Path) -> None:
+    publish(origin, origin.site(), "hello")
+    told: list[str] = []
+    shop = origin.shop
+    waiting = threading.Thread(
+        target=back_up,
+        args=(shop.ledger, shop.url, origin.content_store, tmp_path / "backup"),
+        kwargs={"environment": ENVIRONMENT, "progress": told.append},
+    )
+    with FileLease(shop.ledger, BACKUP):
+        waiting.start()
+        wait_until(lambda: told, seconds=10, what="it says why it waits")
+        assert told == ["another backup is under way; waiting for its end"]
+    waiting.join(20)
+    assert (tmp_path / "backup" / "manifest.json").exists()
 
 
 def test_a_backup_does_not_wait_for_a_sweep_and_a_sweep_that_died_is_followed_by_another(

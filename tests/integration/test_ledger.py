@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
 from sqlmodel import SQLModel
 
 from ledger.attempts import (
@@ -121,6 +122,18 @@ def test_the_migrations_make_the_indexes_with_the_columns_that_are_only_read_fro
 def test_migrating_a_current_ledger_from_many_processes_changes_nothing(ledger: Ledger) -> None:
     assert at_once([lambda: migrate(ledger.engine)] * 3) == [None, None, None]
     assert fit(ledger.engine) is Fit.CURRENT
+
+
+def test_a_migration_names_a_ledger_once(ledger: Ledger) -> None:
+    with ledger.begin() as session:
+        session.execute(text("DELETE FROM epoch"))
+    names = []
+    for _ in range(2):
+        migrate(ledger.engine)
+        with ledger.begin() as session:
+            names += session.scalars(text("SELECT id FROM epoch")).all()
+    assert len(names) == 2
+    assert names[0] == names[1]
 
 
 # --------------------------------------------------------------------------------------------------------- accepting

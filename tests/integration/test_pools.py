@@ -15,6 +15,8 @@ import pytest
 from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
 from routing.queues import QueueName
+from sites.content_store import open_content_store
+from sites.ownership import adopt
 from tests.factories import Shop
 from tests.integration.worker_world import World
 from tests.object_server import ObjectServer, place_at
@@ -59,6 +61,7 @@ def test_an_object_store_is_opened_by_each_process_after_its_fork(
     config = place_at(object_server.endpoint, tmp_path / "host", prefix=pool, cache_bytes=0)
     secrets = {name: secret.get_secret_value() for name, secret in config.secrets.items()}
     settings = {"content_store__options": json.dumps(dict(config.options)), "content_store__cache_bytes": 0}
+    adopt(patient.shop.ledger, open_content_store(config))  # as the dispatcher does at its start
     settings |= {"content_store__url": config.url, "content_store__secrets": json.dumps(secrets)}
     worker = patient.start("answer", pool=pool, concurrency=2, content_store__root=tmp_path / "host", **settings)
     for word in ("one", "two", "three", "four"):

@@ -18,7 +18,6 @@ from gateway.ledger_client import Ledger as LedgerClient
 from gateway.reconciliation import Reconciliation
 from ledger.operations.history import Rule
 from ledger.operations.history_reader import examine
-from ledger.record_tables import Epoch
 from ledger.store import Ledger
 from producers.backup import repair
 from producers.cli import app
@@ -53,13 +52,6 @@ LOST_CLAIM = (
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     return tmp_path / "journal"
-
-
-@pytest.fixture(autouse=True)
-def named(ledger: Ledger) -> None:
-    """Give the ledger the name that its migration gave it before an earlier test's rows were deleted."""
-    with ledger.begin() as session:
-        session.add(Epoch())
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,9 @@ date, and the dispatcher does that too.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import time
 from collections.abc import Callable
 from enum import StrEnum
@@ -26,7 +28,8 @@ from ledger.tables import Approval, Release, Site
 from monitoring import traces
 from routing.jobs import JobMessage, Reason, State
 from routing.queues import QueueName
-from sites.errors import SiteError, StoreUnavailableError
+from sites.errors import SiteError, StoreTakenError, StoreUnavailableError
+from sites.ownership import check_owner
 from sites.releases import check_release_integrity, lay_out, try_show_active
 from sites.repository.workspace import Workspace
 from workers.lease import Lease
@@ -112,12 +115,25 @@ def _lay_out(claimed: Claim, approved: _Approved, resources: Resources) -> bool:
     except OSError:
         logger.warning("projection_not_laid_out", exc_info=True)
     except SiteError as error:
+        _check_owner(resources)
         with resources.ledger.begin() as session:
             job = lock_owned_job(session, claimed.attempt)
             detail = f"its files cannot be read back ({type(error).__name__}); the live site is unchanged"
             end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=detail)
         return False
     return True
+
+
+def _check_owner(resources: Resources) -> None:
+    """Check that files are missing from this ledger's own store.
+
+    Raises:
+        StoreUnavailableError: the operator's fault: it is another's, so nothing is known of them.
+    """
+    try:
+        check_owner(resources.ledger, resources.content_store)
+    except StoreTakenError as error:
+        raise StoreUnavailableError(errno.EIO, str(error)) from None
 
 
 def _swap(claimed: Claim, resources: Resources, *, began: float) -> bool:
@@ -177,7 +193,7 @@ def _run_or_defer(claimed: Claim, resources: Resources, observe: Observe) -> Non
         _publish_or_advance(claimed, resources, observe)
     except OSError as error:
         logger.warning("control_work_failed", exc_info=True)
-        why = f"{type(error).__name__}: {error.strerror or error}"
+        why = f"{type(error).__name__}: {os.strerror(error.errno) if error.errno else error}"  # the tenant reads it
         if not is_passing(error):
             raise
         if not retry_later(claimed, resources, reason=unavailable_reason(error), why=why):

@@ -145,6 +145,23 @@ def test_what_hangs_is_a_finding_after_its_time_and_hides_nothing_of_the_rest() 
     ]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_is_no_ordinary_error_ends_a_check_at_once() -> None:
+    class PanicError(BaseException):
+        pass
+
+    def panic() -> Iterator[Finding]:
+        yield ok("first")
+        raise PanicError
+
+    began = time.monotonic()
+    assert list(examine([Check("panics", panic)], limit_seconds=5)) == [ok("first")]
+    assert time.monotonic() - began < 4
+    for thread in threading.enumerate():
+        if thread.name == "panics":
+            thread.join(5)
+
+
 def test_a_defect_of_a_check_is_raised_where_it_is_read() -> None:
     with pytest.raises(ZeroDivisionError):
         list(examine([Check("wrong", lambda: [ok(str(1 // 0))])]))

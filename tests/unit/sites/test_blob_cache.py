@@ -114,3 +114,24 @@ def test_many_processes_share_one_bound(tmp_path: Path) -> None:
     assert 0 < most <= 30 * KIB, "a walk may count what goes and what comes meanwhile"
     for path in tmp_path.glob("*/*"):
         assert hashlib.sha256(path.read_bytes()).hexdigest() == path.name
+
+
+def test_files_of_another_account_are_read_although_their_time_cannot_be_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = BlobCache(tmp_path, most_bytes=10 * KIB)
+    cache.put(*blob(1))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "utime", refuse)  # tests run as root, whom nothing is refused
+    assert cache.get(blob(1)[0]) == blob(1)[1]
+
+
+def test_a_cache_that_cannot_be_written_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    cache = BlobCache(tmp_path / "file" / "cache", most_bytes=10 * KIB)
+    for number in range(3):
+        cache.put(*blob(number))
+    assert [record.message for record in caplog.records] == ["cache_not_written"]

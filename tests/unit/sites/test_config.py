@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 import sites.content_store
-from routing.config import collect_secrets
+from routing.config import collect_secrets, read_settings
 from routing.errors import PolicyError
 from sites.blobs import LocalBlobs
 from sites.config import ContentStoreConfig
@@ -30,6 +31,9 @@ from sites.object_blobs import ObjectPlace, open_store
         ({"url": "s3://bucket", "options": {"access_key_id": "x"}}, "secrets"),
         ({"url": "az://files", "options": {"account_key": "x"}}, "secrets"),
         ({"url": "s3://bucket", "options": {"Re gion": "x"}}, "names"),
+        ({"url": "s3://bucket", "options": {"endpoint": "http://u:SECRET@host"}}, "endpoint must hold no user"),
+        ({"url": "s3://bucket", "options": {"region": "x\n"}}, "control character"),
+        ({"url": "s3://bucket", "secrets": {"access_key_id": "x\n"}}, "control character"),
         ({"cache_bytes": -1}, "cache_bytes"),
         ({"timeout_seconds": 0}, "timeout_seconds"),
     ],
@@ -37,6 +41,16 @@ from sites.object_blobs import ObjectPlace, open_store
 def test_a_place_for_files_that_makes_no_sense_is_refused(fields: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         ContentStoreConfig.model_validate(fields)
+
+
+def test_a_refused_endpoint_is_not_shown() -> None:
+    class Read(BaseModel):
+        content_store: ContentStoreConfig = ContentStoreConfig()
+
+    place = {"URL": "s3://bucket", "OPTIONS": '{"endpoint": "http://u:SECRET@host"}'}
+    with pytest.raises(PolicyError, match="no user or password") as caught:
+        read_settings(Read, {f"POINTSMAN_CONTENT_STORE__{name}": value for name, value in place.items()})
+    assert "SECRET" not in str(caught.value)
 
 
 def test_without_a_url_files_are_on_the_local_disk_as_ever(tmp_path: Path) -> None:

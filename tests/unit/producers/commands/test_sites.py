@@ -30,6 +30,24 @@ def apply(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
     return CliRunner().invoke(app, ["apply", *map(str, arguments)], input=stdin, env={"TERM": "dumb", "COLUMNS": "200"})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CONTENT_STORE__URL", "s3://bucket"),
+        ("OIDC__CLIENT_SECRET", "wJalrXUtnFEMI-K7MDENG-bPxRfiCYz"),
+    ],
+)
+def test_a_scan_knows_every_secret_of_the_installation(site: Path, name: str, value: str) -> None:
+    secret = "wJalrXUtnFEMI-K7MDENG-bPxRfiCYz"
+    (site / "link").unlink()
+    (site / "index.html").write_text(f"<p>{secret}</p>")
+    place = {"POINTSMAN_CONTENT_STORE__SECRETS": json.dumps({"secret_access_key": secret})} if "STORE" in name else {}
+    done = CliRunner().invoke(app, ["scan", str(site), "--json"], env={f"POINTSMAN_{name}": value, **place})
+    assert done.exit_code == 1, done.output
+    assert "own" in done.stdout
+    assert secret not in done.stdout
+
+
 def test_a_diff_from_standard_input_changes_the_directory(site: Path) -> None:
     done = apply(site, "-", "--json", stdin=DIFF)
     assert done.exit_code == 0, done.output
