@@ -228,19 +228,6 @@ class ContentStore:
         with ThreadPoolExecutor(self.blobs.at_once) as pool:
             return list(pool.map(work, values))
 
-    def project(self, site_key: str, manifest: Manifest, *, release_id: str) -> Path:
-        """Lay out a release as a directory for web servers and people, and make it the active one.
-
-        Returns:
-            The path of the `active` link.
-
-        Raises:
-            ValueError, BlobMissingError, BlobCorruptError: as `lay_out`.
-        """
-        if self._projects:
-            self.lay_out(site_key, manifest, release_id=release_id)
-        return self.show(site_key, release_id=release_id)
-
     def check_stored(self, manifest: Manifest) -> None:
         """Check before a release is activated that its served files can be read back, where laying out does not.
 

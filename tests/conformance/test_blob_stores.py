@@ -134,7 +134,8 @@ def test_a_release_is_laid_out_from_wherever_its_files_are(bench: Bench) -> None
     store = bench.store()
     manifest = store.put_tree(FILES)
     assert store.read_tree(manifest) == FILES
-    shown = store.project("acme_shop", manifest, release_id="r1").resolve()
+    store.lay_out("acme_shop", manifest, release_id="r1")
+    shown = store.show("acme_shop", release_id="r1").resolve()
     assert {str(path.relative_to(shown)): path.read_bytes() for path in shown.rglob("*") if path.is_file()} == FILES
     assert store.shows("acme_shop", manifest, release_id="r1")
 

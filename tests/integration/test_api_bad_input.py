@@ -174,7 +174,7 @@ def test_a_path_trick_in_a_sites_name_is_refused_by_the_rule_for_names(world: Wo
     assert error["field"] == field
     assert "a-z, 0-9 and hyphen" in error["rule"]
     assert_only_refused(world, before)
-    assert {path.name for path in world.den_root.iterdir()} == {"blobs", "sites"}
+    assert {path.name for path in world.den_root.iterdir()} == {"blobs", "ledger", "sites"}
     assert [path.name for path in (world.den_root / "sites").iterdir()] == [f"{world.tenant}_bakery"]
 
 

@@ -123,7 +123,7 @@ def test_a_review_needs_nothing_but_a_login_and_is_audited_by_the_key_s_name(
 
 def test_an_approval_that_waits_is_undone_and_given_again(logged_in: Run, world: World, tmp_path: Path) -> None:
     short = str(offered(world, tmp_path))[:8]
-    assert "undo_seconds" in logged_in("approve", short, "--undo-seconds", 61).stderr
+    assert "--undo-seconds" in logged_in("approve", short, "--undo-seconds", 61).stderr
     approved = logged_in("approve", short, "--undo-seconds", 60)
     assert (approved.exit_code, "publishing in 60 s" in approved.output) == (0, True), approved.output
     undone = json.loads(logged_in("undo", short, "--json").stdout)

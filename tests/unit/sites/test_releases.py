@@ -17,6 +17,7 @@ from routing.policy.platform import Retention
 from sites.content_store import ContentStore, Manifest
 from sites.disk import Disk
 from sites.releases import VERDICTS, Kept, Shown, Sweeper
+from tests.unit.sites.test_content_store import project
 
 OLD = {"index.html": b"old", "same.css": b"same"}
 NEW = {"index.html": b"new", "same.css": b"same"}
@@ -39,8 +40,8 @@ def kept(*releases: tuple[str, Manifest]) -> Kept:
 def test_what_is_not_kept_goes_and_what_is_stays_byte_for_byte(tmp_path: Path) -> None:
     content_store = ContentStore(tmp_path)
     old, new = content_store.put_tree(OLD), content_store.put_tree(NEW)
-    content_store.project(SITE, old, release_id="r1")
-    content_store.project(SITE, new, release_id="r2")
+    project(content_store, SITE, old, release_id="r1")
+    project(content_store, SITE, new, release_id="r2")
     age(tmp_path)
     rehearsed = Sweeper(ContentStore(tmp_path)).sweep(kept(("r2", new)), older_than=LONG_AGO + 1, is_dry_run=True)
     assert content_store.read_tree(old) == OLD
@@ -96,7 +97,7 @@ def test_what_somebody_planted_goes_too_and_ends_no_sweep(shard: str, tmp_path: 
 def test_what_the_projection_still_shows_stays_although_the_ledger_has_moved_on(tmp_path: Path) -> None:
     content_store = ContentStore(tmp_path)
     old, new = content_store.put_tree(OLD), content_store.put_tree(NEW)
-    link = content_store.project(SITE, old, release_id="r1")
+    link = project(content_store, SITE, old, release_id="r1")
     age(tmp_path)
     Sweeper(ContentStore(tmp_path)).sweep(kept(("r2", new)), older_than=LONG_AGO + 1)
     assert {path.name for path in link.resolve().iterdir()} == set(OLD)
@@ -117,7 +118,7 @@ def test_what_was_touched_lately_stays_since_it_may_be_a_release_in_the_making(t
 
 def test_what_a_crash_left_half_made_goes_when_it_is_old(tmp_path: Path) -> None:
     content_store = ContentStore(tmp_path)
-    content_store.project(SITE, content_store.put_tree(OLD), release_id="r1")
+    project(content_store, SITE, content_store.put_tree(OLD), release_id="r1")
     shard = next((tmp_path / "blobs").iterdir())
     (shard / ".torn.0123").write_bytes(b"half")
     draft = tmp_path / "sites" / SITE / "trees" / ".draft-0123"
