@@ -369,5 +369,5 @@ def test_a_gate_is_passed_on_the_page_of_its_run_and_the_trail_is_verified(stage
         page.get_by_role("link", name="Audit").click()
         page.get_by_role("button", name="Verify").click()
         expect(page.get_by_role("status")).to_contain_text("The chain is whole")
-        page.get_by_label("Action").fill("gate passed")
+        page.get_by_label("Action", exact=True).fill("gate passed")
         page.get_by_role("button", name="Show").click()
