@@ -1,7 +1,8 @@
 """Leases in the ledger by which sweeps of site files and backups keep out of each other's way, on whichever hosts.
 
-One sweep at a time. A sweep begins after the backups that are under way, since it would remove files that their moment
-names. It may go on beside a backup that began later: what it removes, the ledger had given up before that moment.
+One sweep at a time. A sweep looks for backups after it has read what is to be kept, and reads it again once they are
+over: it would remove files that their moment names. It may go on beside a backup that begins later, as what it removes
+the ledger had given up before that moment.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ class FileLease:
         self._renewing = threading.Thread(target=self._renew, daemon=True)
 
     def __enter__(self) -> Self:
-        if not (is_held := self._begin()):
+        if not (is_held := self._lead()):
             self._on_wait()
-        while not is_held and not self._begin():
+        while not is_held and not self._lead():
             self._ending.wait(_WAIT_SECONDS)
         self._renewing.start()
         return self
@@ -84,11 +85,22 @@ class FileLease:
         if time.monotonic() >= self._held_until:
             raise FileLeaseLostError(self._role)
 
-    def _begin(self) -> bool:
+    def has_waited_for(self, role: str) -> bool:
+        """Wait until nobody holds another lease, and return whether somebody did.
+
+        Raises:
+            FileLeaseLostError: as `check`.
+        """
+        has_waited = False
+        while self._is_held(role):
+            has_waited = True
+            self._ending.wait(_WAIT_SECONDS)
+            self.check()
+        return has_waited
+
+    def _is_held(self, role: str) -> bool:
         with self._ledger.begin() as session:
-            if self._role == SWEEPER and BACKUP in leaders(session):
-                return False
-        return self._lead()
+            return role in leaders(session)
 
     def _lead(self) -> bool:
         began = time.monotonic()

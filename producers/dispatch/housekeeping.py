@@ -34,7 +34,7 @@ from ledger.releases import (
 from ledger.store import Ledger
 from ledger.tables import Job, Release, Site
 from producers.dispatch.dispatcher import contained
-from producers.dispatch.file_lease import SWEEPER, FileLease
+from producers.dispatch.file_lease import BACKUP, SWEEPER, FileLease
 from routing.policy.platform import Policy
 from sites.content_store import ContentStore, Manifest
 from sites.ownership import adopt, check_owner
@@ -117,6 +117,8 @@ def collect_garbage(
     else:
         with FileLease(ledger, SWEEPER) as lease:
             kept = _kept(ledger, sites, swept_ids)
+            while lease.has_waited_for(BACKUP):
+                kept = _kept(ledger, sites, swept_ids)
             done = Sweeper(content_store, check=lease.check).sweep(kept, older_than=older_than)
     return Collected(len(sites), len(swept_ids), done.blobs, done.blob_bytes, done.trees, done.leftovers)
 

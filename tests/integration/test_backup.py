@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -29,6 +29,7 @@ from monitoring.event_metrics import fold_pending
 from producers import backup as backup_module
 from producers.backup import BLOBS, DUMP, FENCE_JUMP, MANIFEST, Restored, back_up, read_backup, restore
 from producers.cli import app
+from producers.dispatch import housekeeping
 from producers.dispatch.file_lease import BACKUP, SWEEPER, FileLease
 from producers.dispatch.housekeeping import collect_garbage
 from producers.errors import FileLeaseLostError, InstallationError
@@ -253,6 +254,29 @@ def test_a_backup_does_not_wait_for_a_sweep_and_a_sweep_that_died_is_followed_by
     collect_garbage(origin.shop.ledger, origin.content_store, origin.shop.policy)
     with origin.shop.ledger.begin() as session:
         assert not {SWEEPER, BACKUP} & set(leaders(session))
+
+
+def test_a_sweep_reads_what_is_kept_again_after_a_backup_that_began_while_it_read(
+    origin: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(origin, origin.site(), "hello")
+    shop, read, readings = origin.shop, housekeeping._kept, list[Any]()
+    sweep = threading.Thread(target=collect_garbage, args=(shop.ledger, origin.content_store, shop.policy))
+    with ExitStack() as backup:
+
+        def read_as_a_backup_begins(*arguments: Any) -> Any:
+            readings.append(read(*arguments))
+            if len(readings) == 1:
+                backup.enter_context(FileLease(shop.ledger, BACKUP))
+            return readings[-1]
+
+        monkeypatch.setattr(housekeeping, "_kept", read_as_a_backup_begins)
+        sweep.start()
+        wait_until(lambda: readings, seconds=10, what="it has read once")
+        sweep.join(1)
+        assert sweep.is_alive(), "it waits for the backup"
+    sweep.join(10)
+    assert (sweep.is_alive(), len(readings)) == (False, 2)
 
 
 def test_a_lease_outlives_its_seconds_as_long_as_it_is_held(origin: Rig) -> None:
