@@ -9,6 +9,8 @@ import base64
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
@@ -53,14 +55,22 @@ def shoot(browser: Browser, stage: Stage, wanted: list[tuple[str, int, str]]) ->
     return taken
 
 
-def main() -> int:
-    """Take the pictures; 2 when there is no Chromium."""
+@contextmanager
+def on_stage() -> Iterator[tuple[Browser, Stage]]:
+    """Open a browser and a console with something on every page; exit with 2 where there is no Chromium."""
     chromium = shutil.which("chromium")
     if chromium is None:
         sys.stderr.write("screenshots: no Chromium (`apt-get install chromium`)\n")
-        return 2
+        raise SystemExit(2)
     with tempfile.TemporaryDirectory() as scratch, open_stage(Path(scratch)) as stage, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser, stage
+        browser.close()
+
+
+def main() -> int:
+    """Take the pictures."""
+    with on_stage() as (browser, stage):
         if len(sys.argv) > 1:
             Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
             every = [(name, width, scheme) for name in stage.pages for width in WIDTHS for scheme in ("light", "dark")]
@@ -73,7 +83,6 @@ def main() -> int:
         for (name, width, scheme), png in shoot(browser, stage, list(KEPT)).items():
             webp = page.evaluate(SMALLER, [base64.b64encode(png).decode(), WIDTHS[width], QUALITY])
             (target / f"{name}-{width}-{scheme}.webp").write_bytes(base64.b64decode(webp))
-        browser.close()
     return 0
 
 

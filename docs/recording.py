@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import io
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
-from tests.console_stage import Stage, log_in, open_stage
+from docs.console_pictures import on_stage
+from tests.console_stage import Stage, log_in
 
 TARGET = Path(__file__).parent / "pictures" / "console"
 VIEWPORT = {"width": 1360, "height": 850}
@@ -82,16 +81,10 @@ def film(browser: Browser, stage: Stage, scheme: str) -> bytes:
 
 
 def main() -> int:
-    """Take both; 2 when there is no Chromium."""
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        sys.stderr.write("screenshots: no Chromium (`apt-get install chromium`)\n")
-        return 2
-    with tempfile.TemporaryDirectory() as scratch, open_stage(Path(scratch)) as stage, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    """Take both."""
+    with on_stage() as (browser, stage):
         for scheme in ("light", "dark"):
             (TARGET / f"review-{scheme}.webp").write_bytes(film(browser, stage, scheme))
-        browser.close()
     return 0
 
 

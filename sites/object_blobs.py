@@ -78,7 +78,7 @@ def may_sweep(key: str, *, now: float) -> bool:
 
 _used_by: int | None = None
 """The process whose threads obstore uses; they do not survive a fork."""
-_clients: dict[str, Client] = {}
+_clients: dict[tuple[object, ...], Client] = {}
 """Of this process, by place: every copy of a store shares connections, and what is known of the bucket."""
 _opening = threading.Lock()
 
@@ -114,8 +114,8 @@ class ObjectBlobs:
         self._check_mark()
         key = _key(sha256, period)
         found = self._head(key)
-        is_whole = found is not None and found.size == len(data) and key not in self._client.corrupt
-        if not is_whole or found is None or found.touched_at < period * PERIOD_SECONDS:
+        is_young = found is not None and found.touched_at >= period * PERIOD_SECONDS and found.size == len(data)
+        if not is_young or key in self._client.corrupt:
             self._put(key, data)
             self._client.corrupt.discard(key)
         self._cache.put(sha256, data)
@@ -234,13 +234,12 @@ class ObjectBlobs:
             if _used_by not in (None, os.getpid()):
                 raise RuntimeError("an object store was used before this process was forked")
             place = self._place
-            name = repr(
-                (place.url, sorted(place.options.items()), sorted(place.secrets.items()), place.timeout_seconds)
-            )
-            if name not in _clients:
-                _clients[name] = Client(open_store(place))
+            settings = (frozenset(each.items()) for each in (place.options, place.secrets))
+            key = (place.url, *settings, place.timeout_seconds)
+            if key not in _clients:
+                _clients[key] = Client(open_store(place))
                 _used_by = os.getpid()
-            return _clients[name]
+            return _clients[key]
 
     def _keys(self, sha256: str) -> tuple[str, str]:
         period = period_of(self._clock())
