@@ -101,9 +101,9 @@ _GATE = f""", gate AS MATERIALIZED (
 # The job is locked before the caps: the call's foreign keys lock it anyway, and a worker that holds it must not make
 # the whole fleet wait for a cap. What the lookup found may be seconds old, so everything in it that can change comes
 # along by value and must still hold. Limits come with the call, so a changed policy applies at once. An open
-# circuit is noticed before any cap is locked. What the gate makes of a statement is a fifth of its cost. A cap without a
-# row gets it with its first reserve, after the locks: where another call opens it at the same moment, its key refuses
-# the whole statement, which is run again.
+# circuit is noticed before any cap is locked. What the gate makes of a statement is a fifth of its cost. A cap gets its
+# row with its first reserve, after the locks: where another call opens it at the same moment, the row's key refuses the
+# whole statement, which is run again.
 def _reserve(*, gate: str = "", passes: str, told: str, joins: str = "") -> str:
     return f"""
 WITH seen AS MATERIALIZED (
