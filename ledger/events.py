@@ -63,6 +63,11 @@ INSERT_EVENTS = """
 """
 """For statements that write events together with other rows, made by `event_rows`. It ends in a FROM clause."""
 _APPEND = Statement(f"{INSERT_EVENTS} ORDER BY ordinality")
+_REPORT = Statement(f"""
+    WITH unhurried AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))
+    {INSERT_EVENTS} CROSS JOIN unhurried ORDER BY ordinality
+""")
+"""Does not wait for the disk. The attempt's end does, and with it all that was written before."""
 
 
 class EventKind(StrEnum):
@@ -114,6 +119,11 @@ def record(where: Session | Connection, kind: EventKind, *, job: Job | ClaimedJo
 def record_all(where: Session | Connection, happened: Iterable[NewEvent], *, job: Job | ClaimedJob | None) -> None:
     """Append events of a job in one statement, in this order."""
     _APPEND.all(where, {"events": dump_json(event_rows(happened, job))})
+
+
+def report(connection: Connection, kind: EventKind, *, job: Job | ClaimedJob, **data: Any) -> None:
+    """Append one event by itself, of work that goes on (`Ledger.look`): a crash of the server may take it along."""
+    _REPORT.all(connection, {"events": dump_json(event_rows([(kind, data)], job))})
 
 
 def event_rows(happened: Iterable[NewEvent], job: Job | ClaimedJob | None) -> list[dict[str, Any]]:
