@@ -27,7 +27,8 @@ from producers.intake.submit import Submitter
 from producers.intake.ticket_webhooks import Ignored, TicketRequest, part, read_github_delivery, read_linear_delivery
 from routing.jobs import Source, State
 from routing.policy.agents import AccountsConfig
-from routing.policy.project import GitHub, Linear, ProjectConfig
+from routing.policy.integrations import GitHub, Linear
+from routing.policy.project import ProjectConfig
 
 _PREFIX = "sha256="
 MAX_AGE_SECONDS = 60.0

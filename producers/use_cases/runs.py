@@ -40,9 +40,10 @@ from routing.jobs import (
     parse_priority,
 )
 from routing.policy.agents import Account, AccountsConfig
+from routing.policy.integrations import Integrations
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, decimal_usd
-from routing.policy.project import Integrations, ProjectConfig, read_project
+from routing.policy.project import ProjectConfig, read_project
 
 
 class ProjectView(View):

@@ -23,8 +23,9 @@ from ledger.runs.run import RunRows, load_run
 from ledger.start_attempt import Claim
 from routing.jobs import Reason, State, Ticket
 from routing.policy.agents import Account
+from routing.policy.integrations import GitHub
 from routing.policy.prices import format_usd, nanousd_of
-from routing.policy.project import GitHub, ProjectConfig
+from routing.policy.project import ProjectConfig
 from sites.errors import WorkspaceError
 from sites.repository.workspace import AUTHOR, RESERVED, Workspace
 from workers.lifecycle import Resources, retry_later
