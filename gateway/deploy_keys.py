@@ -1,7 +1,7 @@
-"""The operator's keys for repositories by ssh, and the servers that the operator has pinned: whether they can be used.
+"""The operator's keys for forges and repositories, and the servers by ssh that are pinned: whether they can be used.
 
 Workers that clone and push need to know it, and so does `pointsman doctor`. Only paths are handled here: the content of
-a key is read by the ssh client alone.
+a deploy key is read by the ssh client alone.
 """
 
 from __future__ import annotations
@@ -41,23 +41,31 @@ def deploy_key(name: str, account: Account) -> DeployKey | None:
     return DeployKey(account=name, key=account.ssh_key, known_hosts=account.known_hosts, username=account.username)
 
 
-def problem_of(key: DeployKey) -> str:
-    """Return why a key or its pinned servers cannot be used, by their permissions; empty if they can."""
+def problem_of_key(path: Path) -> str:
+    """Return why a private key cannot be used, by its permissions; empty if it can."""
     try:
-        held = key.key.stat()
+        held = path.stat()
+    except OSError as error:
+        return f"{path}: cannot be read ({error.strerror})"
+    if not stat.S_ISREG(held.st_mode) or held.st_uid not in (0, os.geteuid()):
+        return f"{path}: must be a file of this process's own user"
+    if held.st_mode & 0o077:
+        return f"{path}: others on this machine may read it: run chmod 600 on it"
+    return "" if os.access(path, os.R_OK) else f"{path}: cannot be read by this process's user"
+
+
+def problem_of(key: DeployKey) -> str:
+    """Return why a deploy key or its pinned servers cannot be used, by their permissions; empty if they can."""
+    if problem := problem_of_key(key.key):
+        return problem
+    try:
         pinned = key.known_hosts.stat()
     except OSError as error:
-        return f"{error.filename}: cannot be read ({error.strerror})"
-    if not stat.S_ISREG(held.st_mode) or held.st_uid not in (0, os.geteuid()):
-        return f"{key.key}: must be a file of this process's own user"
-    if held.st_mode & 0o077:
-        return f"{key.key}: others on this machine may read it: run chmod 600 on it"
+        return f"{key.known_hosts}: cannot be read ({error.strerror})"
     if pinned.st_mode & 0o022:
         return f"{key.known_hosts}: others on this machine may write to it: run chmod 644 on it"
-    for path in (key.key, key.known_hosts):
-        if not os.access(path, os.R_OK):
-            return f"{path}: cannot be read by this process's user"
-    return ""
+    readable = os.access(key.known_hosts, os.R_OK)
+    return "" if readable else f"{key.known_hosts}: cannot be read by this process's user"
 
 
 def known_as(host: str, port: int) -> str:
@@ -75,10 +83,18 @@ def how_to_pin(host: str, port: int, known_hosts: Path) -> str:
 
 
 def check_keys(accounts: AccountsConfig) -> Iterator[tuple[str, str]]:
-    """Yield each deploy key of an installation: its account, and what to do about it, if anything."""
+    """Yield each key of an installation's accounts: what it is, and what to do about it, if anything."""
     for name, account in sorted(accounts.by_name.items()):
+        if account.app_id or account.app_key is not None:
+            yield f"GitHub App of account {name}", _advice_on_app(account)
         if account.ssh_key is not None or account.known_hosts is not None or account.git_url.startswith("ssh:"):
-            yield name, _advice(name, account)
+            yield f"deploy key of account {name}", _advice(name, account)
+
+
+def _advice_on_app(account: Account) -> str:
+    if not account.app_id or account.app_key is None or account.kind != "github":
+        return "app_id, app_key and the kind github belong together"
+    return problem_of_key(account.app_key)
 
 
 def _advice(name: str, account: Account) -> str:

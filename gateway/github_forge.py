@@ -13,6 +13,7 @@ from github.Repository import Repository
 
 from gateway.errors import ForgeError
 from gateway.forge import MANY_COMMENTS, MAX_TEXT, TIMEOUT_SECONDS, PullRequest, is_passing_status, read_reference
+from gateway.github_app import token_of
 from routing.policy.agents import Account
 
 
@@ -51,7 +52,7 @@ class GitHubForge:
 
     @contextmanager
     def _repository(self, name: str) -> Iterator[Repository]:
-        token = self.account.token.get_secret_value()
+        token = token_of(self.account, name)
         client = Github(
             auth=Auth.Token(token) if token else None,
             base_url=self.account.address,

@@ -627,10 +627,9 @@ def check_exporter(installation: Installation) -> Iterator[Finding]:
 
 
 def check_deploy_keys(accounts: AccountsConfig) -> Iterator[Finding]:
-    """Check the keys for repositories by ssh, and that their servers are pinned."""
-    for account, hint in check_keys(accounts):
-        name = f"deploy key of account {account}"
-        yield fail(name, "projects that need it can be neither cloned nor pushed to", hint) if hint else ok(name)
+    """Check the keys for forges and for repositories by ssh, and that those servers are pinned."""
+    for name, hint in check_keys(accounts):
+        yield fail(name, "runs of projects that need it can neither begin nor end", hint) if hint else ok(name)
 
 
 class _BoxSettings(BaseModel):

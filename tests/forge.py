@@ -4,10 +4,13 @@ import json
 import re
 import threading
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote
+
+import jwt
 
 TOKEN = "forge-token-of-the-tests-0123456789"
 
@@ -21,6 +24,11 @@ class Forge:
     failures: list[int] = field(default_factory=list)
     """Statuses that the next requests get."""
     asked: list[str] = field(default_factory=list)
+    app: tuple[str, str] = ("", "")
+    """Id and public key of the one App that is installed, in `a/shop` alone."""
+    token_seconds: float = 3600.0
+    """How long the App's tokens live."""
+    granted: list[dict[str, Any]] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
@@ -46,6 +54,8 @@ class Forge:
             return self.failures.pop(0), {"message": "something else is wrong"}
         if path == "/graphql":
             return self._linear(body, authorization)
+        if path.endswith("/installation") or path == "/app/installations/77/access_tokens":
+            return self._app(method, path, body, authorization)
         if authorization not in (f"token {TOKEN}", f"Bearer {TOKEN}"):
             return 401, {"message": "Bad credentials"}
         if found := re.fullmatch(r"/repos/([^/]+/[^/]+)/pulls", path):
@@ -55,6 +65,19 @@ class Forge:
         if found := re.fullmatch(r"/repos/([^/]+/[^/]+)/issues/(\d+)(/comments)?", path):
             return self._issue(method, found[1], found[2], body)
         return 404, {"message": "Not Found"}
+
+    def _app(self, method: str, path: str, body: dict[str, Any], authorization: str) -> tuple[int, Any]:
+        name, public = self.app
+        try:
+            proof = jwt.decode(authorization.removeprefix("Bearer "), public, algorithms=["RS256"], issuer=name)
+        except jwt.PyJWTError as error:
+            return 401, {"message": f"A JSON web token could not be decoded: {error}"}
+        assert proof["exp"] - proof["iat"] <= 600
+        if method == "GET":
+            return (200, {"id": 77}) if path == "/repos/a/shop/installation" else (404, {"message": "Not Found"})
+        self.granted.append(body)
+        ends = datetime.now(UTC) + timedelta(seconds=self.token_seconds)
+        return 201, {"token": TOKEN, "expires_at": ends.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
     def _pulls(self, method: str, repository: str, body: dict[str, Any], *, query: str) -> tuple[int, Any]:
         if method == "GET":

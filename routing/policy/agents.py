@@ -270,6 +270,10 @@ class Account(Section):
     """URL of its API; empty for the public service. Of GitLab, the server's own URL."""
     token: SecretStr = SecretStr("")
     """For pushing branches, opening pull requests and writing to tickets. Agents never see it."""
+    app_id: str = Field(default="", pattern=r"^[A-Za-z0-9.]{0,40}$")
+    """Of a GitHub App, its id or client id: its short-lived tokens, each for one repository, stand in for `token`."""
+    app_key: OptionalPath = None
+    """File with the App's private key, readable by its owner only."""
     webhook_secret: SecretStr = SecretStr("")
     """Signs incoming webhooks; without one they are refused."""
     git_url: str = Field(default="", pattern=r"^$|^(https?|ssh)://[^\s@?#]+/$")

@@ -197,6 +197,8 @@ def test_the_doctor_looks_at_deploy_keys(sshd: Sshd, tmp_path: Path) -> None:
         "git_url": account_of(sshd, git_url=""),
         "known_hosts": account_of(sshd, known_hosts=None),
         "cannot be read": account_of(sshd, ssh_key=tmp_path / "absent"),
+        "belong together": Account(kind="github", app_id="Iv23abc"),
+        "chmod 600": Account(kind="github", app_id="Iv23abc", app_key=sshd.home / "config"),
     }
     for rule, account in broken.items():
         (found,) = check_deploy_keys(AccountsConfig(by_name={"acme": account}))

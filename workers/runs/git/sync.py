@@ -33,8 +33,10 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import NewConnectionError
 
 from gateway.deploy_keys import DeployKey, deploy_key
+from gateway.errors import ForgeError
+from gateway.github_app import token_of
 from gateway.network import connect_public
-from routing.policy.agents import AccountsConfig, RunRules
+from routing.policy.agents import Account, AccountsConfig, RunRules
 from routing.policy.project import ProjectConfig
 from sites.disk import Disk
 from sites.errors import RepositoryRefusedError, WorkspaceError
@@ -205,9 +207,19 @@ def remote_of(project: ProjectConfig, accounts: AccountsConfig, *, tenant: str) 
             return None
         if project.repo.scheme == "ssh":
             return deploy_key(name, account)
-        return Credentials(account.username or "x-access-token", account.token.get_secret_value())
+        return Credentials(account.username or "x-access-token", _token(account, project))
 
     return Remote(url=project.repo.url, branch=project.repo.branch, credentials=credentials)
+
+
+def _token(account: Account, project: ProjectConfig) -> str:
+    forge = project.integrations.github
+    if forge is None or not account.app_id:
+        return account.token.get_secret_value()
+    try:
+        return token_of(account, forge.repository)
+    except ForgeError as error:
+        raise RemoteError(str(error)) from None
 
 
 def remote_rules(config: RunsConfig, rules: RunRules, *, seconds: float) -> RemoteRules:
