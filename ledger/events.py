@@ -17,6 +17,7 @@ from sqlalchemy import Connection, select
 from sqlmodel import Session, col
 
 from ledger.record_tables import Event
+from ledger.runs.tables import AgentExecution
 from ledger.spending import members_of
 from ledger.store import Statement, dump_json
 from ledger.tables import ClaimedJob, Job
@@ -166,6 +167,14 @@ def newest_of_kinds(session: Session, job_id: UUID, kinds: Iterable[EventKind], 
     """Return the newest of a job's own events of some kinds, oldest first."""
     newest = select(Event).where(col(Event.job_id) == job_id, col(Event.kind).in_([kind.value for kind in kinds]))
     return session.scalars(newest.order_by(col(Event.id).desc()).limit(limit)).all()[::-1]
+
+
+def newest_of_run(session: Session, run_id: UUID, kind: EventKind, *, limit: int) -> Sequence[Event]:
+    """Return the newest events of one kind of a run and its steps, newest first."""
+    own = select(col(AgentExecution.job_id)).where(col(AgentExecution.run_id) == run_id)
+    of_run = (col(Event.job_id) == run_id) | col(Event.job_id).in_(own)
+    newest = select(Event).where(of_run, col(Event.kind) == kind.value)
+    return session.scalars(newest.order_by(col(Event.id).desc()).limit(limit)).all()
 
 
 _AFTER = Statement("""

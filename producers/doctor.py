@@ -26,6 +26,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlmodel import Session, col, select
 
 from gateway.config import GatewayConfig
+from gateway.deploy_keys import check_keys
 from gateway.network import authorities
 from ledger.audit import check_newest
 from ledger.dispatch_window import CELERY_INTAKE, DISPATCHER, leaders
@@ -48,6 +49,7 @@ from producers.dispatch.redis_client import open_broker
 from routing.addresses import is_exposed_broker, is_exposed_ledger, is_exposed_url
 from routing.config import IN_FILE, PREFIX, read_settings, strip_settings
 from routing.errors import PolicyError
+from routing.policy.agents import AccountsConfig
 from routing.policy.platform import Policy
 from routing.queues import QUEUES, QueueName
 from sandbox.config import BoxConfig
@@ -183,6 +185,7 @@ def checks_of(installation: Installation, environment: Mapping[str, str]) -> Seq
         Check("connections over TLS", lambda: check_transport(installation)),
         Check("content store", lambda: check_files(installation)),
         Check("preview keys", lambda: check_secrets(installation)),
+        Check("deploy keys", lambda: check_deploy_keys(installation.settings.accounts)),
         Check("gateway", lambda: check_gateway(gateway_url, environment), late=Verdict.WARN),
         Check("exporter", lambda: check_exporter(installation), late=Verdict.WARN),
         Check("package registry", lambda: check_registry(installation), late=Verdict.WARN),
@@ -621,6 +624,12 @@ def check_exporter(installation: Installation) -> Iterator[Finding]:
         return
     line = next((line for line in page.body.splitlines() if line.startswith(_LAG)), f"{_LAG}inf")
     yield judge_lag(float(line.removeprefix(_LAG)))
+
+
+def check_deploy_keys(accounts: AccountsConfig) -> Iterator[Finding]:
+    """Check the keys for forges and for repositories by ssh, and that those servers are pinned."""
+    for name, hint in check_keys(accounts):
+        yield fail(name, "runs of projects that need it can neither begin nor end", hint) if hint else ok(name)
 
 
 class _BoxSettings(BaseModel):

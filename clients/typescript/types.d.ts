@@ -707,7 +707,7 @@ export interface Ticket {
   title: string;
   /** A project's rules may require a gate for a label. */
   labels?: string[];
-  /** `file`, `github` or `linear`. */
+  /** `file`, `github`, `gitlab` or `linear`. */
   source?: string | null;
   /** The tracker's name for it: `owner/name#12`, `ENG-12`. */
   key?: string | null;

@@ -8,6 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.gitlab_forge import GitLabForge
 from ledger.runs.run import Verdict, decide_gate, find_gate, open_gates
 from producers.api.openapi import KEY_LENGTH, NO_ROOM, body_of
 from producers.api.requests import (
@@ -29,6 +30,7 @@ from producers.use_cases.sites import Comparison, ReleaseView, SiteView, release
 from producers.use_cases.tenants import Caller
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import SiteName, State
+from routing.policy.agents import Account
 from sites.directories import write_tar
 
 router = APIRouter(prefix="/v1")
@@ -357,6 +359,10 @@ class DeliveryView(BaseModel):
     """Why the delivery was ignored."""
 
 
+def _may_write_at_gitlab(account: Account, repository: str, user_id: int) -> bool:
+    return GitLabForge(account).may_write(repository=repository, user_id=user_id)
+
+
 @webhook_router.post(
     "/{tracker}/{tenant}/{project}",
     response_model=DeliveryView,
@@ -374,11 +380,13 @@ def receive_ticket(
     request: Request,
     response: Response,
 ) -> DeliveryView:
-    """Receive a webhook of GitHub or Linear: a ticket that gets the project's label becomes a run (202).
+    """Receive a webhook of GitHub, GitLab or Linear: a ticket that gets the project's label becomes a run (202).
 
-    Reviews, comments and failed checks of a run's pull request at GitHub start further rounds of it.
+    Reviews, comments and failed checks of a run's pull request start further rounds of it.
     """
-    receiver = WebhookReceiver(resources.ledger, resources.submitter, resources.accounts)
+    receiver = WebhookReceiver(
+        resources.ledger, resources.submitter, resources.accounts, may_write=_may_write_at_gitlab
+    )
     taken = receiver.take(body, dict(request.headers), tenant=tenant, project=project, tracker=tracker)
     if isinstance(taken, Ignored):
         return DeliveryView(ignored=taken.why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from producers.api.site_routes import bundle_response
 from producers.console.charts import Node, graph
 from producers.console.job_page import frame_of
 from producers.console.presentation import tone, words
+from producers.console.run_timeline import news_of, timeline_of
 from producers.console.web import Approver, ConsoleResources, ViewerDep, redirect, refusals_on, render
 from producers.use_cases.jobs import summarise
 from producers.use_cases.runs import GateView, RunView, StepTreeView, describe_run
@@ -109,8 +111,15 @@ def show_run(request: Request, resources: ConsoleResources, viewer: ViewerDep, r
     """Show a run; the page refreshes until it ends."""
     with resources.ledger.begin() as session:
         run = describe_run(session, run_id, tenant=viewer.caller.tenant)
+        until = run.ended_at or datetime.now(UTC)
+        live: dict[str, Any] = {
+            "until": until,
+            "timeline": timeline_of(run, until=until),
+            "news": news_of(session, run_id),
+        }
     can_revise = run.continued_as is None and can_go_on(Verb.REVISE, run.state, run.reason, is_run=True)
-    return render(request, "run.html", viewer=viewer, run=run, pictures=_pictures(run), can_revise=can_revise)
+    pictures = _pictures(run)
+    return render(request, "run.html", viewer=viewer, run=run, pictures=pictures, can_revise=can_revise, **live)
 
 
 @runs_router.get("/runs/{run_id}/changes")

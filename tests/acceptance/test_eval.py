@@ -1,5 +1,6 @@
 """`pointsman eval` over the shipped cases and their recorded replies, and jobs replayed from recorded calls."""
 
+import html
 import json
 import shutil
 from collections.abc import Mapping
@@ -86,10 +87,21 @@ def test_reviewers_are_measured_on_wrong_and_right_fixes_and_a_run_goes_on_where
     assert set(summary["skipped"].values()) == {"no reply is recorded", "qa needs boxes"}
 
     (run,) = runs.iterdir()
+    page = (run / "report.html").read_text()
+    assert "3 of 4 wrong fixes were found by somebody" in page
+    assert '<b class="WRONG">WRONG</b> code-review on the wrong fix: ' in page
+    assert border.fault in html.unescape(page)
     (run / "summary.json").unlink()
     code, again, said = pointsman(*arguments, "--resume")
     assert (code, again) == (1, summary), said
     assert [*runs.iterdir()] == [run]
+
+    budget = Decimal(summary["all"]["cost_usd"]) / 2
+    alone = ("1" if word == "3" else word for word in arguments)
+    code, less, said = pointsman(*alone, "--budget", str(budget))
+    assert 0 < Decimal(less["all"]["cost_usd"]) <= budget, said
+    assert 0 < less["asked"] < summary["asked"]
+    assert "the budget is spent" in less["skipped"].values()
 
 
 def visited_cases() -> list[dict[str, Any]]:

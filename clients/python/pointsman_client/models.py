@@ -804,7 +804,7 @@ class Ticket(Model):
     labels: list[str] = []
     """A project's rules may require a gate for a label."""
     source: str | None = None
-    """`file`, `github` or `linear`."""
+    """`file`, `github`, `gitlab` or `linear`."""
     key: str | None = None
     """The tracker's name for it: `owner/name#12`, `ENG-12`."""
     reference: str | None = None
