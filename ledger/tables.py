@@ -558,7 +558,14 @@ class Release(SQLModel, table=True):
     """A candidate or published version of a site: immutable content by hash, and the scan that judged it."""
 
     __tablename__ = "release"
-    __table_args__ = (Index("ix_release_swept", "swept_at", postgresql_where=text("swept_at IS NOT NULL")),)
+    __table_args__ = (
+        Index("ix_release_swept", "swept_at", postgresql_where=text("swept_at IS NOT NULL")),
+        Index(
+            "ix_release_unpictured",
+            "published_at",
+            postgresql_where=text("published_at IS NOT NULL AND swept_at IS NULL AND thumbnail_sha256 IS NULL"),
+        ),
+    )
 
     id: UUID = Field(default_factory=uuid4, primary_key=True)
     site_id: UUID = Field(foreign_key="site.id", index=True)
@@ -572,6 +579,8 @@ class Release(SQLModel, table=True):
     """Blob of the change for review, when a patch made this release."""
     reverse_sha256: str | None = None
     """Blob of the patch that undoes it."""
+    thumbnail_sha256: str | None = None
+    """Blob of a PNG of its first page, once it was published and where the dispatcher has a browser."""
     build_seconds: float | None = None
     """How long its build took; None for a site that is not built, and for an imported one."""
     total_bytes: int = Field(default=0, sa_type=BigInteger)

@@ -132,9 +132,10 @@ def _exporter_settings(installation: Installation) -> dict[str, Any]:
 
 @contextmanager
 def _background_threads(installation: Installation, holder: str) -> Iterator[None]:
-    """Run what must not delay the dispatcher beside it: messages, ticket notes, reviews, intake and housekeeping."""
+    """Run what must not delay the dispatcher beside it: messages, notes, reviews, intake, thumbnails, housekeeping."""
     from producers.dispatch.dispatcher import deliver
     from producers.dispatch.housekeeping import Housekeeper
+    from producers.dispatch.thumbnails import ThumbnailMaker
     from producers.dispatch.webhooks import WebhookSender
     from producers.intake.celery_intake import CeleryIntake, IntakeLists
     from producers.use_cases.reviews import REVIEW_TICK_SECONDS, ReviewRounds
@@ -166,6 +167,10 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
     )
     hours = {"hours": settings.dispatcher.housekeeping_hours}
     housekeeping = threading.Thread(target=keeper.run, args=(stopping,), kwargs=hours, daemon=True)
+    maker = ThumbnailMaker(
+        installation.ledger, installation.content_store, program=settings.dispatcher.chromium, holder=holder
+    )
+    threads.append(threading.Thread(target=maker.run, args=(stopping,)))
     for thread in (*threads, housekeeping):
         thread.start()
     try:
