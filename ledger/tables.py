@@ -83,6 +83,10 @@ class Tenant(SQLModel, table=True):
     """States that jobs wait for a person in, of which it wants to hear (ledger.job_ends.ASKING)."""
     chat_url: str | None = None
     """An incoming webhook of a chat, which hears of the same; whoever knows it can write there."""
+    mail_to: list[str] = Field(
+        default_factory=list, sa_type=JSONB, nullable=False, sa_column_kwargs={"server_default": text("'[]'")}
+    )
+    """Addresses that get the same by e-mail."""
     created_at: datetime = when_column(nullable=False, default_now=True)
 
 

@@ -143,7 +143,13 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
 
     settings, stopping = installation.settings, threading.Event()
     console_url = f"{settings.api.public_url.rstrip('/')}/console"
-    sender = WebhookSender(installation.ledger, settings.webhook, installation.policy.webhooks, console_url=console_url)
+    sender = WebhookSender(
+        installation.ledger,
+        settings.webhook,
+        installation.policy.webhooks,
+        console_url=console_url,
+        mail=settings.mail,
+    )
     lists = IntakeLists(settings.broker.url, tls=settings.broker.tls)
     intake = CeleryIntake(
         lists, installation.ledger, installation.submitter, holder=holder, is_shared=settings.broker.shared_intake

@@ -1,7 +1,8 @@
-"""A published release keeps a picture of itself, taken once, for the console."""
+"""A published release keeps a picture of itself for the console, and tenants hear of waits by e-mail."""
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.dialects import postgresql
 
 revision = "0021"
 down_revision = "0019"
@@ -11,6 +12,7 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("release", sa.Column("thumbnail_sha256", sa.String(), nullable=True))
+    op.add_column("tenant", sa.Column("mail_to", postgresql.JSONB(), server_default=sa.text("'[]'"), nullable=False))
     op.create_index(
         "ix_release_unpictured",
         "release",
