@@ -44,6 +44,7 @@ from producers.intake.submit import Submitted
 from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
 from producers.use_cases.job_search import JobFilter
 from producers.use_cases.jobs import EventView, JobsPage, JobView, describe, page_of_jobs, tier_name
+from producers.use_cases.people import Holder
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder
 from producers.use_cases.sites import Comparison, ScanView, changes_of_job, scan_of_job
 from producers.use_cases.tenants import Caller, Scope
@@ -299,7 +300,8 @@ async def get_job_events(
     if first.is_over and not first.events:
         return Response(status_code=204)
     streams = resources.streams
-    return streams.open(caller.key_id, as_json(streams.follow(job_id, after=after, first=first)))
+    holder = Holder(caller.key_id) if caller.key_id is not None else None
+    return streams.open(caller.key_id, as_json(streams.follow(job_id, holder=holder, after=after, first=first)))
 
 
 @router.post("/{job_id}/cancel")

@@ -353,14 +353,24 @@ class Operations(Protocol):
         return self._call(NoticeChoiceView, "GET", "/v1/notice-choice")
 
     def choose_notices(
-        self, *, states: Sequence[Literal["awaiting_approval", "clarifying"]] | None = None, chat_url: str | None = None
+        self,
+        *,
+        states: Sequence[Literal["awaiting_approval", "clarifying"]] | None = None,
+        chat_url: str | None = None,
+        mail_to: Sequence[str] | None = None,
     ) -> NoticeChoiceView:
         """Choose of which waits for a person the tenant hears; the end of a job is always told to its `callback_url`.
 
         - states: States of which a message is sent when a job gets there; none by default.
         - chat_url: Incoming webhook of Slack, Mattermost or Teams, which gets `{"text": ...}` with a link. It is a secret.
+        - mail_to: Addresses that get the same as plain text, where the installation has an SMTP server.
         """
-        return self._call(NoticeChoiceView, "PUT", "/v1/notice-choice", body={"states": states, "chat_url": chat_url})
+        return self._call(
+            NoticeChoiceView,
+            "PUT",
+            "/v1/notice-choice",
+            body={"states": states, "chat_url": chat_url, "mail_to": mail_to},
+        )
 
     def list_people_and_keys(
         self,
@@ -842,15 +852,23 @@ class AsyncOperations(Protocol):
         return await self._call(NoticeChoiceView, "GET", "/v1/notice-choice")
 
     async def choose_notices(
-        self, *, states: Sequence[Literal["awaiting_approval", "clarifying"]] | None = None, chat_url: str | None = None
+        self,
+        *,
+        states: Sequence[Literal["awaiting_approval", "clarifying"]] | None = None,
+        chat_url: str | None = None,
+        mail_to: Sequence[str] | None = None,
     ) -> NoticeChoiceView:
         """Choose of which waits for a person the tenant hears; the end of a job is always told to its `callback_url`.
 
         - states: States of which a message is sent when a job gets there; none by default.
         - chat_url: Incoming webhook of Slack, Mattermost or Teams, which gets `{"text": ...}` with a link. It is a secret.
+        - mail_to: Addresses that get the same as plain text, where the installation has an SMTP server.
         """
         return await self._call(
-            NoticeChoiceView, "PUT", "/v1/notice-choice", body={"states": states, "chat_url": chat_url}
+            NoticeChoiceView,
+            "PUT",
+            "/v1/notice-choice",
+            body={"states": states, "chat_url": chat_url, "mail_to": mail_to},
         )
 
     async def list_people_and_keys(
