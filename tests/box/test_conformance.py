@@ -187,12 +187,8 @@ def test_configuration_that_a_tool_would_obey_does_not_go_in(any_box: Box, conte
     ("script", "reason"),
     [
         ("mkdir .claude; echo {} >.claude/settings.json", "planted"),
-        ("echo x >a/.npmrc", "planted"),
         ("ln -s /etc/passwd a/link", "symlink"),
         ("ln a/x a/y", "hardlink"),
-        ("mkfifo_() { rm -rf a && mkdir a; }; mkfifo_; echo x >'a/b\\c'", "backslash"),
-        ("echo x >a/X", "name_collision"),
-        ("head -c 200000 /dev/zero >a/big", "too_many_bytes"),
     ],
 )
 @pytest.mark.threat("E")
