@@ -69,9 +69,9 @@ def box(maker: DockerMaker) -> Iterator[DockerBox]:
     made.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def open_box(daemon: TestEngine, gateway: Listener, mirror: Listener) -> Iterator[DockerBox]:
-    """One for all tests that leave it as it was: neither frozen nor with anything that runs on."""
+    """One for all tests of a file that leave it as it was: neither frozen nor with anything that runs on."""
     config = daemon.config(install="open")
     opened = daemon.open(install="open")
     made = build_maker(config, opened).create()
