@@ -24,7 +24,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
 from monitoring import traces
-from monitoring.asgi import Server, TimedHttpProtocol
+from monitoring.asgi import Server, uvicorn_config
 from producers.api import access_routes, job_routes, operations_routes, site_routes
 from producers.api.http_rules import HeadAsGet, name_allowed_methods
 from producers.api.openapi import describe_fields, describe_problems, request_schemas, show_answers
@@ -158,23 +158,7 @@ class _Server(Server):
 
 def create_server(app: FastAPI, *, config: ApiConfig | PagesConfig) -> uvicorn.Server:
     """Return a server that has not started."""
-    return _Server(
-        app,
-        uvicorn.Config(
-            app,
-            host=config.host,
-            port=config.port,
-            loop="uvloop",
-            http=TimedHttpProtocol,
-            ws="none",
-            lifespan="off",
-            access_log=False,  # `Observer` logs each request, by route and without tokens
-            log_config=None,
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=STOP_SECONDS,
-        ),
-    )
+    return _Server(app, uvicorn_config(app, host=config.host, port=config.port, grace_seconds=STOP_SECONDS))
 
 
 def serve(installation: Installation) -> None:
