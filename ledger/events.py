@@ -136,7 +136,7 @@ def event_rows(happened: Iterable[NewEvent], job: Job | ClaimedJob | None) -> li
 def newest_events(session: Session, job_id: UUID, *, limit: int, before_id: int | None = None) -> Sequence[Event]:
     """Return the newest events of a job, or of a run and its steps, oldest first.
 
-    Without `before_id`, `events_after` can continue from the last one, unless a transaction hangs.
+    Without `before_id`, `events_after_each` can continue from the last one, unless a transaction hangs.
     """
     newest = select(Event).where(col(Event.job_id).in_(members_of(job_id))).order_by(col(Event.id).desc()).limit(limit)
     if before_id is None:
@@ -191,11 +191,6 @@ _AFTER = Statement("""
      ORDER BY found.id
 """)
 _NEWEST = 2**63 - 1
-
-
-def events_after(session: Session, job_id: UUID, *, after_id: int, limit: int = 500) -> EventPage:
-    """Return the events of a job, or of a run and its steps, as `events_after_each` does."""
-    return events_after_each(session, {job_id: after_id}, limit=limit)[job_id]
 
 
 def events_after_each(session: Session, positions: Mapping[UUID, int], *, limit: int = 500) -> dict[UUID, EventPage]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
@@ -19,7 +19,7 @@ from ledger.releases import find_site
 from ledger.submission import Accepted, KnownKey
 from ledger.tables import Job
 from producers.api.event_streams import as_json, read_events
-from producers.api.http_rules import refuse_unknown_query
+from producers.api.http_rules import create_router, refuse_unknown_query
 from producers.api.key_limits import Presented
 from producers.api.openapi import BATCH_BODY, EVENT_STREAM, KEY_LENGTH, NO_ROOM, SUBMIT_BODY, body_of
 from producers.api.problems import Problem, problem_of
@@ -53,7 +53,7 @@ from routing.jobs import SiteName, State, parse_as
 from routing.policy.prices import decimal_usd
 from routing.queues import TierName, parse_tier
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = create_router("/v1/jobs", tags=["jobs"])
 
 Body = Annotated[bytes, Depends(read_body)]
 Cursor = Annotated[str | None, Query(max_length=2000, description="`next_cursor` of the previous page.")]

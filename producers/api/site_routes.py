@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.gitlab_forge import GitLabForge
 from ledger.runs.run import Verdict, decide_gate, find_gate, open_gates
+from producers.api.http_rules import create_router
 from producers.api.openapi import KEY_LENGTH, NO_ROOM, body_of
 from producers.api.requests import (
     Admin,
@@ -33,7 +34,7 @@ from routing.jobs import SiteName, State
 from routing.policy.agents import Account
 from sites.directories import write_tar
 
-router = APIRouter(prefix="/v1")
+router = create_router("/v1")
 
 Body = Annotated[bytes, Depends(read_body)]
 
@@ -343,7 +344,7 @@ def _with_key(ticket: TicketBody, key: str | None) -> TicketBody:
     return ticket.model_copy(update={"idempotency_key": key})
 
 
-webhook_router = APIRouter(prefix="/v1/tickets", tags=["tickets"])
+webhook_router = create_router("/v1/tickets", tags=["tickets"], is_strict=False)
 
 Delivery = Annotated[bytes, Depends(body_reader(MAX_DELIVERY_BYTES))]
 

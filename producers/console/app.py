@@ -101,7 +101,7 @@ def create_console(resources: Resources, console: Console) -> FastAPI:
         theme_router,
         people.router,
     ):
-        app.include_router(router)
+        app.router.routes.extend(router.routes)  # as in the API: not made anew for each application
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
     return app

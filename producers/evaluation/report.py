@@ -119,10 +119,11 @@ def run_directory(runs: Path, *, settings: Mapping[str, Any], resume: bool) -> P
 
 
 def read_results(path: Path, kind: type[ResultT]) -> Iterable[ResultT]:
-    """Return the results that were kept, without a line that was torn."""
+    """Return the results that were kept; a line that was torn is removed, or the next one would continue it."""
     if not path.exists():
         return []
-    whole, _, _ = path.read_bytes().rpartition(b"\n")
+    whole, end, _ = path.read_bytes().rpartition(b"\n")
+    path.write_bytes(whole + end)
     return [kind.model_validate_json(line) for line in whole.splitlines()]
 
 
