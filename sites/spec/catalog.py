@@ -147,6 +147,8 @@ class SiteFacts:
     languages: Languages = NO_LANGUAGES
     trees: Mapping[str, Node] = field(default_factory=dict)
     """The resolved pages by path."""
+    url: str = ""
+    """The public address of the site; empty where it is not known."""
 
 
 NO_FACTS: Final = SiteFacts()
