@@ -48,13 +48,15 @@ class RecordedReply(BaseModel):
     """Of the conversation; in a debate, 1 for the advocate and 2 for the critic."""
     second_try: bool = False
     """Whether it mends a reply that was refused."""
+    shows: str = ""
+    """A text of its prompt, where one request causes several calls with one tool, as for two languages."""
 
     @model_validator(mode="before")
     @classmethod
     def _gather(cls, value: Any) -> Any:
         if not isinstance(value, dict) or "say" in value:
             return value
-        settings = {name: value[name] for name in ("turn", "second_try") if name in value}
+        settings = {name: value[name] for name in ("turn", "second_try", "shows") if name in value}
         return settings | {"say": [{name: said} for name, said in value.items() if name not in settings]}
 
     @property
@@ -102,7 +104,7 @@ class _Entry(BaseModel):
             return False
         if forced is not None and reply.tools != {forced.name}:
             return False
-        if not reply.tools <= set(request.tool_names) or self.answer not in shown:
+        if not reply.tools <= set(request.tool_names) or self.answer not in shown or reply.shows not in shown:
             return False
         return bool(reply.tools & _FORCED) or not self.marks or any(mark in shown for mark in self.marks)
 

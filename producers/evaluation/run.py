@@ -36,7 +36,8 @@ from sites.releases import manifest_of
 OPEN = frozenset({"received", "debating", "queued", "running", "scanning", "publishing"})
 RIGHT_END = {"tools": "answered", "answer": "answered", "clarify": "clarifying"}
 """By route; any other ends in a preview."""
-_EDITS = ("model:spec_edit", "model:spec_create", "model:patch_edit", "model:patch_built")
+_CREATE = "model:spec_create"
+_EDITS = ("model:spec_edit", _CREATE, "model:patch_edit", "model:patch_built")
 RECORDED = ("recorded", "replayed")
 """The fake provider's rules that play recorded replies."""
 _LOOK_SECONDS = 0.1
@@ -187,15 +188,17 @@ def policy_with_model(policy: Path | None, model: str | None, *, home: Path) -> 
     return path
 
 
-def count_tries(calls: Iterable[tuple[float, float]]) -> int:
-    """Return how many calls, by when they ended and how long they took, began after those before them had ended.
+def count_tries(calls: Iterable[tuple[str, float, float]]) -> int:
+    """Return how many calls, by step, when they ended and how long they took, began after those before had ended.
 
-    Calls side by side, as for the parts of a long translation, are one try. Times are in seconds.
+    Calls side by side, as for the parts of a long translation, are one try, and so are a new site and its translation
+    after it. Times are in seconds.
     """
-    tries, ended = 0, float("-inf")
-    for end, seconds in sorted(calls, key=lambda call: call[0] - call[1]):
-        tries += end - seconds > ended - _CLOCK_SECONDS
-        ended = max(ended, end)
+    tries, ended, before = 0, float("-inf"), ""
+    for step, end, seconds in sorted(calls, key=lambda call: call[1] - call[2]):
+        is_next = end - seconds > ended - _CLOCK_SECONDS
+        tries += is_next and not (before == _CREATE and step == "model:spec_edit")
+        ended, before = max(ended, end), step
     return tries
 
 
@@ -321,7 +324,11 @@ class Runner:
         events = self._http.get(f"/v1/jobs/{view['id']}/events", params={"format": "json"}).json()
         steps = [event["data"] for event in events if event["kind"] == "step"]
         tries = count_tries(
-            (datetime.fromisoformat(event["at"]).timestamp(), float(event["data"].get("seconds") or 0))
+            (
+                event["data"]["step"],
+                datetime.fromisoformat(event["at"]).timestamp(),
+                float(event["data"].get("seconds") or 0),
+            )
             for event in events
             if event["kind"] == "step" and event["data"].get("step") in _EDITS
         )

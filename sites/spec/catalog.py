@@ -147,6 +147,8 @@ class SiteFacts:
     languages: Languages = NO_LANGUAGES
     trees: Mapping[str, Node] = field(default_factory=dict)
     """The resolved pages by path."""
+    url: str = ""
+    """The public address of the site; empty where it is not known."""
 
 
 NO_FACTS: Final = SiteFacts()
@@ -228,6 +230,8 @@ class Business:
     email: str | None = None
     phone: str | None = None
     address: str | None = None
+    hours: tuple[Mapping[str, str], ...] = ()
+    """When it is open, each with `days` and `time`."""
     links: tuple[Link, ...] = ()
     """The site's navigation."""
     contact_href: str | None = None
@@ -243,8 +247,8 @@ class Business:
         return say(phrase, self.lang)
 
     def contact_props(self) -> JsonObject:
-        """Return email, phone and address as props, as far as known."""
-        contact = {"email": self.email, "phone": self.phone, "address": self.address}
+        """Return email, phone, address and hours as props, as far as known."""
+        contact = {"email": self.email, "phone": self.phone, "address": self.address, "hours": [*self.hours]}
         return {name: value for name, value in contact.items() if value}
 
 

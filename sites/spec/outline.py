@@ -11,18 +11,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from routing.model_call import WAYS_OUT
 from sites.errors import Finding, SpecError, refuse, shown
-from sites.spec.catalog import Business, Component, Email, ImageUrl, Link, OutlineSection, Phone, Tone, components
+from sites.spec.catalog import Business, Component, Day, Email, ImageUrl, Link, OutlineSection, Phone, Tone, components
+from sites.spec.components.page import Hours, SiteUrl
+from sites.spec.components.posts import NEWS
 from sites.spec.html import ArtName, say
+from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.theme import Colour, FontChoice, PresetName
 from sites.spec.trades import TRADES, Trade, trade_of
 from sites.spec.validate import require_valid
 
 MAX_SECTIONS: Final = 14
+MAX_FURTHER: Final = 2
+"""Languages beside the first: the translations of more do not fit the tier's limits."""
 
 
 class _Outlined(BaseModel):
@@ -68,6 +73,7 @@ class OutlinedContact(_Outlined):
     email: Email | None = None
     phone: Phone | None = None
     address: Annotated[str, Field(max_length=300)] | None = None
+    hours: Annotated[tuple[Hours, ...], Field(max_length=8)] = ()
 
 
 class Outline(_Outlined):
@@ -77,6 +83,10 @@ class Outline(_Outlined):
     tagline: Annotated[str, Field(max_length=60)] | None = None
     description: Annotated[str, Field(max_length=300)] | None = None
     lang: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")] = "en"
+    also: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z]{2,3}$")], ...], Field(max_length=MAX_FURTHER)] = ()
+    """Further languages, in which the finished site is translated."""
+    url: SiteUrl | None = None
+    """The public address, as far as the request says."""
     trade: Annotated[str, Field(max_length=40)] | None = None
     """A name of `TRADES`, which sets the look and the drawing; any other is none."""
     theme: OutlinedTheme = OutlinedTheme()
@@ -86,6 +96,8 @@ class Outline(_Outlined):
 
 _HOME: Final = frozenset({"", "home", "index", "start"})
 _MAX_NAV_LINKS: Final = 5
+_LATEST: Final = 3
+"""Entries of the news on the front page, where another page has them all."""
 _PLAIN: Final = frozenset({"Hero", "CallToAction", "Logos", "Gallery", "RichText"})
 _DEEP: Final = frozenset({"Testimonials", "Stats", "Newsletter"})
 """Kinds of sections that may have the theme's deep colour as background."""
@@ -99,12 +111,17 @@ def compose(outline: Outline) -> JsonObject:
     """
     pages = _by_page(_with_content(outline), home=say("Home", outline.lang))
     business = _business(outline, pages)
-    return {path: _page(path, name, sections, outline, business) for path, (name, sections) in pages.items()}
+    site = {
+        path: _page(path, name, sections, outline, business, news=_news_page(pages))
+        for path, (name, sections) in pages.items()
+    }
+    return site | _post_pages(outline, pages)
 
 
 def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
     """Leave out sections that have no entries or contact data to show."""
-    bare = Business(name=outline.name, lang=outline.lang, **outline.contact.model_dump())
+    contact = outline.contact.model_dump(exclude={"hours"})
+    bare = Business(name=outline.name, lang=outline.lang, **contact)
     reachable = replace(bare, email="a@b.example", phone="+1 23", address="Here")
     return tuple(
         section
@@ -152,6 +169,7 @@ def _business(outline: Outline, pages: Mapping[str, tuple[str, list[OutlinedSect
         email=contact.email,
         phone=contact.phone,
         address=contact.address,
+        hours=tuple(line.model_dump() for line in contact.hours),
         links=tuple(_navigation(pages, outline.lang)),
         contact_href=f"{where}#contact" if where else direct,
         lang=outline.lang,
@@ -163,6 +181,53 @@ def _business(outline: Outline, pages: Mapping[str, tuple[str, list[OutlinedSect
 def _trade(outline: Outline) -> Trade | None:
     """Return the trade that the outline states, else the one that its words name."""
     return TRADES.get(outline.trade or "") or trade_of(outline.name, outline.tagline, outline.description)
+
+
+_DAY: Final[TypeAdapter[str]] = TypeAdapter(Day)
+
+
+def _post_pages(outline: Outline, pages: Mapping[str, tuple[str, list[OutlinedSection]]]) -> JsonObject:
+    """Return a page for each entry of the news, with the way back to all of them."""
+    where = _news_page(pages)
+    all_news = {"label": pages[where][0] if where != INDEX else say("News", outline.lang), "href": f"{where}#posts"}
+    found: JsonObject = {}
+    for at, section in enumerate(outline.sections):
+        for number, item in enumerate(section.items if section.kind == "Posts" else ()):
+            place = f"/outline/sections/{at}/items/{number}"
+            if not item.title:
+                raise refuse("bad_outline", f"{place}/title", "an entry of the news has a title")
+            try:
+                day = _DAY.validate_python(item.detail)
+            except ValidationError:
+                raise refuse("bad_outline", f"{place}/detail", "is the date of the entry, as 2026-05-31") from None
+            path = base = NEWS + _slug(item.title)
+            while f"{path}.html" in found:
+                path = f"{base}-{len(found)}"
+            found[f"{path}.html"] = _post_page(item, day, outline, all_news)
+    return found
+
+
+def _news_page(pages: Mapping[str, tuple[str, list[OutlinedSection]]]) -> str:
+    """Return the page of all news: the last that has a list, as the front page may show the latest."""
+    having = [path for path, (_, held) in pages.items() if any(part.kind == "Posts" for part in held)]
+    return having[-1] if having else INDEX
+
+
+def _post_page(item: OutlinedItem, day: str, outline: Outline, all_news: Mapping[str, str]) -> JsonObject:
+    text = item.text or ""
+    description = {"description": text[:300]} if text else {}
+    body = {"body": {"type": "RichText", "props": {"body": text}, "children": []}} if text else {}
+    elements: JsonObject = {
+        "header": {"type": "Shared", "props": {"of": "header"}, "children": []},
+        "intro": {"type": "PageIntro", "props": {"heading": item.title, "tone": "tinted"}, "children": []},
+        **body,
+        "back": {"type": "Section", "props": {}, "children": ["all-news"]},
+        "footer": {"type": "Shared", "props": {"of": "footer"}, "children": []},
+    }
+    props = {"title": f"{item.title} · {outline.name}"[:120], "lang": outline.lang, "date": day, **description}
+    page = {"type": "Page", "props": props, "children": list(elements)}
+    link = {"type": "Button", "props": {**all_news, "variant": "quiet"}, "children": []}
+    return {"root": "page", "elements": {"page": page, **elements, "all-news": link}}
 
 
 def _theme(outline: Outline) -> JsonObject:
@@ -189,9 +254,11 @@ def _navigation(pages: Mapping[str, tuple[str, list[OutlinedSection]]], lang: st
     return list(seen.values())[:_MAX_NAV_LINKS]
 
 
-def _page(path: str, name: str, sections: list[OutlinedSection], outline: Outline, business: Business) -> JsonObject:
+def _page(
+    path: str, name: str, sections: list[OutlinedSection], outline: Outline, business: Business, *, news: str
+) -> JsonObject:
     elements: JsonObject = {}
-    for kind, props in _contents(path, name, sections, outline, business):
+    for kind, props in _contents(path, name, sections, outline, business, news=news):
         key = base = _key(components()[kind])
         number = 2
         while key in elements:
@@ -203,12 +270,13 @@ def _page(path: str, name: str, sections: list[OutlinedSection], outline: Outlin
         root["description"] = outline.description
     if path == INDEX:
         root["theme"] = _theme(outline)
+        root |= {"url": outline.url} if outline.url else {}
     page = {"type": "Page", "props": root, "children": list(elements)}
     return {"root": "page", "elements": {"page": page, **elements}}
 
 
 def _contents(
-    path: str, name: str, sections: list[OutlinedSection], outline: Outline, business: Business
+    path: str, name: str, sections: list[OutlinedSection], outline: Outline, business: Business, *, news: str
 ) -> list[tuple[str, JsonObject]]:
     """Return the sections of a page in order, with header, opening, contact and footer."""
     is_home = path == INDEX
@@ -223,6 +291,10 @@ def _contents(
         (section.kind, _expand(section, outline, business, tone=tone))
         for section, tone in zip(wanted, tones, strict=True)
     ]
+    for kind, props in body if is_home and news != INDEX else ():
+        if kind == "Posts":
+            label = next(link.label for link in business.links if link.href == news)
+            props |= {"limit": _LATEST, "action": {"label": label, "href": news}}
     if not is_home:
         return [("Shared", {"of": "header"}), *body, ("Shared", {"of": "footer"})]
     return [("Header", _header(business)), *body, ("Footer", _footer(business))]
@@ -284,6 +356,8 @@ def outline_schema() -> JsonObject:
     schema = Outline.model_json_schema()
     inlined: JsonObject = _inline(schema, schema.get("$defs", {}))
     inlined["properties"]["sections"]["items"]["properties"]["kind"] = {"type": "string", "enum": outline_kinds()}
+    further = {"description": "further languages of the whole site, only if the request asks for them"}
+    inlined["properties"]["also"] |= further
     inlined["properties"]["trade"] = {"type": "string", "enum": list(TRADES)}
     return inlined
 
@@ -323,6 +397,18 @@ def left_out(outline: object) -> tuple[str, ...]:
     parsed = _parse(outline)
     shown = [part for part in _with_content(parsed) if part.kind != "ContactForm" or parsed.contact.email]
     return tuple(dict.fromkeys(section.kind for section in parsed.sections if section not in shown))
+
+
+def has_empty_news(outline: object) -> bool:
+    """Whether a valid outline asks for a list of news and has no entry for it."""
+    lists = [section for section in _parse(outline).sections if section.kind == "Posts"]
+    return bool(lists) and not any(section.items for section in lists)
+
+
+def further_languages(outline: object) -> tuple[str, ...]:
+    """Return the languages, other than its own, in which a valid outline asks for the site."""
+    parsed = _parse(outline)
+    return tuple(dict.fromkeys(lang for lang in parsed.also if lang != primary(parsed.lang)))
 
 
 def _parse(outline: object) -> Outline:

@@ -16,7 +16,7 @@ from sites.spec.catalog import Props, RenderContext, SiteFacts, component_rules,
 from sites.spec.components.page import PageProps
 from sites.spec.expressions import Node, resolve_page, walk
 from sites.spec.html import Html, is_external, language_links, relative_to, say, tag
-from sites.spec.languages.versions import Version, languages_of
+from sites.spec.languages.versions import Version, direction, languages_of
 from sites.spec.model import INDEX, Site
 from sites.spec.theme import Theme, contrast_note, font_notes, is_of_other_rules, stylesheet, theme_class
 from sites.spec.validate import props_of, require_valid
@@ -36,7 +36,7 @@ def render(site: Site) -> dict[str, bytes]:
     pages = {path: _page_props(tree) for path, tree in trees.items()}
     main = pages[INDEX].theme or Theme()
     others = {path: props.theme for path, props in pages.items() if props.theme and props.theme != main}
-    facts = SiteFacts(languages_of(site), trees)
+    facts = SiteFacts(languages_of(site), trees, pages[INDEX].url or "")
     files = {
         path: _document(path, trees[path], pages[path], theme=others.get(path), base=main, facts=facts)
         for path in trees
@@ -48,8 +48,9 @@ def render(site: Site) -> dict[str, bytes]:
 def render_tree(site: Site, path: str, root: Node) -> bytes:
     """Return a page of a valid site, rendered from another tree than its own whose props are checked."""
     trees = require_valid(site)
-    theme, main = _page_props(trees[path]).theme, _page_props(trees[INDEX]).theme or Theme()
-    facts, own = SiteFacts(languages_of(site), trees), theme if theme != main else None
+    theme, home = _page_props(trees[path]).theme, _page_props(trees[INDEX])
+    main = home.theme or Theme()
+    facts, own = SiteFacts(languages_of(site), trees, home.url or ""), theme if theme != main else None
     return _document(path, root, _page_props(root), theme=own, base=main, facts=facts)
 
 
@@ -116,12 +117,13 @@ def _document(path: str, root: Node, props: PageProps, *, theme: Theme | None, b
         *regions["footer"],
         live.script() if any(live.MARK in (each or "") for region in regions.values() for each in region) else None,
     )
-    head = _head(path, props, (theme or base).mode, facts.languages.of(path))
-    html = tag("html", head, body, lang=props.lang, class_=class_)
+    head = _head(path, props, (theme or base).mode, facts)
+    html = tag("html", head, body, lang=props.lang, dir=direction(props.lang), class_=class_)
     return f"<!doctype html>\n{html}\n".encode()
 
 
-def _head(path: str, props: PageProps, mode: str, versions: Sequence[Version]) -> Html:
+def _head(path: str, props: PageProps, mode: str, facts: SiteFacts) -> Html:
+    versions: Sequence[Version] = facts.languages.of(path)
     scheme = {"auto": "light dark", "light": "light", "dark": "dark"}[mode]
     return tag(
         "head",
@@ -131,13 +133,15 @@ def _head(path: str, props: PageProps, mode: str, versions: Sequence[Version]) -
         tag("meta", name="description", content=props.description) if props.description else None,
         tag("meta", name="color-scheme", content=scheme),
         tag("link", rel="stylesheet", href=relative_to(path, STYLESHEET)),
-        *(_alternate(path, lang, version) for lang, version in versions),
-        _alternate(path, "x-default", versions[0].path) if versions else None,
+        *(_alternate(path, lang, version, facts.url) for lang, version in versions),
+        _alternate(path, "x-default", versions[0].path, facts.url) if versions else None,
     )
 
 
-def _alternate(path: str, lang: str, version: str) -> Html:
-    return tag("link", rel="alternate", hreflang=lang, href=relative_to(path, version))
+def _alternate(path: str, lang: str, version: str, url: str) -> Html:
+    """Return the link to a version; search engines want it whole, which only a known address of the site allows."""
+    href = url + version if url else relative_to(path, version)
+    return tag("link", rel="alternate", hreflang=lang, href=href)
 
 
 def _page_props(root: Node) -> PageProps:

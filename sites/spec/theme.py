@@ -273,6 +273,10 @@ _FIRST_RULES: Final = b"4fcac8ffa0762e55"
 """Digest of the rules that were written before they were marked."""
 
 
+_ALIGNED_LEFT: Final = (b"--intro-align: start", b"--intro-align: left")
+"""How a theme's part was written before pages could run from right to left."""
+
+
 def _digest_of(rules: bytes) -> bytes:
     return hashlib.sha256(rules).hexdigest()[:16].encode()
 
@@ -283,6 +287,8 @@ def is_of_other_rules(stylesheet: bytes, rendered: bytes) -> bool:
     The theme's part has to be the same; the rules tell by their mark that nobody has edited them since.
     """
     theme, mark, rules = rendered.partition(_MARK.partition(b"%")[0])
+    if not stylesheet.startswith(theme + b"\n"):
+        theme = theme.replace(*_ALIGNED_LEFT)
     if not mark or not stylesheet.startswith(theme + b"\n"):
         return False
     rest = stylesheet[len(theme) :]
@@ -318,7 +324,7 @@ def _measures(theme: Theme) -> dict[str, str]:
         "heading-scale": font.scale,
         "radius": radius,
         "space": _CHOICES["spacings"][theme.spacing or "regular"],
-        "intro-align": "center" if is_centered else "left",
+        "intro-align": "center" if is_centered else "start",
         "intro-margin": "auto" if is_centered else "0",
         "card-border": _CHOICES["cards"][cards]["border"],
         "card-shadow": _CHOICES["cards"][cards]["shadow"],

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.client import Text
+from gateway.errors import BudgetExceededError, CallTimeoutError
 from routing.jobs import Reason
 from routing.model_call import way_out
 from routing.queues import CallPurpose, Tier
@@ -42,8 +43,8 @@ from sites.spec.languages.translation import (
     translate_tool,
 )
 from sites.spec.languages.versions import outdated
-from sites.spec.model import MAX_PAGES, Site
-from sites.spec.outline import expand_outline, left_out, outline_tool
+from sites.spec.model import INDEX, MAX_PAGES, Site
+from sites.spec.outline import expand_outline, further_languages, has_empty_news, left_out, outline_tool
 from sites.spec.permitted import permitted
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
 from sites.spec.render import detached_files, render, render_onto, theme_notes
@@ -217,7 +218,9 @@ class _Task:
     """Of calls that are made side by side; mostly one."""
     tool: Callable[[], Mapping[str, Any]]
     use: Callable[[Inputs, Sequence[Mapping[str, Any]]], Outcome | _Poor | _Task]
-    """What becomes of its replies; another task is asked instead."""
+    """What becomes of its replies; another task is asked instead, or next."""
+    otherwise: Callable[[Inputs], Outcome] | None = None
+    """What is handed over where no usable reply came; by default the next tier takes over."""
 
 
 def _by_model(attempt: Attempt, task: _Task) -> Outcome:
@@ -225,7 +228,12 @@ def _by_model(attempt: Attempt, task: _Task) -> Outcome:
     for number in range(1, tries + 1):
         again = [Text(problem.quoted())] if problem.replies else []
         prompts = [[*parts, *again] for parts in task.prompts]
-        calls = attempt.tool_calls(task.purpose, prompts, system=task.system(), tool=task.tool())
+        try:
+            calls = attempt.tool_calls(task.purpose, prompts, system=task.system(), tool=task.tool())
+        except (BudgetExceededError, CallTimeoutError):
+            if task.otherwise is None:
+                raise
+            break
         replies = [call.input for call in calls]
         is_cut = any(call.is_cut for call in calls)
         result = _CUT if is_cut else attempt.compute(_use, task.use, replies, may_mend=number < tries)
@@ -235,6 +243,8 @@ def _by_model(attempt: Attempt, task: _Task) -> Outcome:
             return result
         problem = replace(result, replies=replies)
         attempt.kept[:] = [f"{task.purpose} was tried; nothing usable was kept"]
+    if task.otherwise is not None:
+        return attempt.compute(task.otherwise)
     return Escalate(Tier.PATCH, problem.reason, problem.detail)
 
 
@@ -359,7 +369,7 @@ def _in_language(site: Site, texts: Choice, replies: Sequence[Mapping[str, Any]]
     return made.site, f"In a further language: {', '.join(made.written)}", [*made.left, *left]
 
 
-def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | _Poor:
+def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | _Poor | _Task:
     reply = replies[0]
     if not reply.get("sections") and (declined := decline(inputs, reply, to=Tier.PATCH)):
         return _Poor(Reason.SPEC_POOR, declined) if isinstance(declined, str) else declined
@@ -370,7 +380,62 @@ def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | 
     summary = "A new site from its description."
     if missing := left_out(reply):
         summary += f" Left out, as the request does not give what they need: {', '.join(missing)}."
+    if has_empty_news(reply):
+        summary += " Its list of news is empty until the first entry."
+    further = further_languages(reply)
+    return _versions_task(inputs, site, summary, further) if further else _new_site(inputs, site=site, summary=summary)
+
+
+def _new_site(inputs: Inputs, *, site: Site, summary: str) -> Outcome:
     return _candidate(inputs, site, before=None, summary=summary, how="a model's outline")
+
+
+def _versions_task(inputs: Inputs, site: Site, summary: str, further: Sequence[str]) -> _Task:
+    """Return the task of translating a new site into further languages; without it the site is in one language."""
+    texts = choose_texts(site, "")
+    parts = chunks(texts.entries)
+    prompts = [
+        [
+            Text(f"The site's texts{_part(number, len(parts))}:\n{part}"),
+            Text(f"{inputs.asked}\n\nThe site was made from that. Put all of these texts into the language “{lang}”."),
+        ]
+        for lang in further
+        for number, part in enumerate(parts, 1)
+    ]
+    missing = f" Not translated into {', '.join(further)}: ask for that next."
+    return _Task(
+        "spec_edit",
+        partial(read_prompt, "translate.md"),
+        prompts,
+        translate_tool,
+        partial(_with_versions, site=site, texts=texts, further=further, summary=summary),
+        otherwise=partial(_new_site, site=site, summary=summary + missing),
+    )
+
+
+def _with_versions(
+    inputs: Inputs,
+    replies: Sequence[Mapping[str, Any]],
+    *,
+    site: Site,
+    texts: Choice,
+    further: Sequence[str],
+    summary: str,
+) -> Outcome | _Poor:
+    source = site.pages[INDEX]["elements"]["page"]["props"]["lang"]
+    left: list[str] = [f"not translated: {', '.join(texts.left)}"] if texts.left else []
+    size = len(replies) // len(further)
+    for at, lang in enumerate(further):
+        group = [{**reply, "language": lang, "source": source} for reply in replies[at * size : (at + 1) * size]]
+        if not all(reply.get("texts") for reply in group):
+            return _Poor(Reason.SPEC_POOR, f"texts in {lang} are missing")
+        left += left_over(site, texts.entries, group)
+        try:
+            site = add_versions(site, texts.entries, group).site
+        except SpecError as error:
+            return _Poor(Reason.SPEC_INVALID, str(error))
+    notes = [f"Also in: {', '.join(further)}.", *(f"Note: {note}." for note in left)]
+    return _new_site(inputs, site=site, summary=" ".join([summary, *notes]))
 
 
 def _candidate(inputs: Inputs, site: Site, *, before: Site | None, summary: str, how: str) -> Candidate | Escalate:

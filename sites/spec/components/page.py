@@ -293,12 +293,18 @@ def _map_link(props: MapLinkProps, ctx: RenderContext) -> Html:
     return band(ctx, props, words, drawing, classes=f"tone-{props.tone} map")
 
 
+SiteUrl = Annotated[str, Field(max_length=200, pattern=r"^https?://[a-z0-9.-]+(:[0-9]+)?/([A-Za-z0-9._~-]+/)*$")]
+"""Where a site is published, as https://www.bakery.example/: a directory, so with a slash at its end."""
+
+
 class PageProps(Props):
     title: Annotated[str, Field(min_length=1, max_length=120)]
     description: Annotated[str, Field(max_length=300)] | None = None
     theme: Theme | None = None
     """Null means the theme of index.html."""
     lang: Annotated[str, Field(pattern=r"^[a-zA-Z]{2,3}(-[a-zA-Z0-9]{2,8})?$")] = "en"
+    url: SiteUrl | None = None
+    """On index.html: the public address of the site."""
     date: Day | None = None
     """Of a post: `Posts` lists the pages of a folder that have one."""
 
@@ -307,6 +313,7 @@ class PageProps(Props):
     "Page",
     summary="root of every page: title, description, date (of a post, 2026-05-31), "
     "lang (a page at xx/PATH with lang xx is PATH in that language), "
+    "url (on index.html: the site's public address, https://www.bakery.example/), "
     "theme {preset, primary, accent, background, font, headings, radius "
     "none|small|medium|large, spacing compact|regular|airy, cards outlined|raised|flat|open, align left|center, "
     "mode auto|light|dark}; theme null = index.html's",

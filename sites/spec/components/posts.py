@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field
 
-from sites.spec.catalog import Component, Link, Picture, RenderContext, SectionProps, first_heading
+from sites.spec.catalog import (
+    Business,
+    Component,
+    Link,
+    OutlineSection,
+    Picture,
+    RenderContext,
+    SectionProps,
+    first_heading,
+    section_props,
+)
 from sites.spec.expressions import Node
 from sites.spec.html import Html, anchor, heading, image, level_inside, relative_to, section, tag, written_day
 from sites.spec.languages.versions import primary
+from sites.spec.model import JsonObject
+
+NEWS: Final = "news/"
+"""Where the posts of a new site are."""
 
 
 class PostsProps(SectionProps):
@@ -72,12 +86,19 @@ def _entry(post: Post, ctx: RenderContext, level: int, *, is_card: bool) -> Html
     return tag("li", day, tag("div", *words), picture, class_="post")
 
 
+def _outline_posts(section: OutlineSection, business: Business) -> JsonObject:
+    return {"heading": business.say("News"), **section_props(section), "path": NEWS}
+
+
 @Component(
     "Posts",
     summary="news or blog: the pages of a folder whose Page has a date, newest first: heading, text, path (news/), "
     "limit, layout rows|cards, action {label, href}. A post is a page as news/new-oven.html that opens with PageIntro",
     example={"heading": "News", "path": "news/", "limit": 3, "action": {"label": "All news", "href": "news.html"}},
     words=("posts", "news", "blog", "latest news", "news list"),
+    outline=_outline_posts,
+    outline_hint="news or blog; items: title, detail = its date as 2026-05-31, text; only entries that the request "
+    "gives, none is an empty list. On a page of its own, and without items also where the latest are to stand",
     nav_label="News",
 )
 def _posts(props: PostsProps, ctx: RenderContext) -> Html:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from sites.spec.model import INDEX, Site
 
@@ -22,6 +22,7 @@ _OWN_NAMES: Final = (
     "mk:Македонски nb:Norsk nl:Nederlands no:Norsk oc:Occitan pl:Polski pt:Português rm:Rumantsch ro:Română ru:Русский "
     "sk:Slovenčina sl:Slovenščina sq:Shqip sr:Српски sv:Svenska th:ไทย tr:Türkçe uk:Українська vi:Việt zh:中文"
 )
+_RIGHT_TO_LEFT: Final = frozenset(["ar", "ckb", "dv", "fa", "he", "ks", "ps", "sd", "ug", "ur", "yi"])
 _NAMES: Final[Mapping[str, str]] = dict(entry.split(":", 1) for entry in _OWN_NAMES.split())
 
 
@@ -119,6 +120,11 @@ def primary(lang: str) -> str:
 def own_name(lang: str) -> str:
     """Return what speakers of a language call it; the tag in capitals where that is not known."""
     return _NAMES.get(primary(lang), lang.upper())
+
+
+def direction(lang: str) -> Literal["rtl"] | None:
+    """Return the direction in which a language (BCP 47) is written, where it is not from left to right."""
+    return "rtl" if primary(lang) in _RIGHT_TO_LEFT else None
 
 
 def keys_below_root(page: Mapping[str, Any]) -> list[str]:

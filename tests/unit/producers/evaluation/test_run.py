@@ -13,10 +13,25 @@ USD = 10**9
 
 
 def test_calls_side_by_side_are_one_try() -> None:
-    assert count_tries([]) == 0
-    assert count_tries([(10.0, 2.0)]) == 1
-    assert count_tries([(10.0, 2.0), (10.5, 2.4), (9.0, 1.0)]) == 1
-    assert count_tries([(10.0, 2.0), (12.001, 2.003)]) == 2
+    def tries(*calls: tuple[float, float]) -> int:
+        return count_tries(("model:spec_edit", *call) for call in calls)
+
+    assert tries() == 0
+    assert tries((10.0, 2.0)) == 1
+    assert tries((10.0, 2.0), (10.5, 2.4), (9.0, 1.0)) == 1
+    assert tries((10.0, 2.0), (12.001, 2.003)) == 2
+
+
+def test_a_new_site_and_its_translation_after_it_are_one_try() -> None:
+    made, first, second = (
+        ("model:spec_create", 10.0, 2.0),
+        ("model:spec_edit", 13.0, 2.0),
+        ("model:spec_edit", 13.1, 2.1),
+    )
+    assert count_tries([made, first, second]) == 1
+    assert count_tries([made, first, second, ("model:spec_edit", 16.0, 2.0)]) == 2
+    assert count_tries([made, ("model:spec_create", 13.0, 2.0), first]) == 2
+    assert count_tries([made, ("model:patch_edit", 13.0, 2.0)]) == 2
 
 
 def test_a_case_waits_for_money_that_another_puts_back_and_is_skipped_when_it_is_spent() -> None:

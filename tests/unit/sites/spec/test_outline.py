@@ -10,9 +10,19 @@ import yaml
 from hypothesis import given, settings
 
 from sites.errors import SpecError
+from sites.links import dead_links
 from sites.spec.catalog import components
 from sites.spec.model import INDEX
-from sites.spec.outline import Outline, expand_outline, left_out, outline_kinds, outline_schema, outline_tool
+from sites.spec.outline import (
+    Outline,
+    expand_outline,
+    further_languages,
+    has_empty_news,
+    left_out,
+    outline_kinds,
+    outline_schema,
+    outline_tool,
+)
 from sites.spec.render import render
 from sites.spec.validate import validate
 from tests.unit.sites.spec.test_model import json_values
@@ -160,7 +170,7 @@ def test_offers_of_a_new_site_have_an_icon_each_or_none() -> None:
 
 @pytest.mark.parametrize("kind", outline_kinds())
 def test_every_kind_that_outlines_offer_can_be_expanded(kind: str) -> None:
-    item = {"title": "Title", "text": "Some text.", "detail": "4"}
+    item = {"title": "Title", "text": "Some text.", "detail": "2026-05-31" if kind == "Posts" else "4"}
     names = {"title": "Names", "detail": "One"}
     section = {
         "kind": kind,
@@ -171,6 +181,51 @@ def test_every_kind_that_outlines_offer_can_be_expanded(kind: str) -> None:
     assert kind in kinds(outline=with_sections({"kind": "Hero", "heading": "x"}, section))
 
 
+ENTRY = {"title": "New oven", "detail": "2026-05-02", "text": "It holds forty loaves."}
+NEWS = with_sections(
+    {"kind": "Hero", "heading": "Hi"},
+    {"kind": "Posts", "heading": "Latest"},
+    {"kind": "Posts", "page": "Aktuelles", "items": [ENTRY, {**ENTRY, "detail": "2026-04-01"}]},
+    lang="de",
+)
+
+
+def test_each_entry_of_the_news_is_a_page_and_the_front_page_shows_the_latest() -> None:
+    site = expand_outline(NEWS)
+    assert sorted(site.pages) == ["aktuelles.html", INDEX, "news/new-oven-1.html", "news/new-oven.html"]
+    assert site.pages["news/new-oven.html"]["elements"]["page"]["props"]["date"] == "2026-05-02"
+    pages = render(site)
+    listed = re.findall(r'href="(news/[^"]+)"', pages["aktuelles.html"].decode())
+    assert listed == ["news/new-oven.html", "news/new-oven-1.html"]
+    assert b'href="aktuelles.html">Aktuelles</a></p>' in pages[INDEX]
+    assert b'href="../aktuelles.html#posts">Aktuelles</a>' in pages["news/new-oven.html"]
+    assert b"It holds forty loaves." in pages["news/new-oven.html"]
+    assert not dead_links(pages)
+
+
+def test_a_list_of_news_may_be_empty_and_that_is_told() -> None:
+    empty = with_sections({"kind": "Hero"}, {"kind": "Posts"}, lang="fr")
+    assert "Nothing here yet." not in render(expand_outline(empty))[INDEX].decode()
+    assert (has_empty_news(empty), has_empty_news(NEWS), has_empty_news(OUTLINE)) == (True, False, False)
+
+
+def test_further_languages_of_a_site_are_those_that_it_is_not_in() -> None:
+    assert further_languages({**OUTLINE, "lang": "de", "also": ["de", "en"]}) == ("en",)
+    assert further_languages(OUTLINE) == ()
+
+
+def test_opening_hours_stand_beside_the_form_and_at_the_end_of_every_page() -> None:
+    hours = [{"days": "Mon to Fri", "time": "9:00 to 18:00"}]
+    page = render(expand_outline({**OUTLINE, "contact": {**OUTLINE["contact"], "hours": hours}}))[INDEX].decode()
+    assert page.count("<dt>Mon to Fri</dt>") == 2
+
+
+def test_the_public_address_of_a_new_site_stands_in_its_front_page() -> None:
+    site = expand_outline({**NEWS, "url": "https://www.northlight.example/"})
+    assert site.pages[INDEX]["elements"]["page"]["props"]["url"] == "https://www.northlight.example/"
+    assert "url" not in site.pages["aktuelles.html"]["elements"]["page"]["props"]
+
+
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "unknown kind": (with_sections({"kind": "Script"}), "/outline/sections/0/kind"),
     "no sections": (with_sections(), "/outline/sections"),
@@ -178,6 +233,15 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "bad colour": ({**OUTLINE, "theme": {"primary": "red;}"}}, "/outline/theme/primary"),
     "bad email": ({**OUTLINE, "contact": {"email": "a@b"}}, "/outline/contact/email"),
     "bad image": (with_sections({"kind": "Hero", "heading": "x", "image": "data:x"}), "/outline/sections/0/image"),
+    "news without a date": (
+        with_sections({"kind": "Posts", "items": [{"title": "Soon", "detail": "next week"}]}),
+        "/outline/sections/0/items/0/detail",
+    ),
+    "news without a title": (
+        with_sections({"kind": "Posts", "items": [{"detail": "2026-05-31"}]}),
+        "/outline/sections/0/items/0/title",
+    ),
+    "three further languages": ({**OUTLINE, "also": ["de", "fr", "it"]}, "/outline/also"),
     "items that the kind cannot use": (
         with_sections({"kind": "FAQ", "items": [{"title": "Only a question"}]}),
         "/outline/sections/0",

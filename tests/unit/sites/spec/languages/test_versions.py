@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from copy import deepcopy
 from typing import Any
 
@@ -48,6 +49,41 @@ def test_a_page_and_its_versions_name_each_other_and_lead_to_each_other() -> Non
         }
     assert [document.get("lang") for document in (tree_of(site, "fr/index.html"), tree_of(site, INDEX))] == ["fr", "en"]
     assert tree_of(site, "de/index.html").xpath("//nav[@class='languages']/@aria-label") == ["Sprachen"]
+
+
+def test_a_site_with_a_public_address_names_its_versions_by_whole_addresses_as_search_engines_want() -> None:
+    document = in_french(INDEX, "classes.html").to_dict()
+    document["pages"][INDEX]["elements"]["page"]["props"]["url"] = "https://www.hearth.example/shop/"
+    site = parse_site(document)
+    alternates = tree_of(site, "fr/classes.html").xpath("//link[@rel='alternate']")
+    assert [(each.get("hreflang"), each.get("href")) for each in alternates] == [
+        ("en", "https://www.hearth.example/shop/classes.html"),
+        ("fr", "https://www.hearth.example/shop/fr/classes.html"),
+        ("x-default", "https://www.hearth.example/shop/classes.html"),
+    ]
+    assert dead_links(render(site)) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "url", ["www.hearth.example/", "https://hearth.example", "ftp://hearth.example/", "https://a/?x="]
+)
+def test_a_public_address_is_a_directory_of_the_web(url: str) -> None:
+    document = demo_site().to_dict()
+    document["pages"][INDEX]["elements"]["page"]["props"]["url"] = url
+    assert [finding.path for finding in validate(parse_site(document))] == ["/pages/index.html/elements/page/props/url"]
+
+
+@pytest.mark.parametrize(("lang", "direction"), [("ar", "rtl"), ("he-IL", "rtl"), ("fa", "rtl"), ("de", None)])
+def test_pages_in_arabic_hebrew_and_persian_run_from_right_to_left(lang: str, direction: str | None) -> None:
+    site = in_french(INDEX, lang=lang)
+    assert tree_of(site, f"{lang[:2]}/{INDEX}").get("dir") == direction
+    assert tree_of(site, INDEX).get("dir") is None
+
+
+def test_no_rule_of_the_catalog_knows_left_from_right_where_a_page_can_be_mirrored() -> None:
+    rules = render(demo_site())["styles.css"].decode()
+    sided = re.findall(r"(?:text-align|float): (?:left|right)|(?:margin|padding|border)-(?:left|right)\b", rules)
+    assert sided == []
 
 
 def test_a_page_without_a_header_leads_to_its_versions_too() -> None:
