@@ -35,10 +35,6 @@ class LedgerUnreachableError(GatewayError):
     """The ledger does not answer the gateway (the operator's fault, or transient), so no call is made."""
 
 
-class CapOpenedError(GatewayError):
-    """Another call opened one of the same caps at the same moment (nobody's fault): nothing was reserved."""
-
-
 class ProviderBusyError(GatewayError):
     """The provider is at capacity (nobody's fault): try later."""
 

@@ -31,7 +31,7 @@ from psycopg import AsyncRawCursor
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
-from gateway.errors import CapOpenedError, LedgerUnreachableError
+from gateway.errors import LedgerUnreachableError
 from gateway.journal import GroupCommit, Journal
 from gateway.providers.provider import Settlement
 from ledger import money, provider_circuits
@@ -65,6 +65,10 @@ SELECT (pg_control_system()).system_identifier, left(pg_walfile_name(pg_current_
        pg_postmaster_start_time()::text
 """
 """Fails on a standby, which takes no writes."""
+
+
+class CapOpenedError(Exception):
+    """Another call opened one of the same caps at the same moment (nobody's fault): nothing was reserved."""
 
 
 class Ledger:
