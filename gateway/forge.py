@@ -156,6 +156,7 @@ def is_passing_status(status: int) -> bool:
 _ACTIVE = re.compile(
     r"(?<![\w`])@(?=\w)|!(?=\[)|<(?=[a-zA-Z/!?])|(?<=\w)#(?=\d)|(?<![\w&])#(?=\d)"
     r"|(?<=/issues/)(?=\d)|(?<=/work_items/)(?=\d)|(?m:^[ \t]*/(?=[a-zA-Z]))"
+    r"|(?i:\bG[HL]-)(?=\d)|(?i:\[(?:issue|epic|work_item|merge_request):)(?=\S)"
 )
 """A mention, an image, markup, another ticket's number or address, or a command to GitLab at a line's beginning."""
 

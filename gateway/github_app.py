@@ -13,8 +13,7 @@ from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-
-import httpx2
+from urllib.parse import urlsplit
 
 from gateway.deploy_keys import problem_of_key
 from gateway.errors import ForgeError
@@ -47,6 +46,13 @@ def token_of(account: Account, repository: str) -> str:
     """
     if not account.app_id or account.app_key is None:
         return account.token.get_secret_value()
+    owner = urlsplit(account.git_url).path.strip("/")
+    if not owner or not repository.startswith(f"{owner}/"):
+        raise ForgeError(
+            f"the App's tokens are for what lies below the account's GIT_URL, which must name its owner "
+            f"(https://github.com/OWNER/): not for {repository!r}",
+            is_passing=False,
+        )
     about = (account.address, account.app_id, repository)
     with _TOKENS.lock:
         token, ends = _TOKENS.known.get(about, ("", 0.0))
@@ -82,6 +88,8 @@ def _proof(app_id: str, path: Path) -> str:
 
 
 def _request(method: str, account: Account, path: str, proof: str, **options: Any) -> Any:
+    import httpx2
+
     try:
         answer = httpx2.request(
             method,

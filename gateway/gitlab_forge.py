@@ -35,7 +35,12 @@ class GitLabForge:
         """Open a merge request, or return the open one; its title says that it is a draft."""
         place = f"{_project(repository)}/merge_requests"
         wanted = {"source_branch": branch, "target_branch": base}
-        found = self._ask("GET", place, params={**wanted, "state": "opened"})
+        listed = self._ask("GET", place, params={**wanted, "state": "opened"})
+        found = [
+            each
+            for each in (listed if isinstance(listed, list) else [])
+            if isinstance(each, dict) and each.get("source_project_id") == each.get("target_project_id")
+        ]  # without those of forks, whose branches may be called alike
         if not found:
             head = f"Draft: {title}" if is_draft else title
             told = {"title": head[:250], "description": body[:MAX_TEXT], "remove_source_branch": True}

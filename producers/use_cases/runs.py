@@ -526,7 +526,12 @@ class TicketWriter:
         pull, forge = due.pull_request, _integrations(due).forge
         if pull is not None and forge is not None:
             return forge.reference_of(int(pull["number"]))
-        return str(due.run.ticket["reference"])
+        reference = str(due.run.ticket["reference"])
+        if forge is None or due.run.ticket.get("source") != forge.kind:
+            return reference
+        if re.split("[#!]", reference)[0] != forge.repository:
+            raise ForgeError("the ticket is not in the project's repository", is_passing=False)
+        return reference
 
     def _account(self, due: DueNote) -> Account:
         integrations = _integrations(due)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from dulwich.repo import Repo
 
-from gateway.deploy_keys import DeployKey, deploy_key
+from gateway.deploy_keys import deploy_key
 from ledger.runs.tables import Project
 from producers.doctor import Verdict, check_deploy_keys
 from routing.jobs import State
@@ -210,8 +210,3 @@ def test_the_doctor_looks_at_deploy_keys(sshd: Sshd, tmp_path: Path) -> None:
 def test_an_account_without_a_key_is_told_by_its_host() -> None:
     with pytest.raises(RepositoryRefusedError, match=r"no account here has a deploy key for ssh to forge\.example"):
         create_workspace(workspace_in(Path("/nonexistent")), Remote(url="git@forge.example:acme/shop"), LOCAL)
-
-
-def test_a_key_names_no_secret() -> None:
-    key = DeployKey(account="a", key=Path("/k"), known_hosts=Path("/h"))
-    assert "PRIVATE" not in repr(key)

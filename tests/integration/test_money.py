@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
 
 from ledger import money
 from ledger.attempts import hash_token
@@ -70,8 +71,11 @@ def reserve(world: World, holder: Bearer, call: CallStart, *, limit: int | None 
     caps = money.caps_of(holder, policy=world.policy)
     if limit is not None:
         caps = tuple(cap._replace(limit_nanousd=limit) for cap in caps)
-    with world.ledger.begin() as session:
-        return money.read_reserve(money.reserve(holder, call, caps).all(session)[0], call)
+    try:
+        with world.ledger.begin() as session:
+            return money.read_reserve(money.reserve(holder, call, caps).all(session)[0], call)
+    except IntegrityError:  # another call opened one of the caps at the same moment, as the gateway finds it, too
+        return reserve(world, holder, call, limit=limit)
 
 
 def settle(world: World, call_id: UUID, cost: int) -> bool:

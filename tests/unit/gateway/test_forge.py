@@ -57,10 +57,18 @@ def test_an_account_is_found_by_its_own_tenants_alone() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["/merge", "fine\n  /close", "Closes https://gitlab.example/a/b/-/issues/7", "Fixes a/b#7", "@all", "![x](y)"],
+    [
+        "/merge",
+        "fine\n  /close",
+        "Closes https://gitlab.example/a/b/-/issues/7",
+        "Fixes a/b#7",
+        "@all",
+        "![x](y)",
+        "Fixes GH-12",
+    ],
 )
 def test_a_text_of_others_commands_nothing_at_a_forge(text: str) -> None:
     safe = neutralise(text)
     assert safe != text
     assert safe.replace("\u2060", "") == text.strip()
-    assert not re.search(r"^\s*/\w|issues/\d|#\d|@\w|!\[", safe, re.MULTILINE)
+    assert not re.search(r"^\s*/\w|issues/\d|#\d|GH-\d|@\w|!\[", safe, re.MULTILINE)

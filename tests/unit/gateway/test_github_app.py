@@ -41,7 +41,8 @@ def forge(tmp_path: Path) -> Iterator[Forge]:
 
 
 def account(forge: Forge, tmp_path: Path, **changes: object) -> Account:
-    fields = {"kind": "github", "api_url": forge.url, "app_id": "Iv23abc", "app_key": tmp_path / "app.pem"}
+    app = {"app_id": "Iv23abc", "app_key": tmp_path / "app.pem", "git_url": "https://forge.example/a/"}
+    fields = {"kind": "github", "api_url": forge.url, **app}
     return Account.model_validate({**fields, **changes})
 
 
@@ -52,6 +53,18 @@ def test_an_app_opens_a_pull_request_with_one_token_for_that_repository(forge: F
     (granted,) = forge.granted
     assert granted["repositories"] == ["shop"]
     assert granted["permissions"] == {"contents": "write", "pull_requests": "write", "issues": "write"}
+
+
+@pytest.mark.parametrize(
+    ("git_url", "repository"),
+    [("https://forge.example/a/", "globex/shop"), ("https://forge.example/", "a/shop"), ("", "a/shop")],
+)
+def test_an_app_makes_no_token_for_a_repository_beyond_the_account_s_own(
+    forge: Forge, tmp_path: Path, git_url: str, repository: str
+) -> None:
+    with pytest.raises(ForgeError, match="GIT_URL"):
+        token_of(account(forge, tmp_path, git_url=git_url), repository)
+    assert forge.granted == []
 
 
 def test_a_token_that_soon_ends_is_replaced(forge: Forge, tmp_path: Path) -> None:

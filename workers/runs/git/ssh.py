@@ -66,9 +66,12 @@ def place_of(url: str) -> Place:
         raise RepositoryRefusedError("bad_url", "it is no URL") from None
     if parts.password is not None or parts.query or parts.fragment or not url.isascii() or not url.isprintable():
         raise RepositoryRefusedError("bad_url", "it must hold no password, query or fragment")
-    if not _HOST.fullmatch(host) or len(parts.path) < 2:
+    path = unquote(parts.path)
+    if not _HOST.fullmatch(host) or len(path) < 2:
         raise RepositoryRefusedError("bad_url", "it names no host, or no repository there")
-    return Place(host, port, unquote(parts.path))
+    if not path.isprintable():
+        raise RepositoryRefusedError("bad_url", "its path must hold printable characters alone")
+    return Place(host, port, path)
 
 
 @contextmanager

@@ -249,6 +249,7 @@ def test_a_branch_that_is_not_there_is_named(forge: tuple[Forge, str], tmp_path:
         ("ssh://git:secret@forge.example/x.git", "bad_url"),
         ("ssh://git@-oProxyCommand=id/x.git", "bad_url"),
         ("ssh://git@forge.example", "bad_url"),
+        ("ssh://git@forge.example/x%0Ay", "bad_url"),
         ("ext::sh -c id", "scheme"),
         ("git@forge.example:x", "not raised"),
         ("-x@forge.example:x", "scheme"),
