@@ -16,6 +16,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 from docs.pictures import SMALLER
+from producers.dispatch.thumbnails import ThumbnailMaker
 from tests.console_stage import Stage, log_in, open_stage
 
 WIDTHS = {390: 0.75, 1440: 0.75}
@@ -63,6 +64,9 @@ def on_stage() -> Iterator[tuple[Browser, Stage]]:
         sys.stderr.write("screenshots: no Chromium (`apt-get install chromium`)\n")
         raise SystemExit(2)
     with tempfile.TemporaryDirectory() as scratch, open_stage(Path(scratch)) as stage, sync_playwright() as playwright:
+        maker = ThumbnailMaker(stage.world.ledger, stage.world.content_store, program=chromium, holder="stage")
+        while maker.make_next():
+            pass
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield browser, stage
         browser.close()

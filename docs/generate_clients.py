@@ -216,13 +216,13 @@ def _default(field: Field) -> str:
     return "" if field.is_required else f" = {field.schema.get('default')!r}"
 
 
-_OPERATIONS = '''"""A method for each operation of the API, in two classes. {generated}"""
+_OPERATIONS = '''"""A method for each operation of the API. {generated}"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
@@ -233,10 +233,10 @@ T = TypeVar("T")
 
 _CALLER = '''
 
-class {name}(Protocol):
-    """The operations{how}; each raises an error of `pointsman_client.errors`."""
+class Operations(Protocol):
+    """The operations; each raises an error of `pointsman_client.errors`."""
 
-    {define} _call(
+    def _call(
         self,
         kind: type[T],
         method: str,
@@ -247,37 +247,46 @@ class {name}(Protocol):
         takes_key: bool = False,
     ) -> T: ...
 '''
+_AWAITED = '''
+
+if TYPE_CHECKING:
+
+    class AsyncOperations:
+        """The same as coroutines, which they are where `_call` is one; `Operations` says what is given."""
+{methods}
+else:
+    AsyncOperations = Operations
+'''
 
 
 def operations_module(document: Mapping[str, Any]) -> str:
     """Return `pointsman_client/operations.py`."""
     operations = [*operations_of(document)]
-    parts = []
-    for name, how, define, wait in (
-        ("Operations", "", "def", ""),
-        ("AsyncOperations", " as coroutines", "async def", "await "),
-    ):
-        parts.append(_CALLER.format(name=name, how=how, define=define))
-        parts += [_method(operation, define, wait) for operation in operations]
-    code = "".join(parts)
+    awaited = "".join(f'\nasync {_head(operation)}\n    """{operation.words}"""\n    ...\n' for operation in operations)
+    code = _CALLER + "".join(_method(operation) for operation in operations)
+    code += _AWAITED.format(methods=textwrap.indent(awaited, " " * 8))
     names = [name for name in sorted(document["components"]["schemas"]) if re.search(rf"\b{name}\b", code)]
     return _OPERATIONS.format(generated=_GENERATED, names=", ".join(names)) + code
 
 
-def _method(operation: Operation, define: str, wait: str) -> str:
+def _head(operation: Operation) -> str:
     given = [f"{field.name}: {_argument(field)}" for field in operation.places]
-    required = [field for field in operation.fields if field.is_required]
-    given += [f"{field.name}: {_argument(field)}" for field in required]
-    optional = [field for field in operation.fields if not field.is_required]
-    if optional:
-        given.append("*")
-    given += [f"{field.name}: {_optional(field)}" for field in optional]
-    answer = "bytes" if operation.answer is None else _python(operation.answer)
+    given += [f"{field.name}: {_argument(field)}" for field in operation.fields if field.is_required]
+    if optional := [f"{field.name}: {_optional(field)}" for field in operation.fields if not field.is_required]:
+        given += ["*", *optional]
+    return f"def {operation.name}(self, {', '.join(given)}) -> {_answer(operation)}:"
+
+
+def _answer(operation: Operation) -> str:
+    return "bytes" if operation.answer is None else _python(operation.answer)
+
+
+def _method(operation: Operation) -> str:
     path = operation.path
     for field in operation.places:
         if field.schema.get("format") != "uuid":
             path = path.replace(f"{{{field.name}}}", f"{{quote({field.name}, safe='')}}")
-    called = [answer, f'"{operation.method}"', f'{"f" if operation.places else ""}"{path}"']
+    called = [_answer(operation), f'"{operation.method}"', f'{"f" if operation.places else ""}"{path}"']
     for name, fields in (("query", operation.query), ("body", operation.body)):
         if fields is not None and (fields or name == "body"):
             items = ", ".join(f'"{field.name}": {field.name}' for field in fields)
@@ -287,11 +296,7 @@ def _method(operation: Operation, define: str, wait: str) -> str:
     words = [f"- {field.name}: {field.words}" for field in operation.fields if field.words]
     said = operation.words + ("\n\n" + "\n".join(words) if words else "")
     said = textwrap.indent(said + ("\n" if words else ""), " " * 8).strip() + ("\n        " if words else "")
-    return (
-        f"\n    {define} {operation.name}(self, {', '.join(given)}) -> {answer}:\n"
-        f'        """{said}"""\n'
-        f"        return {wait}self._call({', '.join(called)})\n"
-    )
+    return f'\n    {_head(operation)}\n        """{said}"""\n        return self._call({", ".join(called)})\n'
 
 
 def _argument(field: Field) -> str:

@@ -2,18 +2,15 @@
 
 It lives here because producers (tickets) and workers (publishing a run) both need it, and the gateway is the room that
 they share for calls to the outside. Only the service calls it, after gates and scan; no agent and no box knows of an
-account (S-023, S-029, S-030). PyGithub speaks to GitHub; Linear has no maintained Python client, but one request does.
-Both clients are loaded with the first call, since every worker knows of this module and few ever make one.
+account (S-023, S-029, S-030). A forge is GitHub or GitLab behind one seam; Linear has no maintained Python client, but
+one request does. The clients are loaded with the first call: every worker knows of this module and few make one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http import HTTPStatus
-from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID, uuid5
 
 from gateway.errors import ForgeError
@@ -21,14 +18,15 @@ from gateway.network import authorities
 from routing.jobs import visible
 from routing.policy.agents import Account
 
-if TYPE_CHECKING:
-    from github.Repository import Repository
-
 TIMEOUT_SECONDS = 4
 """For one request. Opening a pull request takes two."""
 MAX_TEXT = 60_000
 """Characters of a comment or a pull request's text; GitHub takes 65,536."""
-_MANY_COMMENTS = 300
+MANY_COMMENTS = 300
+"""Comments among which one's own is looked for."""
+SIGN = "<!-- pointsman "
+"""How the sign of our own comments begins."""
+_REFERENCE = re.compile(r"(?P<repository>[^\s#!]{3,300})(?P<kind>[#!])(?P<number>[0-9]{1,18})", re.ASCII)
 _PASSING = frozenset({0, 408, 409, 429})
 """Statuses below 500 worth a retry: no answer, a timeout, a conflict, a rate limit."""
 
@@ -40,39 +38,54 @@ class PullRequest(NamedTuple):
     url: str
 
 
-def open_pull_request(
-    account: Account, *, repository: str, branch: str, base: str, title: str, body: str
-) -> PullRequest:
-    """Open a pull request, or return the one already open for this branch.
+class Forge(Protocol):
+    """What a run needs of a forge. Each call may be repeated: it comes to the same.
 
-    Args:
-        account: at GitHub, or at a server with its API.
-        repository: `owner/name`.
-        branch: the pushed branch to merge.
-        base: the branch to merge into.
-        title: one line.
-        body: Markdown.
+    All raise ForgeError: the account, the project or the forge.
+    """
+
+    def open_pull_request(
+        self, *, repository: str, branch: str, base: str, title: str, body: str, is_draft: bool = False
+    ) -> PullRequest:
+        """Open a pull request, or return the one already open for this branch.
+
+        Args:
+            repository: `owner/name`.
+            branch: the pushed branch to merge.
+            base: the branch to merge into.
+            title: one line.
+            body: Markdown.
+            is_draft: whether a person has to mark it as ready before it can be merged.
+        """
+
+    def check_open(self, *, repository: str, number: int) -> None:
+        """Check that a pull request takes further commits; one that is merged or closed is refused."""
+
+    def comment(self, *, reference: str, text: str, sign: str) -> None:
+        """Comment on an issue or pull request, once per sign, which readers do not see.
+
+        Args:
+            reference: as `ForgeSettings.reference_of`, or an issue's: `owner/name#12`.
+            text: Markdown.
+            sign: stands at the comment's end.
+        """
+
+
+def forge_of(account: Account) -> Forge:
+    """Return the forge of an account.
 
     Raises:
-        ForgeError: the account, the project or the forge.
+        ForgeError: the account is at none (the operator's fault).
     """
-    with _github(account, repository) as found:
-        owner = repository.partition("/")[0]
-        for pull in found.get_pulls(state="open", head=f"{owner}:{branch}", base=base):
-            return PullRequest(pull.number, pull.html_url)
-        made = found.create_pull(base=base, head=branch, title=title[:250], body=body[:MAX_TEXT])
-        return PullRequest(made.number, made.html_url)
+    if account.kind == "github":
+        from gateway.github_forge import GitHubForge
 
+        return GitHubForge(account)
+    if account.kind == "gitlab":
+        from gateway.gitlab_forge import GitLabForge
 
-def check_open(account: Account, *, repository: str, number: int) -> None:
-    """Check that a pull request takes further commits.
-
-    Raises:
-        ForgeError: it is merged or closed (nobody's fault); or the account, the project or the forge.
-    """
-    with _github(account, repository) as found:
-        if found.get_pull(number).state != "open":
-            raise ForgeError(f"pull request #{number} is merged or closed: submit a ticket", is_passing=False)
+        return GitLabForge(account)
+    raise ForgeError("pull requests need an account of kind github or gitlab", is_passing=False)
 
 
 def write_to_ticket(account: Account, *, reference: str, text: str, mark: UUID) -> None:
@@ -80,7 +93,7 @@ def write_to_ticket(account: Account, *, reference: str, text: str, mark: UUID) 
 
     Args:
         account: at the ticket's tracker.
-        reference: the tracker's id of the ticket: `owner/name#12` at GitHub, a UUID at Linear.
+        reference: the tracker's id of the ticket: `owner/name#12` at a forge, a UUID at Linear.
         text: Markdown.
         mark: identifies this comment.
 
@@ -89,37 +102,20 @@ def write_to_ticket(account: Account, *, reference: str, text: str, mark: UUID) 
     """
     if account.kind == "linear":
         _comment_at_linear(account, reference, text=text, mark=mark)
-        return
-    repository, _, number = reference.partition("#")
-    if not number.isdigit():
-        raise ForgeError(f"{reference!r} is not a GitHub issue", is_passing=False)
-    sign = f"<!-- pointsman {mark} -->"
-    with _github(account, repository) as found:
-        issue = found.get_issue(int(number))
-        if not any(sign in (comment.body or "") for comment in islice(issue.get_comments(), _MANY_COMMENTS)):
-            issue.create_comment(f"{text[:MAX_TEXT]}\n\n{sign}")
+    else:
+        forge_of(account).comment(reference=reference, text=text[:MAX_TEXT], sign=f"{SIGN}{mark} -->")
 
 
-@contextmanager
-def _github(account: Account, repository: str) -> Iterator[Repository]:
-    import requests
-    from github import Auth, Github, GithubException, RateLimitExceededException
+def read_reference(reference: str) -> tuple[str, str, int]:
+    """Return repository, kind (`#` or `!`) and number of a reference.
 
-    if account.kind != "github":
-        raise ForgeError("pull requests need an account of kind github", is_passing=False)
-    auth = Auth.Token(account.token.get_secret_value()) if account.token.get_secret_value() else None
-    client = Github(auth=auth, base_url=account.address, timeout=TIMEOUT_SECONDS, retry=None, lazy=True)
-    try:
-        yield client.get_repo(repository)
-    except GithubException as error:
-        said = error.data.get("message") if isinstance(error.data, dict) else None
-        message = f"the forge answered {error.status}: {str(said or 'no reason')[:300]}"
-        is_limited = isinstance(error, RateLimitExceededException)
-        raise ForgeError(message, is_passing=is_limited or _is_passing(error.status)) from None
-    except (requests.RequestException, OSError) as error:
-        raise ForgeError(f"the forge cannot be reached ({type(error).__name__})", is_passing=True) from None
-    finally:
-        client.close()
+    Raises:
+        ForgeError: it names no issue and no merge request (nobody's fault: another tracker's ticket).
+    """
+    found = _REFERENCE.fullmatch(reference)
+    if found is None:
+        raise ForgeError(f"{reference!r} is no issue of a forge", is_passing=False)
+    return found["repository"], found["kind"], int(found["number"])
 
 
 _COMMENT = (
@@ -146,18 +142,22 @@ def _comment_at_linear(account: Account, reference: str, *, text: str, mark: UUI
     except (httpx2.HTTPError, ValueError) as error:
         raise ForgeError(f"the tracker cannot be reached ({type(error).__name__})", is_passing=True) from None
     if answer.is_error:
-        raise ForgeError(f"the tracker answered {answer.status_code}", is_passing=_is_passing(answer.status_code))
+        raise ForgeError(f"the tracker answered {answer.status_code}", is_passing=is_passing_status(answer.status_code))
     errors = body.get("errors") if isinstance(body, dict) else None
     if errors and "already exists" not in str(errors):
         raise ForgeError(f"the tracker refused: {str(errors)[:300]}", is_passing=False)
 
 
-def _is_passing(status: int) -> bool:
+def is_passing_status(status: int) -> bool:
+    """Whether a request that was answered with this status may be worth repeating."""
     return status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-_ACTIVE = re.compile(r"(?<![\w`])@(?=\w)|!(?=\[)|<(?=[a-zA-Z/!?])|(?<=\w)#(?=\d)|(?<![\w&])#(?=\d)")
-"""A mention, an image, markup, or the number of another ticket."""
+_ACTIVE = re.compile(
+    r"(?<![\w`])@(?=\w)|!(?=\[)|<(?=[a-zA-Z/!?])|(?<=\w)#(?=\d)|(?<![\w&])#(?=\d)"
+    r"|(?<=/issues/)(?=\d)|(?<=/work_items/)(?=\d)|(?m:^[ \t]*/(?=[a-zA-Z]))"
+)
+"""A mention, an image, markup, another ticket's number or address, or a command to GitLab at a line's beginning."""
 
 
 def neutralise(text: str) -> str:

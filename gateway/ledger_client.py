@@ -40,7 +40,6 @@ from ledger.money import (
     BearerGone,
     CallStart,
     CapLimit,
-    CapsMissing,
     CircuitMissing,
     CircuitRefusal,
     CircuitShut,
@@ -68,6 +67,10 @@ SELECT (pg_control_system()).system_identifier, left(pg_walfile_name(pg_current_
 """Fails on a standby, which takes no writes."""
 
 
+class CapOpenedError(Exception):
+    """Another call opened one of the same caps at the same moment (nobody's fault): nothing was reserved."""
+
+
 class Ledger:
     """Reserves and settles calls in the ledger."""
 
@@ -89,6 +92,7 @@ class Ledger:
 
         Raises:
             LedgerUnreachableError: the ledger does not answer. The statement may or may not have taken effect.
+            CapOpenedError: only of a reserve.
         """
         return await self._run(self._durable, statement)
 
@@ -105,6 +109,8 @@ class Ledger:
     ) -> Sequence[tuple[Any, ...]]:
         try:
             return await connections.run(statement.sql, statement.values or {})
+        except psycopg.errors.UniqueViolation:
+            raise CapOpenedError from None
         except (psycopg.Error, ConnectionsBusyError, OSError) as error:
             logger.warning("ledger_unreachable", extra={"error": type(error).__name__})
             raise LedgerUnreachableError(type(error).__name__) from None
@@ -135,12 +141,13 @@ class Ledger:
         """
         is_gated = call.circuit.is_metered
         for _ in range(4):
-            rows = await self.run(money.reserve(bearer, call, caps, is_gated=is_gated))
+            try:
+                rows = await self.run(money.reserve(bearer, call, caps, is_gated=is_gated))
+            except CapOpenedError:
+                continue
             outcome = money.read_reserve(rows[0], call)
             if isinstance(outcome, CircuitShut):
                 is_gated = True
-            elif isinstance(outcome, CapsMissing):
-                await self.run(money.open_caps(caps))
             elif isinstance(outcome, CircuitMissing):
                 await self.run(provider_circuits.open_row(call.circuit.account, call.model))
             else:

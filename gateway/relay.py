@@ -151,11 +151,6 @@ class OpenCalls:
         """Forget a call that is booked, or that a task of its own will book."""
         self._calls.pop(call.admitted.id, None)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no call is open."""
-        return not self._calls
-
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run work that must finish even if the request that began it is gone."""
         task = asyncio.create_task(work)

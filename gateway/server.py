@@ -29,7 +29,7 @@ from gateway.ledger_client import Ledger
 from gateway.messages import Code, ModelRequest, RefusedError
 from gateway.reconciliation import Reconciliation
 from gateway.relay import CLIENT_GONE, OpenCall, OpenCalls, Relay, open_session, read_up_to, trace_call
-from monitoring.asgi import Server, TimedHttpProtocol
+from monitoring.asgi import Server, uvicorn_config
 from routing.policy.platform import Policy
 
 logger = logging.getLogger(__name__)
@@ -209,20 +209,13 @@ async def _reply(send: Send, status: int, headers: list[tuple[bytes, bytes]], bo
 
 def server_config(config: GatewayConfig, ledger_url: str, policy: Policy) -> uvicorn.Config:
     """Return the ASGI server's settings around a new gateway."""
-    return uvicorn.Config(
+    return uvicorn_config(
         Gateway(config, ledger_url, policy),
         host=config.host,
         port=config.port,
-        loop="uvloop",
-        http=TimedHttpProtocol,
-        ws="none",
         lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
+        grace_seconds=math.ceil(config.grace_seconds),
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=math.ceil(config.grace_seconds),
     )
 
 

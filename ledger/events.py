@@ -17,6 +17,7 @@ from sqlalchemy import Connection, select
 from sqlmodel import Session, col
 
 from ledger.record_tables import Event
+from ledger.runs.tables import AgentExecution
 from ledger.spending import members_of
 from ledger.store import Statement, dump_json
 from ledger.tables import ClaimedJob, Job
@@ -63,6 +64,11 @@ INSERT_EVENTS = """
 """
 """For statements that write events together with other rows, made by `event_rows`. It ends in a FROM clause."""
 _APPEND = Statement(f"{INSERT_EVENTS} ORDER BY ordinality")
+_REPORT = Statement(f"""
+    WITH unhurried AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))
+    {INSERT_EVENTS} CROSS JOIN unhurried ORDER BY ordinality
+""")
+"""Does not wait for the disk. The attempt's end does, and with it all that was written before."""
 
 
 class EventKind(StrEnum):
@@ -116,6 +122,11 @@ def record_all(where: Session | Connection, happened: Iterable[NewEvent], *, job
     _APPEND.all(where, {"events": dump_json(event_rows(happened, job))})
 
 
+def report(connection: Connection, kind: EventKind, *, job: Job | ClaimedJob, **data: Any) -> None:
+    """Append one event by itself, of work that goes on (`Ledger.look`): a crash of the server may take it along."""
+    _REPORT.all(connection, {"events": dump_json(event_rows([(kind, data)], job))})
+
+
 def event_rows(happened: Iterable[NewEvent], job: Job | ClaimedJob | None) -> list[dict[str, Any]]:
     """Return events as rows for `INSERT_EVENTS`, with secrets redacted."""
     owner = {"job_id": job.id, "tenant": job.tenant} if job is not None else {}
@@ -125,7 +136,7 @@ def event_rows(happened: Iterable[NewEvent], job: Job | ClaimedJob | None) -> li
 def newest_events(session: Session, job_id: UUID, *, limit: int, before_id: int | None = None) -> Sequence[Event]:
     """Return the newest events of a job, or of a run and its steps, oldest first.
 
-    Without `before_id`, `events_after` can continue from the last one, unless a transaction hangs.
+    Without `before_id`, `events_after_each` can continue from the last one, unless a transaction hangs.
     """
     newest = select(Event).where(col(Event.job_id).in_(members_of(job_id))).order_by(col(Event.id).desc()).limit(limit)
     if before_id is None:
@@ -158,6 +169,14 @@ def newest_of_kinds(session: Session, job_id: UUID, kinds: Iterable[EventKind], 
     return session.scalars(newest.order_by(col(Event.id).desc()).limit(limit)).all()[::-1]
 
 
+def newest_of_run(session: Session, run_id: UUID, kind: EventKind, *, limit: int) -> Sequence[Event]:
+    """Return the newest events of one kind of a run and its steps, newest first."""
+    own = select(col(AgentExecution.job_id)).where(col(AgentExecution.run_id) == run_id)
+    of_run = (col(Event.job_id) == run_id) | col(Event.job_id).in_(own)
+    newest = select(Event).where(of_run, col(Event.kind) == kind.value)
+    return session.scalars(newest.order_by(col(Event.id).desc()).limit(limit)).all()
+
+
 _AFTER = Statement("""
     SELECT watched.job_id AS owner, found.*
       FROM unnest(CAST(%(jobs)s AS uuid[]), CAST(%(after)s AS bigint[])) AS watched (job_id, after_id)
@@ -172,11 +191,6 @@ _AFTER = Statement("""
      ORDER BY found.id
 """)
 _NEWEST = 2**63 - 1
-
-
-def events_after(session: Session, job_id: UUID, *, after_id: int, limit: int = 500) -> EventPage:
-    """Return the events of a job, or of a run and its steps, as `events_after_each` does."""
-    return events_after_each(session, {job_id: after_id}, limit=limit)[job_id]
 
 
 def events_after_each(session: Session, positions: Mapping[UUID, int], *, limit: int = 500) -> dict[UUID, EventPage]:

@@ -193,7 +193,7 @@ def live_steps(session: Session, job: Job) -> int:
 
 ASKING = (State.AWAITING_APPROVAL, State.CLARIFYING)
 """States in which a job waits for a person."""
-CALLBACK, CHAT = "callback", "chat"
+CALLBACK, CHAT, MAIL = "callback", "chat", "mail"
 
 _OWE = Statement("""
     INSERT INTO notice (id, job_id, tenant, channel, callback_url, payload, next_at)
@@ -203,9 +203,10 @@ _OWE = Statement("""
                'state', CAST(%(state)s AS text), 'site', (SELECT name FROM site WHERE id = CAST(%(site)s AS uuid)))),
            clock_timestamp()
       FROM tenant CROSS JOIN LATERAL
-           (VALUES ('callback', CAST(%(url)s AS text)), ('chat', NULL)) AS place (channel, url)
+           (VALUES ('callback', CAST(%(url)s AS text)), ('chat', NULL), ('mail', NULL)) AS place (channel, url)
      WHERE tenant.name = %(tenant)s AND tenant.notices @> to_jsonb(CAST(%(state)s AS text))
-       AND CASE place.channel WHEN 'chat' THEN tenant.chat_url IS NOT NULL ELSE place.url IS NOT NULL END
+       AND CASE place.channel WHEN 'chat' THEN tenant.chat_url IS NOT NULL WHEN 'mail' THEN tenant.mail_to <> '[]'
+           ELSE place.url IS NOT NULL END
 """)
 """What a notice says: ids, a state and a site's name, never a prompt, an answer or a secret."""
 

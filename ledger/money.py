@@ -75,7 +75,7 @@ _GATE = f""", gate AS MATERIALIZED (
            {FILLED_REQUESTS} AS requests, {FILLED_TOKENS} AS tokens,
            %(input_tokens)s::float + verdict.tokens AS needed
     FROM verdict CROSS JOIN provider_circuit
-    WHERE verdict.has_all_caps AND verdict.tokens >= %(least_tokens)s::bigint
+    WHERE verdict.is_asked AND verdict.tokens >= %(least_tokens)s::bigint
       AND provider_circuit.provider = %(account)s AND provider_circuit.model = %(model)s
       AND (%(is_metered)s::bool OR EXISTS (SELECT FROM seen WHERE is_shut))
     FOR UPDATE OF provider_circuit
@@ -101,7 +101,9 @@ _GATE = f""", gate AS MATERIALIZED (
 # The job is locked before the caps: the call's foreign keys lock it anyway, and a worker that holds it must not make
 # the whole fleet wait for a cap. What the lookup found may be seconds old, so everything in it that can change comes
 # along by value and must still hold. Limits come with the call, so a changed policy applies at once. An open
-# circuit is noticed before any cap is locked. What the gate makes of a statement is a fifth of its cost.
+# circuit is noticed before any cap is locked. What the gate makes of a statement is a fifth of its cost. A cap gets its
+# row with its first reserve, after the locks: where another call opens it at the same moment, the row's key refuses the
+# whole statement, which is run again.
 def _reserve(*, gate: str = "", passes: str, told: str, joins: str = "") -> str:
     return f"""
 WITH seen AS MATERIALIZED (
@@ -124,12 +126,17 @@ WITH seen AS MATERIALIZED (
     FROM cap JOIN wanted ON cap.scope = wanted.scope AND cap.key = wanted.key
     ORDER BY wanted.place
     FOR UPDATE OF cap
+), new AS MATERIALIZED (
+    SELECT place, scope, key, amount FROM wanted
+    WHERE NOT EXISTS (SELECT FROM held WHERE held.scope = wanted.scope AND held.key = wanted.key)
+), room AS MATERIALIZED (
+    SELECT scope, room FROM held UNION ALL SELECT scope, amount FROM new
 ), verdict AS MATERIALIZED (
-    SELECT count(*) = jsonb_array_length(%(caps)s::jsonb) AS has_all_caps,
+    SELECT count(*) > 0 AS is_asked,
            least(%(max_tokens)s::bigint,
                  (least(min(room), %(call_limit)s::bigint) - %(input_nanousd)s::bigint)
                      / %(token_nanousd)s::bigint) AS tokens
-    FROM held
+    FROM room
 ){gate}, opened AS (
     INSERT INTO call (id, job_id, attempt_id, caps, state, provider, model, key_hash, gateway, lease_until,
                       max_tokens, reserved_nanousd, cost_nanousd, prices_as_of,
@@ -137,19 +144,22 @@ WITH seen AS MATERIALIZED (
     SELECT %(id)s, %(job_id)s, %(attempt_id)s,
            %(pairs)s::jsonb, 'reserved', %(provider)s, %(model)s, %(key_hash)s, %(gateway)s, {AFTER_LEASE},
            tokens, %(input_nanousd)s::bigint + tokens * %(token_nanousd)s::bigint, 0, %(prices_as_of)s, 0, 0, 0, 0
-    FROM verdict WHERE has_all_caps AND tokens >= %(least_tokens)s::bigint
+    FROM verdict WHERE is_asked AND tokens >= %(least_tokens)s::bigint
       AND {passes}
     RETURNING max_tokens, reserved_nanousd
 ), taken AS (
     UPDATE cap SET reserved_nanousd = cap.reserved_nanousd + opened.reserved_nanousd, limit_nanousd = held.amount
     FROM held, opened
     WHERE cap.scope = held.scope AND cap.key = held.key
+), added AS (
+    INSERT INTO cap (scope, key, limit_nanousd, spent_nanousd, reserved_nanousd)
+    SELECT scope, key, amount, 0, opened.reserved_nanousd FROM new, opened ORDER BY place
 )
-SELECT EXISTS (SELECT FROM bearer) AS holds, verdict.has_all_caps, tightest.scope, tightest.room,
+SELECT EXISTS (SELECT FROM bearer) AS holds, tightest.scope, tightest.room,
        opened.max_tokens, opened.reserved_nanousd,
        seen.failures, {told}
 FROM verdict
-LEFT JOIN (SELECT scope, room FROM held ORDER BY room LIMIT 1) AS tightest ON true
+LEFT JOIN (SELECT scope, room FROM room ORDER BY room LIMIT 1) AS tightest ON true
 LEFT JOIN opened ON true
 LEFT JOIN seen ON true
 {joins}
@@ -398,10 +408,6 @@ class CircuitShut(NamedTuple):
     """The circuit may have to be tested: reserve through its gate."""
 
 
-class CapsMissing(NamedTuple):
-    """A cap has no row yet: open the caps and retry."""
-
-
 class Ended(NamedTuple):
     """How a call ended, and what it is booked at."""
 
@@ -420,7 +426,7 @@ class BearerGone(NamedTuple):
     """What the lookup found does not hold any more: look again."""
 
 
-ReserveOutcome = Reserved | BudgetExceeded | CircuitRefusal | CircuitShut | CapsMissing | CircuitMissing | BearerGone
+ReserveOutcome = Reserved | BudgetExceeded | CircuitRefusal | CircuitShut | CircuitMissing | BearerGone
 
 
 def bearer_of(token_hash: str) -> Statement:
@@ -490,7 +496,7 @@ def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit], *, is_gat
 
 def read_reserve(row: Sequence[Any], call: CallStart) -> ReserveOutcome:
     """Read the row that `reserve` returned."""
-    holds, has_all_caps, scope, left_nanousd, max_tokens, reserved, failures, is_test, reason, open_seconds, short = row
+    holds, scope, left_nanousd, max_tokens, reserved, failures, is_test, reason, open_seconds, short = row
     if max_tokens is not None:
         return Reserved(max_tokens, reserved, failures or 0, is_test)
     if not holds:
@@ -503,8 +509,6 @@ def read_reserve(row: Sequence[Any], call: CallStart) -> ReserveOutcome:
         return CircuitMissing()
     if is_test:
         return CircuitShut()
-    if not has_all_caps:
-        return CapsMissing()
     of_call = BudgetExceeded("call", call.call_limit_nanousd)
     return min(of_call, BudgetExceeded(scope, left_nanousd), key=lambda budget: budget.left_nanousd)
 

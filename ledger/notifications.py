@@ -47,7 +47,9 @@ _NOTIFICATIONS = _Queue("notification", "job_id", "notification.callback_url", "
 _NOTICES = _Queue(
     "notice",
     "id",
-    "coalesce(notice.callback_url, (SELECT chat_url FROM tenant WHERE name = notice.tenant))",
+    """(SELECT CASE notice.channel WHEN 'chat' THEN tenant.chat_url WHEN 'mail' THEN
+              (SELECT 'mailto:' || string_agg(address, ',') FROM jsonb_array_elements_text(tenant.mail_to) AS address)
+              ELSE notice.callback_url END FROM tenant WHERE name = notice.tenant)""",
     "notice.id",
     "notice.channel",
 )
@@ -101,8 +103,9 @@ class Due(NamedTuple):
     job_id: UUID
     tenant: str
     callback_url: str
+    """Where to; for e-mail a `mailto:` of the tenant's addresses."""
     destination: str
-    """Host and port of the URL."""
+    """Host and port of the URL; empty for e-mail, which all goes to one server."""
     payload: dict[str, object]
     number: int
     """The number of this try since the last replay, from 1."""

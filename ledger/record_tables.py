@@ -183,7 +183,8 @@ class Notice(SQLModel, table=True):
     job_id: UUID = Field(foreign_key="job.id", index=True)
     tenant: str
     channel: str
-    """`callback`: the job's `callback_url`; `chat`: the tenant's `chat_url`, as it is at each try."""
+    """`callback`: the job's `callback_url`; `chat`: the tenant's `chat_url`, `mail`: its `mail_to`, both as they are at
+    each try."""
     callback_url: str | None = None
     payload: dict[str, Any] = json_column(dict)
     attempts: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})

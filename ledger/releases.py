@@ -320,6 +320,30 @@ def kept_releases(session: Session, *, page: int = 200) -> Iterator[KeptRelease]
         yield KeptRelease(release_id, site_id, manifest, frozenset(blob for blob in blobs if blob is not None))
 
 
+_UNPICTURED = Statement("""
+    SELECT release.id FROM release JOIN site ON site.id = release.site_id
+     WHERE release.published_at IS NOT NULL AND release.swept_at IS NULL AND release.thumbnail_sha256 IS NULL
+       AND release.id <> ALL(%(besides)s)
+     ORDER BY release.id = site.active_release_id DESC NULLS LAST, release.published_at DESC LIMIT 1
+""")
+
+
+def next_unpictured(connection: Session | Connection, *, besides: Collection[UUID] = ()) -> UUID | None:
+    """Return a published release that has files and no thumbnail, live ones first; None when each has one."""
+    found: UUID | None = _UNPICTURED.scalar(connection, {"besides": list(besides)})
+    return found
+
+
+def set_thumbnail(session: Session, release_id: UUID, sha256: str) -> bool:
+    """Record the stored picture of a release; False when the release is gone, or its files are, and so is its need."""
+    kept = (col(Release.id) == release_id) & col(Release.swept_at).is_(None)
+    row = session.scalars(select(Release).where(kept).with_for_update()).one_or_none()
+    if row is None:
+        return False
+    row.thumbnail_sha256 = sha256
+    return True
+
+
 MAX_ROUNDS = 50
 """The most jobs in one session: each of them shows all the others."""
 _IS_ROUND = col(Job.queue) != QueueName.STEPS.value

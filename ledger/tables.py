@@ -83,6 +83,10 @@ class Tenant(SQLModel, table=True):
     """States that jobs wait for a person in, of which it wants to hear (ledger.job_ends.ASKING)."""
     chat_url: str | None = None
     """An incoming webhook of a chat, which hears of the same; whoever knows it can write there."""
+    mail_to: list[str] = Field(
+        default_factory=list, sa_type=JSONB, nullable=False, sa_column_kwargs={"server_default": text("'[]'")}
+    )
+    """Addresses that get the same by e-mail."""
     created_at: datetime = when_column(nullable=False, default_now=True)
 
 
@@ -558,7 +562,14 @@ class Release(SQLModel, table=True):
     """A candidate or published version of a site: immutable content by hash, and the scan that judged it."""
 
     __tablename__ = "release"
-    __table_args__ = (Index("ix_release_swept", "swept_at", postgresql_where=text("swept_at IS NOT NULL")),)
+    __table_args__ = (
+        Index("ix_release_swept", "swept_at", postgresql_where=text("swept_at IS NOT NULL")),
+        Index(
+            "ix_release_unpictured",
+            "published_at",
+            postgresql_where=text("published_at IS NOT NULL AND swept_at IS NULL AND thumbnail_sha256 IS NULL"),
+        ),
+    )
 
     id: UUID = Field(default_factory=uuid4, primary_key=True)
     site_id: UUID = Field(foreign_key="site.id", index=True)
@@ -572,6 +583,8 @@ class Release(SQLModel, table=True):
     """Blob of the change for review, when a patch made this release."""
     reverse_sha256: str | None = None
     """Blob of the patch that undoes it."""
+    thumbnail_sha256: str | None = None
+    """Blob of a PNG of its first page, once it was published and where the dispatcher has a browser."""
     build_seconds: float | None = None
     """How long its build took; None for a site that is not built, and for an imported one."""
     total_bytes: int = Field(default=0, sa_type=BigInteger)

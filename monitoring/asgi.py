@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import TimerHandle, Transport
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -113,3 +113,33 @@ class TimedHttpProtocol(HttpToolsProtocol):
         if self._has_begun and not is_answering:
             self.transport.write(why)
         self.transport.close()
+
+
+def uvicorn_config(
+    app: Any, *, host: str, port: int, grace_seconds: int, lifespan: Literal["on", "off"] = "off", **limits: int
+) -> uvicorn.Config:
+    """Return the settings of a program's server: what came over a proxy is not believed, and programs log themselves.
+
+    Args:
+        app: an ASGI application.
+        host: the address to listen on.
+        port: there.
+        grace_seconds: how long requests may take after a signal.
+        lifespan: whether the application is told of start and end.
+        limits: uvicorn's own: `limit_concurrency`, `timeout_keep_alive`.
+    """
+    return uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        loop="uvloop",
+        http=TimedHttpProtocol,
+        ws="none",
+        lifespan=lifespan,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=grace_seconds,
+        **limits,  # type: ignore[arg-type]
+    )

@@ -28,7 +28,7 @@ from sqlmodel import Session
 
 from ledger.errors import ForeignMarkError
 from ledger.store import Ledger, create_ledger_engine
-from monitoring.asgi import Server
+from monitoring.asgi import Server, uvicorn_config
 from monitoring.event_metrics import fold_pending, has_pending, read_series
 from monitoring.gauges import (
     PROBED,
@@ -229,18 +229,8 @@ def exporting(
     """Fold while the context is open, and yield a server of `/metrics` and `/healthz` that has not started."""
     stopping = threading.Event()
     folding = threading.Thread(target=fold_until, args=(stopping, ledger), name="fold", daemon=True)
-    config = uvicorn.Config(
-        ExporterApp(ledger, policy, broker=broker),
-        host=host,
-        port=port,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        ws="none",
-        limit_concurrency=16,
-        timeout_graceful_shutdown=5,
-        server_header=False,
-    )
+    app = ExporterApp(ledger, policy, broker=broker)
+    config = uvicorn_config(app, host=host, port=port, grace_seconds=5, limit_concurrency=16)
     folding.start()
     try:
         yield Server(config)

@@ -17,6 +17,7 @@ from producers.config import (
     ApiConfig,
     DispatcherConfig,
     GatewayPlace,
+    MailConfig,
     OidcConfig,
     PagesConfig,
     RunsPlace,
@@ -68,6 +69,7 @@ class Settings(BaseModel):
     exporter: ExporterConfig = ExporterConfig()
     runs: RunsPlace = RunsPlace()
     worker: GatewayPlace = GatewayPlace()
+    mail: MailConfig = MailConfig()
     webhook: WebhookConfig = WebhookConfig()
     mirror: MirrorConfig = MirrorConfig()
 

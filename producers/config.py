@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, SecretStr
+from pydantic import ConfigDict, Field, SecretStr, model_validator
 
 from routing.config import OptionalPath, Section
+
+MAIL_PATTERN = r"^[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$"
+"""Addresses that need no quoting, in a header or a list."""
 
 
 class ApiConfig(Section):
@@ -68,6 +71,9 @@ class DispatcherConfig(Section):
     """Time between two deletions of expired rows of the ledger."""
     housekeeping_hours: float = Field(default=6.0, gt=0)
     """Time between two removals of unused files of releases, drafts and runs."""
+    chromium: str = "chromium"
+    """Program that takes a picture of each published release for the console, by path or name; empty for none. It runs
+    in its own sandbox, as `nobody` where the dispatcher is root; where that is not possible, there are no pictures."""
     heartbeat: OptionalPath = None
     """File that the dispatcher writes after each round, for `python -m monitoring.heartbeat`; empty for none."""
 
@@ -90,6 +96,28 @@ class GatewayPlace(Section):
 
     gateway_url: str = "http://127.0.0.1:8090"
     """URL of the model gateway."""
+
+
+class MailConfig(Section):
+    """E-mail to the people that jobs wait for. Tenants choose it and their addresses (`pointsman tenant notify`)."""
+
+    host: str = ""
+    """The SMTP server; empty for none: no e-mail is sent then."""
+    port: int = Field(default=587, ge=1, le=65535)
+    security: Literal["starttls", "tls", "none"] = "starttls"
+    """`starttls` and `tls` check the server's certificate; `none` is for a relay on this machine."""
+    authorities: OptionalPath = None
+    """PEM file of the authorities to trust; empty for the usual ones."""
+    username: str = ""
+    password: SecretStr = SecretStr("")
+    sender: Annotated[str, Field(pattern=MAIL_PATTERN)] = "pointsman@localhost.invalid"
+    """The address that messages come from."""
+
+    @model_validator(mode="after")
+    def _hides_password(self) -> Self:
+        if self.username and self.security == "none":
+            raise ValueError("username needs security starttls or tls: it would go over the network as it is")
+        return self
 
 
 class WebhookConfig(Section):

@@ -1,20 +1,14 @@
-"""The checks of `pointsman doctor`: how they run, at once and each within a time limit, and how they judge.
-
-What hangs is a finding, and hides nothing of the rest.
-"""
+"""The checks of `pointsman doctor`: what each looks at."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 import httpx2
@@ -26,30 +20,52 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlmodel import Session, col, select
 
 from gateway.config import GatewayConfig
+from gateway.deploy_keys import check_keys
 from gateway.network import authorities
 from ledger.audit import check_newest
 from ledger.dispatch_window import CELERY_INTAKE, DISPATCHER, leaders
 from ledger.errors import SchemaMismatchError
-from ledger.notifications import Undelivered, count_undelivered
+from ledger.notifications import count_undelivered
 from ledger.operations.activity import (
-    Blocker,
-    Connections,
-    Transaction,
     oldest_transaction,
     read_blockers,
     read_connections,
     read_session,
 )
 from ledger.operations.workers import slots_by_queue
-from ledger.store import SESSION, Fit, Ledger, fit, found_revision, wanted_revision
+from ledger.store import Fit, Ledger, fit, found_revision, wanted_revision
 from ledger.tables import Tenant
 from producers.bootstrap import Installation
+from producers.diagnosis import (
+    MOST_CHARACTERS,
+    Check,
+    Finding,
+    Verdict,
+    fail,
+    judge_blockers,
+    judge_clock,
+    judge_connections,
+    judge_disk,
+    judge_eviction,
+    judge_lag,
+    judge_persistence,
+    judge_prices,
+    judge_refusal,
+    judge_session,
+    judge_speed,
+    judge_transaction,
+    judge_webhooks,
+    judge_workers,
+    ok,
+    warn,
+)
 from producers.dispatch.redis_client import open_broker
 from routing.addresses import is_exposed_broker, is_exposed_ledger, is_exposed_url
 from routing.config import IN_FILE, PREFIX, read_settings, strip_settings
 from routing.errors import PolicyError
+from routing.policy.agents import AccountsConfig
 from routing.policy.platform import Policy
-from routing.queues import QUEUES, QueueName
+from routing.queues import QUEUES
 from sandbox.config import BoxConfig
 from sandbox.package_mirror.registries import check_mirror
 from sandbox.pool import check_boxes
@@ -58,115 +74,6 @@ from sites.content_store import open_content_store
 from sites.disk import Disk
 from sites.errors import SiteError
 from sites.ownership import check_place
-
-
-class Verdict(StrEnum):
-    """The result of a check."""
-
-    OK = "OK"
-    WARN = "WARN"
-    """It works or is optional, but needs attention."""
-    FAIL = "FAIL"
-    """Jobs are refused, lost or stuck because of it."""
-
-
-class Finding(NamedTuple):
-    """One thing that was checked."""
-
-    name: str
-    verdict: Verdict
-    seen: str = ""
-    """What was found."""
-    hint: str = ""
-    """What to do; empty if all is well."""
-
-    @property
-    def line(self) -> str:
-        """The finding as a line of text."""
-        text = ": ".join(part for part in (self.name, self.seen) if part)
-        return f"{self.verdict.value:<4}  {text}" + (f"; {self.hint}" if self.hint else "")
-
-
-def ok(name: str, seen: str = "") -> Finding:
-    """Return a finding without a problem."""
-    return Finding(name, Verdict.OK, seen)
-
-
-def warn(name: str, seen: str, hint: str) -> Finding:
-    """Return a finding that needs attention."""
-    return Finding(name, Verdict.WARN, seen, hint)
-
-
-def fail(name: str, seen: str, hint: str) -> Finding:
-    """Return a finding that breaks something."""
-    return Finding(name, Verdict.FAIL, seen, hint)
-
-
-def worst(findings: Iterable[Finding]) -> Verdict:
-    """Return the worst verdict."""
-    verdicts = {finding.verdict for finding in findings}
-    return next((verdict for verdict in (Verdict.FAIL, Verdict.WARN) if verdict in verdicts), Verdict.OK)
-
-
-LIMIT_SECONDS = 2.0
-"""The time limit of each check."""
-
-
-class Check(NamedTuple):
-    """One part of an installation, looked at by itself."""
-
-    name: str
-    run: Callable[[], Iterable[Finding]]
-    late: Verdict = Verdict.FAIL
-    """The verdict if it does not end within its time limit."""
-
-
-def examine(checks: Iterable[Check], *, limit_seconds: float = LIMIT_SECONDS) -> Iterator[Finding]:
-    """Run all checks at once, and yield their findings in order, as they come; one that is late is a finding itself."""
-    running = [(check, _begin(check)) for check in checks]
-    deadline = time.monotonic() + limit_seconds
-    for check, found in running:
-        try:
-            while (finding := found.get(timeout=max(0.0, deadline - time.monotonic()))) is not None:
-                if isinstance(finding, Exception):
-                    raise finding
-                yield finding
-        except Empty:
-            hint = "it hangs or is too slow (see its log), or this machine is too busy to ask"
-            yield Finding(check.name, check.late, f"gave no answer within {limit_seconds:g} s", hint)
-
-
-def _begin(check: Check) -> SimpleQueue[Finding | Exception | None]:
-    """Run a check in a thread of its own, which ends with the process if it hangs; None is the end of its findings."""
-    found: SimpleQueue[Finding | Exception | None] = SimpleQueue()
-
-    def run() -> None:
-        try:
-            for finding in check.run():
-                found.put(finding)
-        except Exception as error:  # noqa: BLE001 - raised again where the findings are read
-            found.put(error)
-        finally:
-            found.put(None)
-
-    threading.Thread(target=run, name=check.name, daemon=True).start()
-    return found
-
-
-MIN_FREE_BYTES = 1_000_000_000
-"""Below this a disk may fill up within a day of normal work."""
-LEAST_FREE_BYTES = 200_000_000
-"""Below this a single job may fail to store its result."""
-_SKEW_WARN_SECONDS = 2.0
-_SKEW_FAIL_SECONDS = 60.0
-"""Links and webhooks carry the host's time; receivers refuse what is minutes off."""
-_LAG_WARN_SECONDS = 60.0
-_BUSY_SHARE = 0.8
-_LONG_SECONDS = 60.0
-_BLOCKED_SECONDS = 3.0
-_SLOW_SECONDS = 0.5
-_MOST_WORDS = 200
-_EXHAUSTED = ("too many clients", "too many connections", "connection slots are reserved")
 
 
 def checks_of(installation: Installation, environment: Mapping[str, str]) -> Sequence[Check]:
@@ -183,148 +90,12 @@ def checks_of(installation: Installation, environment: Mapping[str, str]) -> Seq
         Check("connections over TLS", lambda: check_transport(installation)),
         Check("content store", lambda: check_files(installation)),
         Check("preview keys", lambda: check_secrets(installation)),
+        Check("deploy keys", lambda: check_deploy_keys(installation.settings.accounts)),
         Check("gateway", lambda: check_gateway(gateway_url, environment), late=Verdict.WARN),
         Check("exporter", lambda: check_exporter(installation), late=Verdict.WARN),
         Check("package registry", lambda: check_registry(installation), late=Verdict.WARN),
         Check("box engine", lambda: check_sandboxes(environment), late=Verdict.WARN),
     )
-
-
-def judge_clock(ahead_seconds: float) -> Finding:
-    """Judge how far the ledger's clock is ahead of this machine's."""
-    name, seen = "clock", f"the ledger's is {ahead_seconds:+.1f} s from this machine's"
-    hint = "let NTP set both; leases go by the ledger's clock, links and webhooks by this machine's"
-    if abs(ahead_seconds) >= _SKEW_FAIL_SECONDS:
-        return fail(name, seen, hint)
-    return warn(name, seen, hint) if abs(ahead_seconds) >= _SKEW_WARN_SECONDS else ok(name, seen)
-
-
-def judge_disk(name: str, *, free_bytes: int, where: str) -> Finding:
-    """Judge the free space of a disk."""
-    seen = f"{free_bytes // 1_000_000} MB are free at {where}"
-    hint = "free some space, or lower `retention` in the policy"
-    if free_bytes < LEAST_FREE_BYTES:
-        return fail(name, seen, hint)
-    return warn(name, seen, hint) if free_bytes < MIN_FREE_BYTES else ok(name, seen)
-
-
-def judge_eviction(policy: str) -> Finding:
-    """Judge what the broker does when its memory is full."""
-    seen = f"maxmemory-policy is {policy}"
-    if policy == "noeviction":
-        return ok("broker keeps messages", seen)
-    return fail("broker keeps messages", seen, "set it to noeviction: any other drops messages silently")
-
-
-def judge_persistence(settings: Mapping[str, str]) -> Finding:
-    """Judge what of the broker outlives its restart. Jobs survive anyway: they are in the ledger."""
-    name = "broker persistence"
-    if settings.get("appendonly") == "yes" or settings.get("save"):
-        return ok(name, "on")
-    return warn(
-        name,
-        "off",
-        "jobs return from the ledger in seconds, but messages that Celery clients have just put on `intake` "
-        "are lost in a restart: set appendonly to yes",
-    )
-
-
-def judge_workers(slots: Mapping[str, int]) -> Finding:
-    """Judge whether every queue has workers."""
-    unserved = [queue.value for queue in QUEUES if not slots.get(queue.value)]
-    seen = ", ".join(f"{queue.value} {slots[queue.value]}" for queue in QUEUES if slots.get(queue.value))
-    if not unserved:
-        return ok("workers", f"slots: {seen}")
-    hint = f"jobs wait there: start `pointsman worker {' '.join(unserved)}`"
-    problem = f"nobody serves {', '.join(unserved)}"
-    if QueueName.CONTROL.value in unserved or not seen:
-        return fail("workers", problem, hint)
-    return warn("workers", problem, f"{hint}, if you need them")
-
-
-def judge_lag(seconds: float) -> Finding:
-    """Judge the age of the oldest event that no metric counts yet."""
-    seen = f"metrics are {seconds:.0f} s behind the ledger"
-    if seconds >= _LAG_WARN_SECONDS:
-        return warn("exporter", seen, "see its log; alerts and dashboards are stale until it catches up")
-    return ok("exporter", seen)
-
-
-def judge_refusal(error: str) -> Finding:
-    """Judge why the ledger gave no connection, or refused a statement.
-
-    The driver's words name host, port and user but no password.
-    """
-    reason = error.partition("FATAL:")[2] or error
-    seen = f"POINTSMAN_LEDGER__URL: {' '.join(reason.split())[:_MOST_WORDS]}"
-    if any(words in error for words in _EXHAUSTED):
-        return fail("ledger", seen, "all its connections are taken: stop who holds them, or raise max_connections")
-    return fail("ledger", seen, "start it or `pointsman up`, or fix the URL")
-
-
-def judge_session(session: Mapping[str, str]) -> Finding:
-    """Judge whether sessions have their limits, which a pooler may not have set."""
-    name, missing = "session limits", [f"{name}={value}" for name, value in SESSION.items() if session[name] != value]
-    if not missing:
-        return ok(name, f"statements end after {session['statement_timeout']}")
-    return fail(name, f"a session lacks {', '.join(missing)}", "set them in the pooler's connect_query")
-
-
-def judge_connections(connections: Connections) -> Finding:
-    """Judge how many connections to the ledger are left."""
-    seen = f"{connections.used} of {connections.most} are taken"
-    if connections.used < _BUSY_SHARE * connections.most:
-        return ok("ledger connections", seen)
-    return warn("ledger connections", seen, "stop who holds them (pg_stat_activity), or raise max_connections")
-
-
-def judge_transaction(oldest: Transaction | None) -> Finding:
-    """Judge the oldest open transaction: metrics, event streams and audit seals wait for its end."""
-    name = "ledger transactions"
-    if oldest is None or oldest.seconds < _LONG_SECONDS:
-        return ok(name)
-    seen = f"pid {oldest.pid} ({oldest.program}, {oldest.state}) has one open for {oldest.seconds:.0f} s"
-    return warn(
-        name, seen, f"metrics and event streams wait for it; `SELECT pg_terminate_backend({oldest.pid})` ends it"
-    )
-
-
-def judge_blockers(blockers: Sequence[Blocker]) -> Finding:
-    """Judge who waits for whose locks."""
-    name = "ledger locks"
-    if not blockers or blockers[0].seconds < _BLOCKED_SECONDS:
-        return ok(name)
-    worst = blockers[0]
-    seen = (
-        f"{worst.waiting} wait for pid {worst.pid} ({worst.program}, {worst.state}), the longest {worst.seconds:.0f} s"
-    )
-    return fail(name, seen, f"`SELECT pg_terminate_backend({worst.pid})` ends it")
-
-
-def judge_webhooks(undelivered: Undelivered) -> Finding:
-    """Judge the callbacks that have not arrived."""
-    name, seen = "webhooks", f"{undelivered.waiting} are late, {undelivered.given_up} were given up within a day"
-    if not any(undelivered):
-        return ok(name)
-    hint = (
-        "is POINTSMAN_WEBHOOK__SECRET set where `pointsman dispatcher` runs? `pointsman webhook list` names receivers"
-    )
-    return warn(name, seen, hint)
-
-
-def judge_speed(name: str, seen: str, *, seconds: float, least: float) -> Finding:
-    """Judge how long something took that every job waits for."""
-    if seconds < least:
-        return ok(name, seen)
-    return warn(name, f"{seen}, in {seconds:.1f} s", f"jobs wait for it: it should take less than {least:g} s")
-
-
-def judge_prices(models: Iterable[str], priced: Iterable[str]) -> Finding:
-    """Judge whether every model in the policy has a price."""
-    if missing := sorted(set(models) - set(priced)):
-        hint = "add them to `prices` in the policy; until then they cost as much as its most expensive model"
-        return fail("prices", f"none for {', '.join(missing)}", hint)
-    return ok("prices", f"for all {len(set(models))} models that the policy names")
 
 
 _SHOWN_TENANTS = 10
@@ -437,7 +208,7 @@ def check_broker(installation: Installation) -> Iterator[Finding]:
     try:
         began = time.monotonic()
         broker.set(_PROBE_KEY, "", px=1)
-        yield judge_speed("broker", "takes writes", seconds=time.monotonic() - began, least=_SLOW_SECONDS)
+        yield judge_speed("broker", "takes writes", seconds=time.monotonic() - began)
         policy = _setting(broker, "maxmemory-policy")
         yield judge_eviction(policy)
         yield judge_persistence({name: _setting(broker, name) for name in ("appendonly", "save")})
@@ -445,9 +216,9 @@ def check_broker(installation: Installation) -> Iterator[Finding]:
         hint = (
             "free memory or raise maxmemory" if "OOM" in str(error) else "`pointsman broker acl` has its user's rules"
         )
-        yield fail("broker", f"refuses: {str(error)[:_MOST_WORDS]}", hint)
+        yield fail("broker", f"refuses: {str(error)[:MOST_CHARACTERS]}", hint)
     except RedisError as error:
-        yield fail("broker", f"POINTSMAN_BROKER__URL: {str(error)[:_MOST_WORDS]}", "start it, or fix the URL")
+        yield fail("broker", f"POINTSMAN_BROKER__URL: {str(error)[:MOST_CHARACTERS]}", "start it, or fix the URL")
     finally:
         broker.close()
 
@@ -495,7 +266,7 @@ def check_files(installation: Installation) -> Iterator[Finding]:
         return
     if nearest == root:
         seen = f"{root} supports writes, links and renames"
-        yield judge_speed("content store", seen, seconds=seconds, least=_SLOW_SECONDS)
+        yield judge_speed("content store", seen, seconds=seconds)
     else:
         yield warn(
             "content store",
@@ -520,7 +291,7 @@ def check_object_store(installation: Installation, url: str) -> Finding:
             "or by `pointsman restore`"
         )
         return fail("content store", f"{url}: {error}", hint)
-    return judge_speed("content store", f"{url} takes files", seconds=time.monotonic() - began, least=_SLOW_SECONDS)
+    return judge_speed("content store", f"{url} takes files", seconds=time.monotonic() - began)
 
 
 def check_cache(cache: Path) -> Finding:
@@ -585,7 +356,7 @@ def check_gateway(url: str, environment: Mapping[str, str]) -> Iterator[Finding]
     """
     answer = _get(f"{url}/healthz")
     if answer is not None:
-        yield judge_speed("gateway", url, seconds=answer.seconds, least=_SLOW_SECONDS)
+        yield judge_speed("gateway", url, seconds=answer.seconds)
     elif {_GATEWAY_URL, f"{_GATEWAY_URL}{IN_FILE}"}.isdisjoint(environment):
         hint = f"start `pointsman gateway`; if it runs on another machine, workers need {_GATEWAY_URL}"
         yield warn("gateway", f"nothing answers at {url}", hint)
@@ -621,6 +392,12 @@ def check_exporter(installation: Installation) -> Iterator[Finding]:
         return
     line = next((line for line in page.body.splitlines() if line.startswith(_LAG)), f"{_LAG}inf")
     yield judge_lag(float(line.removeprefix(_LAG)))
+
+
+def check_deploy_keys(accounts: AccountsConfig) -> Iterator[Finding]:
+    """Check the keys for forges and for repositories by ssh, and that those servers are pinned."""
+    for name, hint in check_keys(accounts):
+        yield fail(name, "runs of projects that need it can neither begin nor end", hint) if hint else ok(name)
 
 
 class _BoxSettings(BaseModel):

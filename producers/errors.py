@@ -99,6 +99,10 @@ class LeadLostError(ProducerError):
     """Another dispatcher leads now (nobody's fault); this one stops in the middle of its round."""
 
 
+class PictureError(ProducerError):
+    """A browser made no picture of a page (the page's fault, or the browser's)."""
+
+
 class InvalidInputError(ProducerError, ValueError):
     """A site, tenant or key is invalid (the caller's fault); the message names field and rule."""
 

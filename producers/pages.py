@@ -29,6 +29,7 @@ from sites.content_store import ContentStore, Entry
 from sites.errors import PreviewRefusedError
 from sites.files import content_type_of, disposition_of
 from sites.preview import (
+    NO_CSP,
     OWN_ORIGIN,
     REFUSAL_HEADERS,
     SANDBOX,
@@ -75,9 +76,6 @@ PageResourcesDep = Annotated[PageResources, Depends(page_resources_of)]
 router = APIRouter()
 
 INDEX = "index.html"
-NO_CSP = "default-src 'none'"
-"""For a release whose scan computed no policy: nothing may load."""
-
 _AUDIENCES = frozenset({PREVIEW_AUDIENCE, CONSOLE_AUDIENCE})
 _OFFERED = frozenset({State.AWAITING_APPROVAL, State.PUBLISHING})
 

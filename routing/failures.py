@@ -1,7 +1,7 @@
-"""What follows a task's failures: its failure counter, and the limits of nested loops (R-051..R-064, A12).
+"""What follows a task's failures: its failure counter (R-051..R-064).
 
 Only final outcomes count. Retried attempts, escalation to another tier and rework cycles come before that and have
-their own limits in `LOOP_LIMITS`.
+their own limits, which are the policy's.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from types import MappingProxyType
-from typing import NamedTuple
 
 from routing.jobs import FAILURES, Reason, State
 
@@ -69,33 +67,6 @@ class FailureOutcome(StrEnum):
     RETRY = "RETRY"
     PIVOT = "PIVOT"
     ESCALATE = "ESCALATE"
-
-
-class NextStep(StrEnum):
-    """What happens next. The failed job has ended either way, and its owner is notified (R-064)."""
-
-    RESPOND = "respond"
-    """Only the owner is notified, who may try again."""
-    DEBATE = "debate"
-    SAME_LANE = "same_lane"
-    """The same again as a child job (RETRY)."""
-    OTHER_WAY = "other_way"
-    """A child job in another tier or with a new plan (PIVOT)."""
-    PERSON = "person"
-    """A person decides, and nothing runs until then."""
-
-
-STEP_AFTER: Mapping[FailureAction | FailureOutcome, NextStep] = MappingProxyType(
-    {
-        FailureAction.NONE: NextStep.RESPOND,
-        FailureAction.DEBATE_FAILURE: NextStep.DEBATE,
-        FailureAction.AUTO_ESCALATE: NextStep.PERSON,
-        FailureOutcome.RETRY: NextStep.SAME_LANE,
-        FailureOutcome.PIVOT: NextStep.OTHER_WAY,
-        FailureOutcome.ESCALATE: NextStep.PERSON,
-    }
-)
-"""Where each action and each outcome of a debate leads."""
 
 
 @dataclass(frozen=True)
@@ -194,31 +165,3 @@ def _placeholder(word: str) -> str:
     else:
         return word
     return word[: len(word) - len(rest)] + placeholder + rest[len(core) :]
-
-
-class LoopLimit(NamedTuple):
-    """Limit of a nested loop, and what follows when it is reached."""
-
-    loop: str
-    scope: str
-    retries: int
-    """Rounds after the first."""
-    then: str
-
-
-LOOP_LIMITS: Mapping[str, LoopLimit] = MappingProxyType(
-    {
-        limit.loop: limit
-        for limit in (
-            LoopLimit("codex_401_restart", "one process, its flag on", 1, "the attempt fails"),
-            LoopLimit("spec_retry", "one job of tier 1", 1, "tier 2"),
-            LoopLimit("patch_repair", "one job of tier 2", 1, "tier 3"),
-            LoopLimit("agent_retry", "one job of tier 3", 0, "the job fails and its owner is told"),
-            LoopLimit("agent_step_retry", "one step of a run", 3, "the run halts"),
-            LoopLimit("remediation", "one pass of a run", 2, "what is left needs rework, or is listed in the summary"),
-            LoopLimit("rework", "one task of a run", 3, "a person, with the whole context"),
-            LoopLimit("failure_debate", "one task, across jobs", ESCALATE_FROM - 1, "a person"),
-        )
-    }
-)
-"""Ruling A12 as amended by DESIGN.md section 4. Inner loops end before outer ones count."""

@@ -39,7 +39,7 @@ class Ticket(BaseModel):
     labels: Annotated[tuple[Label, ...], Field(max_length=MAX_LABELS)] = ()
     """A project's rules may require a gate for a label (S-102)."""
     source: Annotated[Text, Field(min_length=1, max_length=100)] | None = None
-    """`file`, `github` or `linear`."""
+    """`file`, `github`, `gitlab` or `linear`."""
     key: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
     """The tracker's name for it: `owner/name#12`, `ENG-12`."""
     reference: Annotated[Text, Field(min_length=1, max_length=200)] | None = None

@@ -25,7 +25,7 @@ from sandbox.box import Ending, ExecResult, UncontainedSessionError
 MAX_TEXT = 2000
 """Maximum characters of a text."""
 _MAX_NAME = 80
-_MAX_ABOUT = 160
+MAX_PROGRESS_CHARACTERS = 160
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
 _ABOUT_FIELDS = ("file_path", "command", "pattern", "path")
 """Fields of a tool's input that describe the use."""
@@ -155,7 +155,7 @@ def _blocks(message: Any) -> Iterator[TextWritten | ToolUsed]:
     for block in _list(message.get("content") if isinstance(message, dict) else None):
         if not isinstance(block, dict):
             continue
-        if block.get("type") == "text" and (text := shown(block.get("text"), most=_MAX_ABOUT)):
+        if block.get("type") == "text" and (text := shown(block.get("text"), most=MAX_PROGRESS_CHARACTERS)):
             yield TextWritten(text)
         elif block.get("type") == "tool_use":
             yield ToolUsed(_name(block.get("name")), _about(block.get("input")))
@@ -164,7 +164,7 @@ def _blocks(message: Any) -> Iterator[TextWritten | ToolUsed]:
 def _about(given: Any) -> str:
     fields = given if isinstance(given, dict) else {}
     found = next((fields[name] for name in _ABOUT_FIELDS if isinstance(fields.get(name), str)), "")
-    return shown(found, most=_MAX_ABOUT).removeprefix("/workspace/")
+    return shown(found, most=MAX_PROGRESS_CHARACTERS).removeprefix("/workspace/")
 
 
 def _finished(event: dict[str, Any]) -> Finished:

@@ -31,6 +31,8 @@ SANDBOX = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-p
 release reach neither another release nor the listener's own origin, and have no storage."""
 OWN_ORIGIN = f"{SANDBOX} allow-same-origin"
 """Instead of it at a host name that is one site's alone, or one preview's."""
+NO_CSP = "default-src 'none'"
+"""For a release whose scan computed no policy: nothing may load."""
 SITE = "{site}"
 """What stands for a site in the template of such host names."""
 _SLUG_CHARACTERS = 40

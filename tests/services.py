@@ -43,7 +43,7 @@ def wait_until(look: Callable[[], T], *, seconds: float, what: str) -> T:
 
 
 _SHAPE = """
-    SELECT md5(string_agg(line, ' ' ORDER BY line)) FROM (
+    SELECT sum(hashtextextended(line, 0)) FROM (
         SELECT concat_ws(' ', oid, relname, relowner, relacl, reloptions) FROM pg_class WHERE oid >= 16384
         UNION ALL
         SELECT concat_ws(' ', attrelid, attnum, attname, atttypid, attnotnull, attacl)
@@ -64,7 +64,8 @@ _BYTES = "SELECT sum(pg_relation_size(oid)) FROM pg_class WHERE relkind = 'r' AN
 _EMPTY = """
     SET session_replication_role = replica;
     DO $$ DECLARE name regclass; BEGIN
-        FOR name IN SELECT oid FROM pg_class WHERE relkind = 'r' AND oid >= 16384 AND relname <> 'alembic_version' LOOP
+        FOR name IN SELECT oid FROM pg_class WHERE relkind = 'r' AND oid >= 16384 AND relname <> 'alembic_version'
+                           AND pg_relation_size(oid) > 0 LOOP  -- what was ever written to
             EXECUTE 'DELETE FROM ' || name;
         END LOOP;
         PERFORM setval(oid, 1, false) FROM pg_class WHERE relkind = 'S';

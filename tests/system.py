@@ -17,6 +17,10 @@ class Need(NamedTuple):
     what_for: str
 
 
+def _daemon(name: str) -> str | None:
+    return shutil.which(name, path=f"{os.defpath}:/usr/sbin:/sbin")
+
+
 NEEDS = [
     Need("Chromium", lambda: shutil.which("chromium") is not None, "chromium", "browser tests"),
     Need("npm", lambda: shutil.which("npm") is not None, "npm", "tests beside the real json-render"),
@@ -26,6 +30,8 @@ NEEDS = [
     Need("docker-compose", lambda: shutil.which("docker-compose") is not None, "docker-compose", "tests of compose/"),
     Need("faketime", lambda: shutil.which("faketime") is not None, "faketime", "tests of skewed clocks"),
     Need("PgBouncer", lambda: shutil.which("pgbouncer") is not None, "pgbouncer", "tests of a pooler"),
+    Need("ssh", lambda: shutil.which("ssh") is not None, "openssh-client", "tests of remotes by ssh"),
+    Need("sshd", lambda: _daemon("sshd") is not None, "openssh-server", "tests of remotes by ssh"),
     Need("iproute2", lambda: shutil.which("ip") is not None, "iproute2", "tests of boxes"),
 ]
 

@@ -23,7 +23,7 @@ from sqlmodel import Session
 
 from ledger.attempts import bind_egress, lock_owned_job, report_loss, requeue_unknown_version
 from ledger.errors import FencedError
-from ledger.events import EventKind, last_budget_exceeded, record
+from ledger.events import EventKind, last_budget_exceeded, record, report
 from ledger.job_control import lock_supersede_key
 from ledger.job_ends import is_step
 from ledger.jobs import close_attempt, end, requeue
@@ -305,7 +305,7 @@ class _LedgerReporter:
     def report(self, kind: EventKind, data: Mapping[str, Any]) -> None:
         try:
             with self._ledger.look() as connection:
-                record(connection, kind, job=self._claimed.job, **data)
+                report(connection, kind, job=self._claimed.job, **data)
         except LEDGER_UNREACHABLE:  # a lost progress report is not worth losing the work
             logger.warning("report_not_recorded", exc_info=True, extra={"kind": kind.value})
 

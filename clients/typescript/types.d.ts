@@ -433,6 +433,7 @@ export interface NoticeChoiceView {
   states: string[];
   /** Host of the chat's incoming webhook; the rest of its URL is never shown. */
   chat_host: string | null;
+  mail_to: string[];
 }
 
 /** A message that a job waits for a person. */
@@ -441,11 +442,11 @@ export interface NoticeView {
   job_id: string;
   /** The header `webhook-id`: the same on every try and replay. */
   message_id: string;
-  channel: "callback" | "chat";
+  channel: "callback" | "chat" | "mail";
   /** `undelivered` once all tries have failed. */
   state: "pending" | "delivered" | "undelivered";
   payload: Record<string, unknown>;
-  /** None for a chat. */
+  /** None for a chat and for e-mail. */
   callback_url: string | null;
   created_at: string;
   /** When it is tried next. */
@@ -707,7 +708,7 @@ export interface Ticket {
   title: string;
   /** A project's rules may require a gate for a label. */
   labels?: string[];
-  /** `file`, `github` or `linear`. */
+  /** `file`, `github`, `gitlab` or `linear`. */
   source?: string | null;
   /** The tracker's name for it: `owner/name#12`, `ENG-12`. */
   key?: string | null;
@@ -936,6 +937,8 @@ export interface Operations {
     states?: ("awaiting_approval" | "clarifying")[];
     /** Incoming webhook of Slack, Mattermost or Teams, which gets `{"text": ...}` with a link. It is a secret. */
     chat_url?: string | null;
+    /** Addresses that get the same as plain text, where the installation has an SMTP server. */
+    mail_to?: string[];
   }): Promise<NoticeChoiceView>;
 
   /** List the tenant's people, open sessions of the console, and valid API keys. */

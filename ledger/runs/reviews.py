@@ -59,12 +59,26 @@ def _runs(project_id: UUID) -> Any:
     return own.order_by(col(Job.created_at).desc())
 
 
-def keep_comment(session: Session, root_id: UUID, comment: NewComment) -> bool:
-    """Keep a comment on a session's pull request; returns whether there is room for it."""
+def keep_comment(session: Session, root_id: UUID, comment: NewComment, *, is_edit: bool = False) -> bool:
+    """Keep a comment on a session's pull request; returns whether there is room for it.
+
+    An edit replaces the words that no round has taken yet. One that makes an order of words that a round has taken
+    already is an order of its own, once.
+    """
+    values = {name: storable(value) if isinstance(value, str) else value for name, value in comment._asdict().items()}
+    if is_edit:
+        own = (col(ReviewComment.root_id) == root_id) & (col(ReviewComment.source) == values["source"])
+        known = session.scalars(select(ReviewComment).where(own).with_for_update()).one_or_none()
+        if known is not None and known.settled_at is None:
+            known.body, known.is_order = values["body"], known.is_order or comment.is_order
+            return True
+        if known is not None and (known.is_order or not comment.is_order):
+            return True
+        if known is not None:
+            values["source"] = f"{values['source']}:edited"
     open_ones = select(func.count()).where(*_open(root_id))
     if (session.scalar(open_ones) or 0) >= MAX_OPEN:
         return False
-    values = {name: storable(value) if isinstance(value, str) else value for name, value in comment._asdict().items()}
     session.execute(insert(ReviewComment).values(root_id=root_id, refused="", **values).on_conflict_do_nothing())
     return True
 

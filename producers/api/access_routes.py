@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
+from producers.api.http_rules import create_router
 from producers.api.job_routes import Body
 from producers.api.openapi import body_of
 from producers.api.requests import Admin, ResourcesDep, parse_model
 from producers.use_cases.people import Access, AccessOrder, list_access, take_away
 
-router = APIRouter(prefix="/v1", tags=["people and keys"])
+router = create_router("/v1", tags=["people and keys"])
 
 
 @router.get("/access")

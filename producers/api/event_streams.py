@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple
@@ -26,12 +27,15 @@ from ledger.store import Ledger
 from ledger.tables import Job
 from producers.errors import TooManyStreamsError
 from producers.use_cases.jobs import EventView, describe_events
+from producers.use_cases.people import Holder, still_valid
 from routing.jobs import State, is_end
 from routing.policy.platform import Streams
 
 logger = logging.getLogger(__name__)
 
 _PING_SECONDS = 15
+HOLDER_SECONDS = 2.0
+"""How often a process looks whose key or session was revoked: their streams end within that time and a look."""
 
 
 class News(NamedTuple):
@@ -76,6 +80,7 @@ class _Waiting(NamedTuple):
 
     job_id: UUID
     after: int
+    holder: Holder | None
     told: asyncio.Future[News | None]
 
     def tell(self, news: News | None) -> None:
@@ -95,6 +100,9 @@ class EventStreams:
         self._poll_seconds = poll_seconds
         self._open: Counter[UUID | None] = Counter()
         self._waiting: set[_Waiting] = set()
+        self._holders: Counter[Holder] = Counter()
+        self._revoked: frozenset[Holder] = frozenset()
+        self._checked_at = 0.0
         self._looking: asyncio.Task[None] | None = None
         self._is_stopping = False
 
@@ -115,22 +123,29 @@ class EventStreams:
         return _Response(content, self._open, key_id)
 
     async def follow(
-        self, job_id: UUID, *, after: int, first: News, tick_seconds: float | None = None
+        self, job_id: UUID, *, holder: Holder | None, after: int, first: News, tick_seconds: float | None = None
     ) -> AsyncIterator[News]:
         """Yield a job's news from `first` on until it has ended, the process stops or the ledger is away.
 
-        With `tick_seconds`, yield after that time even if there are none.
+        It ends, too, within seconds after its holder's key or session was revoked. With `tick_seconds`, yield after
+        that time even if there are none.
         """
         news: News | None = first
-        while news is not None:
-            yield news
-            if news.is_over or self._is_stopping:
-                return
-            after = news.events[-1].id if news.events else after
-            news = await self._next(job_id, after, tick_seconds)
+        if holder is not None:
+            self._holders[holder] += 1
+        try:
+            while news is not None and holder not in self._revoked:
+                yield news
+                if news.is_over or self._is_stopping:
+                    return
+                after = news.events[-1].id if news.events else after
+                news = await self._next(job_id, holder, after, tick_seconds)
+        finally:
+            if holder is not None:
+                self._holders -= Counter((holder,))  # which drops those of whom none is left
 
-    async def _next(self, job_id: UUID, after: int, tick_seconds: float | None) -> News | None:
-        waiting = _Waiting(job_id, after, asyncio.get_running_loop().create_future())
+    async def _next(self, job_id: UUID, holder: Holder | None, after: int, tick_seconds: float | None) -> News | None:
+        waiting = _Waiting(job_id, after, holder, asyncio.get_running_loop().create_future())
         self._waiting.add(waiting)
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
@@ -145,6 +160,7 @@ class EventStreams:
         try:
             while self._waiting and not self._is_stopping:
                 await asyncio.sleep(self._poll_seconds)
+                await self._look_for_revoked()
                 streams = tuple(self._waiting)  # who comes during the look may be at another position
                 positions: dict[UUID, int] = {}
                 for stream in streams:
@@ -157,6 +173,21 @@ class EventStreams:
         finally:
             for stream in self._waiting:
                 stream.tell(None)
+
+    async def _look_for_revoked(self) -> None:
+        """Cut the streams of those whose key or session was revoked: one look for all holders of the process."""
+        if time.monotonic() - self._checked_at < HOLDER_SECONDS:
+            return
+        holders = frozenset(self._holders)
+        self._revoked = holders - await run_in_threadpool(self._valid, holders)
+        self._checked_at = time.monotonic()
+        for stream in self._waiting:
+            if stream.holder in self._revoked:
+                stream.tell(None)
+
+    def _valid(self, holders: frozenset[Holder]) -> set[Holder]:
+        with self._ledger.look() as connection:
+            return still_valid(connection, holders)
 
 
 class _Response(EventSourceResponse):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -77,6 +77,16 @@ async def refuse_unknown_query(request: Request) -> None:
     for name in request.query_params:
         if name not in known:
             raise InvalidInputError("query", f"must not have {_listed(known)}")
+
+
+def create_router(prefix: str, *, tags: Sequence[str] = (), is_strict: bool = True) -> APIRouter:
+    """Return a router whose operations have their functions' names; a strict one refuses unknown query parameters."""
+    return APIRouter(
+        prefix=prefix,
+        tags=[*tags],
+        dependencies=[Depends(refuse_unknown_query)] if is_strict else [],
+        generate_unique_id_function=lambda route: route.name,
+    )
 
 
 def _listed(known: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
@@ -19,7 +19,7 @@ from ledger.releases import find_site
 from ledger.submission import Accepted, KnownKey
 from ledger.tables import Job
 from producers.api.event_streams import as_json, read_events
-from producers.api.http_rules import refuse_unknown_query
+from producers.api.http_rules import create_router, refuse_unknown_query
 from producers.api.key_limits import Presented
 from producers.api.openapi import BATCH_BODY, EVENT_STREAM, KEY_LENGTH, NO_ROOM, SUBMIT_BODY, body_of
 from producers.api.problems import Problem, problem_of
@@ -44,6 +44,7 @@ from producers.intake.submit import Submitted
 from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
 from producers.use_cases.job_search import JobFilter
 from producers.use_cases.jobs import EventView, JobsPage, JobView, describe, page_of_jobs, tier_name
+from producers.use_cases.people import Holder
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder
 from producers.use_cases.sites import Comparison, ScanView, changes_of_job, scan_of_job
 from producers.use_cases.tenants import Caller, Scope
@@ -52,7 +53,7 @@ from routing.jobs import SiteName, State, parse_as
 from routing.policy.prices import decimal_usd
 from routing.queues import TierName, parse_tier
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = create_router("/v1/jobs", tags=["jobs"])
 
 Body = Annotated[bytes, Depends(read_body)]
 Cursor = Annotated[str | None, Query(max_length=2000, description="`next_cursor` of the previous page.")]
@@ -299,7 +300,8 @@ async def get_job_events(
     if first.is_over and not first.events:
         return Response(status_code=204)
     streams = resources.streams
-    return streams.open(caller.key_id, as_json(streams.follow(job_id, after=after, first=first)))
+    holder = Holder(caller.key_id) if caller.key_id is not None else None
+    return streams.open(caller.key_id, as_json(streams.follow(job_id, holder=holder, after=after, first=first)))
 
 
 @router.post("/{job_id}/cancel")

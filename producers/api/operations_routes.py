@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from fastapi.telemetry import TelemetryConfig
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ledger.notifications import Wanted
 from ledger.store import serves
 from monitoring import traces
+from producers.api.http_rules import create_router
 from producers.api.job_routes import Body, Cursor
 from producers.api.openapi import body_of
 from producers.api.problems import problem
@@ -35,8 +36,8 @@ from routing.jobs import parse_as
 
 logger = logging.getLogger(__name__)
 
-router = APIRouter(prefix="/v1")
-health_router = APIRouter(tags=["health"])
+router = create_router("/v1")
+health_router = create_router("", tags=["health"], is_strict=False)
 
 Limit = Annotated[int, Query(ge=1, le=200)]
 ClusterName = Annotated[str, Path(pattern="^[0-9a-f]{10}$", description="A cluster's short name.")]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.gitlab_forge import GitLabForge
 from ledger.runs.run import Verdict, decide_gate, find_gate, open_gates
+from producers.api.http_rules import create_router
 from producers.api.openapi import KEY_LENGTH, NO_ROOM, body_of
 from producers.api.requests import (
     Admin,
@@ -29,9 +31,10 @@ from producers.use_cases.sites import Comparison, ReleaseView, SiteView, release
 from producers.use_cases.tenants import Caller
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import SiteName, State
+from routing.policy.agents import Account
 from sites.directories import write_tar
 
-router = APIRouter(prefix="/v1")
+router = create_router("/v1")
 
 Body = Annotated[bytes, Depends(read_body)]
 
@@ -341,7 +344,7 @@ def _with_key(ticket: TicketBody, key: str | None) -> TicketBody:
     return ticket.model_copy(update={"idempotency_key": key})
 
 
-webhook_router = APIRouter(prefix="/v1/tickets", tags=["tickets"])
+webhook_router = create_router("/v1/tickets", tags=["tickets"], is_strict=False)
 
 Delivery = Annotated[bytes, Depends(body_reader(MAX_DELIVERY_BYTES))]
 
@@ -355,6 +358,10 @@ class DeliveryView(BaseModel):
     is kept for its next round."""
     ignored: str | None = None
     """Why the delivery was ignored."""
+
+
+def _may_write_at_gitlab(account: Account, repository: str, user_id: int) -> bool:
+    return GitLabForge(account).may_write(repository=repository, user_id=user_id)
 
 
 @webhook_router.post(
@@ -374,11 +381,13 @@ def receive_ticket(
     request: Request,
     response: Response,
 ) -> DeliveryView:
-    """Receive a webhook of GitHub or Linear: a ticket that gets the project's label becomes a run (202).
+    """Receive a webhook of GitHub, GitLab or Linear: a ticket that gets the project's label becomes a run (202).
 
-    Reviews, comments and failed checks of a run's pull request at GitHub start further rounds of it.
+    Reviews, comments and failed checks of a run's pull request start further rounds of it.
     """
-    receiver = WebhookReceiver(resources.ledger, resources.submitter, resources.accounts)
+    receiver = WebhookReceiver(
+        resources.ledger, resources.submitter, resources.accounts, may_write=_may_write_at_gitlab
+    )
     taken = receiver.take(body, dict(request.headers), tenant=tenant, project=project, tracker=tracker)
     if isinstance(taken, Ignored):
         return DeliveryView(ignored=taken.why)

@@ -37,7 +37,7 @@ from routing.config import read_settings, strip_settings
 from sandbox.config import BoxConfig
 
 if TYPE_CHECKING:
-    from producers.doctor import Finding
+    from producers.diagnosis import Finding
     from producers.local.embedded import Embedded
     from sites.content_store import ContentStore
 
@@ -297,7 +297,7 @@ def _report(step: str) -> None:
 @app.command()
 def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Check every part of an installation: OK, WARN or FAIL, and what to do. Exit 1 if one fails."""
-    from producers.doctor import Verdict, worst
+    from producers.diagnosis import Verdict, worst
 
     findings = []
     for finding in _examine(context_of(ctx)):
@@ -312,7 +312,7 @@ def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 def _examine(context: Context) -> Iterator[Finding]:
     """Check every part; only an invalid configuration stops this."""
-    from producers.doctor import examine, fail, ok
+    from producers.diagnosis import examine, fail, ok
     from routing.errors import PolicyError
 
     try:

@@ -368,6 +368,10 @@ def notify(
     chat: Annotated[
         bool, typer.Option("--chat", help="Ask for the URL of an incoming webhook of a chat that hears of it, too.")
     ] = False,
+    mail: Annotated[
+        list[str] | None,
+        typer.Option("--mail", metavar="ADDRESS", help="An address that hears of it, too; give it once for each."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Choose of which waits for a person a tenant hears; the end of a job is always told."""
@@ -375,12 +379,13 @@ def notify(
         from producers.use_cases.notices import NoticeChoice
 
         url = typer.prompt("URL of the incoming webhook", hide_input=True) if chat else None
-        choice = NoticeChoice(states=[wait.value for wait in on or ()], chat_url=url)
+        choice = NoticeChoice(states=[wait.value for wait in on or ()], chat_url=url, mail_to=mail or [])
         is_private_allowed = installation.settings.webhook.allow_private
         view = installation.use_cases.notices.choose(
             choice, tenant=name, allow_private=is_private_allowed, actor=_ACTOR
         )
-    told = f"{' and '.join(view.states) or 'nothing'}{f', also at {view.chat_host}' if view.chat_host else ''}"
+    places = ", ".join([*filter(None, (view.chat_host,)), *view.mail_to])
+    told = f"{' and '.join(view.states) or 'nothing'}{f', also at {places}' if places else ''}"
     print_result(view, f"{name} hears of {told}", as_json=as_json)
 
 

@@ -132,9 +132,10 @@ def _exporter_settings(installation: Installation) -> dict[str, Any]:
 
 @contextmanager
 def _background_threads(installation: Installation, holder: str) -> Iterator[None]:
-    """Run what must not delay the dispatcher beside it: messages, ticket notes, reviews, intake and housekeeping."""
+    """Run what must not delay the dispatcher beside it: messages, notes, reviews, intake, thumbnails, housekeeping."""
     from producers.dispatch.dispatcher import deliver
     from producers.dispatch.housekeeping import Housekeeper
+    from producers.dispatch.thumbnails import ThumbnailMaker
     from producers.dispatch.webhooks import WebhookSender
     from producers.intake.celery_intake import CeleryIntake, IntakeLists
     from producers.use_cases.reviews import REVIEW_TICK_SECONDS, ReviewRounds
@@ -142,7 +143,13 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
 
     settings, stopping = installation.settings, threading.Event()
     console_url = f"{settings.api.public_url.rstrip('/')}/console"
-    sender = WebhookSender(installation.ledger, settings.webhook, installation.policy.webhooks, console_url=console_url)
+    sender = WebhookSender(
+        installation.ledger,
+        settings.webhook,
+        installation.policy.webhooks,
+        console_url=console_url,
+        mail=settings.mail,
+    )
     lists = IntakeLists(settings.broker.url, tls=settings.broker.tls)
     intake = CeleryIntake(
         lists, installation.ledger, installation.submitter, holder=holder, is_shared=settings.broker.shared_intake
@@ -166,6 +173,10 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
     )
     hours = {"hours": settings.dispatcher.housekeeping_hours}
     housekeeping = threading.Thread(target=keeper.run, args=(stopping,), kwargs=hours, daemon=True)
+    maker = ThumbnailMaker(
+        installation.ledger, installation.content_store, program=settings.dispatcher.chromium, holder=holder
+    )
+    threads.append(threading.Thread(target=maker.run, args=(stopping,)))
     for thread in (*threads, housekeeping):
         thread.start()
     try:

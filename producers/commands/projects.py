@@ -43,7 +43,7 @@ def init_project(
         typer.Option("--try", help="Run the commands in a box like those of runs."),
     ] = False,
     is_here: Annotated[
-        bool, typer.Option("--here", help="With --try: in the checkout, on this machine and outside of any box.")
+        bool, typer.Option("--here", help="With --try: on this machine and outside of any box.")
     ] = False,
     seconds: Annotated[int, typer.Option("--seconds", min=1, max=3600, help="Time limit of each with --try.")] = 300,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
@@ -75,7 +75,7 @@ def init_project(
             try:
                 trials = try_commands(proposal.commands, checkout.root, environment, seconds=seconds, is_here=is_here)
             except SandboxError as error:
-                fail(f"{error}; with --here the commands run in the checkout, outside of any box")
+                fail(f"{error}; with --here the commands run on this machine, outside of any box")
         tried = {trial.name: f"{trial.result} {where}" for trial in trials}
         text = proposal_text(proposal, url=checkout.url, branch=checkout.branch, tried=tried)
         parse_project(text, source=str(path))

@@ -67,9 +67,19 @@ def submit(
 
 
 @run_app.command()
-def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False, tenant: OperatorTenant = None) -> None:
+def show(
+    ctx: typer.Context,
+    run_id: RunId,
+    wait: Annotated[bool, typer.Option("--wait", help="First show what its agents say and do.")] = False,
+    as_json: AsJson = False,
+    tenant: OperatorTenant = None,
+) -> None:
     """Show a run: its steps with state, attempts, cost and duration, its gates, and estimated and actual cost."""
+    from producers.commands.jobs import follow
+
     with connected(ctx) as client:
+        if wait:
+            follow(client, run_id, quiet=as_json)
         view = client.get_run(run_id)
     print_json(view) if as_json else show_run(view)
 

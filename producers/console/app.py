@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from ledger.errors import GateNotFoundError, JobNotFoundError, SiteNotFoundError
+from ledger.errors import GateNotFoundError, JobNotFoundError, ReleaseNotFoundError, SiteNotFoundError
 from producers.api.operations_routes import NO_TELEMETRY
 from producers.api.problems import on_too_many_streams
 from producers.api.requests import MAX_RAW_BYTES, Resources
@@ -101,7 +101,7 @@ def create_console(resources: Resources, console: Console) -> FastAPI:
         theme_router,
         people.router,
     ):
-        app.include_router(router)
+        app.router.routes.extend(router.routes)  # as in the API: not made anew for each application
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
     return app
@@ -165,7 +165,7 @@ _HANDLERS: Mapping[type[Exception], Handler] = {
     ActionRefusedError: _on_refused_action,
     MissingScopeError: _on_missing_scope,
     TooManyStreamsError: _on_too_many_streams,
-    **dict.fromkeys((GateNotFoundError, JobNotFoundError, SiteNotFoundError), _on_not_found),
+    **dict.fromkeys((GateNotFoundError, JobNotFoundError, ReleaseNotFoundError, SiteNotFoundError), _on_not_found),
     RequestValidationError: _on_invalid,
     **dict.fromkeys((OperationalError, InterfaceError, PoolTimeoutError), _on_ledger_away),
     DataError: _shows(422, "The text holds a character that cannot be stored or searched for."),

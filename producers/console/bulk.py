@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -12,11 +14,12 @@ from sqlmodel import Session, col
 from starlette.responses import Response
 
 from ledger.errors import LedgerError
-from ledger.job_control import Seen, approve, request_cancel
+from ledger.job_control import Seen, approve, request_cancel, undo_approval
 from ledger.jobs import lock_job
 from ledger.tables import Job, Release
 from producers.api.requests import Resources, asker_of
-from producers.console.web import ConsoleResources, Viewer, acting, redirect, render
+from producers.console.jobs import UNDO_SECONDS
+from producers.console.web import Approver, ConsoleResources, Viewer, acting, redirect, render
 from producers.errors import ProducerError
 from producers.use_cases.dead_letters import Verdict, Verdicts
 from producers.use_cases.jobs import JobSummary, summarise
@@ -82,24 +85,41 @@ def carry_out(
     ids: Ids = None,
     seen: Annotated[list[str] | None, Form(max_length=MOST_AT_ONCE)] = None,
 ) -> Response:
-    """Do it, job by job; one that is refused keeps no other from it. `seen` has `job:release:report` for approvals."""
+    """Do it, job by job. `seen` has `job:release:report` for approvals, which can be undone together for a while."""
     caller = viewer.caller
     caller.require(SCOPES[action])
     looked_at = dict(_read_seen(one) for one in seen or ())
+    began = time.monotonic()
+    result = _each(ids or (), lambda job_id: _DO[action](resources, caller, job_id, looked_at))
+    undo_left = max(0.0, UNDO_SECONDS - (time.monotonic() - began)) if action == "approve" and result.done else None
+    shown: dict[str, Any] = {"undo_left": undo_left, "since": datetime.now(UTC)}
+    return _outcome(request, viewer, result, DONE[action], shown)
+
+
+@router.post("/undo")
+def undo_approvals(request: Request, resources: ConsoleResources, viewer: Approver, ids: Ids = None) -> Response:
+    """Undo what was approved together; what is being published already stays approved, and says so."""
+
+    def undo(job_id: UUID) -> None:
+        with resources.ledger.begin() as session:
+            undo_approval(session, job_id, actor=viewer.caller.actor, tenant=viewer.caller.tenant)
+
+    return _outcome(request, viewer, _each(ids or (), undo), "undone", {"undo_left": None})
+
+
+def _each(ids: Iterable[UUID], do: Callable[[UUID], UUID | None]) -> Verdicts:
+    """Do it job by job; one that is refused keeps no other from it."""
     verdicts = []
-    for job_id in dict.fromkeys(ids or ()):
+    for job_id in dict.fromkeys(ids):
         try:
-            replayed = _DO[action](resources, caller, job_id, looked_at)
-            verdicts.append(Verdict(id=job_id, is_done=True, is_new=True, replayed_as=replayed))
+            verdicts.append(Verdict(id=job_id, is_done=True, is_new=True, replayed_as=do(job_id)))
         except (LedgerError, ProducerError, RoutingError) as error:
             verdicts.append(Verdict(id=job_id, is_done=False, why_not=str(error)))
-    result = Verdicts(jobs=verdicts, done=sum(one.is_done for one in verdicts))
-    shown: dict[str, Any] = {
-        "title": f"Jobs {DONE[action]}",
-        "done": DONE[action],
-        "back": ("/jobs", "all jobs"),
-        "what": "Job",
-    }
+    return Verdicts(jobs=verdicts, done=sum(one.is_done for one in verdicts))
+
+
+def _outcome(request: Request, viewer: Viewer, result: Verdicts, done: str, facts: Mapping[str, Any]) -> Response:
+    shown = {"title": f"Jobs {done}", "done": done, "back": ("/jobs", "all jobs"), "what": "Job", **facts}
     return render(request, "verdicts.html", viewer=viewer, verdicts=result, **shown)
 
 
@@ -155,7 +175,15 @@ def _retry(resources: Resources, caller: Caller, job_id: UUID, seen: Mapping[str
 def _approve(resources: Resources, caller: Caller, job_id: UUID, seen: Mapping[str, Seen]) -> None:
     looked_at = seen.get(str(job_id), Seen(UUID(int=0)))
     with resources.ledger.begin() as session:
-        approve(session, job_id, actor=caller.actor, policy=resources.policy, tenant=caller.tenant, seen=looked_at)
+        approve(
+            session,
+            job_id,
+            actor=caller.actor,
+            policy=resources.policy,
+            tenant=caller.tenant,
+            seen=looked_at,
+            undo_seconds=UNDO_SECONDS,
+        )
 
 
 _DO: Mapping[Action, Callable[[Resources, Caller, UUID, Mapping[str, Seen]], UUID | None]] = {

@@ -43,6 +43,7 @@ from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
 from producers.use_cases.fleet import ASKING
 from producers.use_cases.job_search import JobFilter
 from producers.use_cases.jobs import JobsPage, open_jobs_by_state, page_of_jobs
+from producers.use_cases.people import Holder
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder
 from routing.decision.explanation import Explanation, explain
 from routing.decision.router import CLASSIFIER, Route, SiteSignals, signals_of
@@ -340,7 +341,8 @@ async def stream(
     first = await run_in_threadpool(read_events, resources.ledger, job_id, tenant=tenant, after=after)
     line = load_templates().get_template("parts/event.html")
     streams = resources.streams
-    news = streams.follow(job_id, after=after, first=first, tick_seconds=_REFRESH_SECONDS)
+    holder = Holder(viewer.session.holder, viewer.session.nonce)
+    news = streams.follow(job_id, holder=holder, after=after, first=first, tick_seconds=_REFRESH_SECONDS)
     return streams.open(viewer.caller.key_id, _lines(news, line.render))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -12,6 +13,8 @@ from sqlalchemy import select
 from sqlmodel import col
 from starlette.responses import Response
 
+from ledger.errors import ReleaseNotFoundError
+from ledger.releases import find_site, published_release
 from ledger.runs.run import Verdict, decide_gate, open_gates
 from ledger.runs.tables import Run
 from ledger.tables import Job, Release, Site
@@ -20,6 +23,7 @@ from producers.api.site_routes import bundle_response
 from producers.console.charts import Node, graph
 from producers.console.job_page import frame_of
 from producers.console.presentation import tone, words
+from producers.console.run_timeline import news_of, timeline_of
 from producers.console.web import Approver, ConsoleResources, ViewerDep, redirect, refusals_on, render
 from producers.use_cases.jobs import summarise
 from producers.use_cases.runs import GateView, RunView, StepTreeView, describe_run
@@ -29,17 +33,24 @@ from routing.rounds import Verb, can_go_on
 from sites.errors import WorkspaceMissingError
 
 router = APIRouter(prefix="/sites")
-_PICTURED = 24
-"""Sites with a picture; further ones are only listed."""
+_FRAMED = 24
+"""Sites without a picture whose page stands in a frame; further ones are only listed."""
+_DAY_SECONDS = 86_400
+"""How long a browser keeps a picture."""
 
 
 @router.get("")
 def show_sites(request: Request, resources: ConsoleResources, viewer: ViewerDep) -> Response:
-    """List the tenant's sites as they look now."""
+    """List the tenant's sites as they look now: by the picture of their live release, or by its page in a frame."""
     sites = resources.sites.all(viewer.caller.tenant)
     views = [site_view(site, pages_url=resources.pages_url) for site in sites]
-    frames = _frames(resources, sites[:_PICTURED])
-    return render(request, "sites.html", viewer=viewer, sites=views, frames=frames, pictured=_PICTURED)
+    live = _live(resources, sites)
+    unpictured = [site for site in sites if not _is_pictured(live.get(site.name))][:_FRAMED]
+    shown: dict[str, Any] = {
+        "pictured": {name for name, release in live.items() if _is_pictured(release)},
+        "frames": _frames(resources, {site.name: live[site.name] for site in unpictured if site.name in live}),
+    }
+    return render(request, "sites.html", viewer=viewer, sites=views, **shown)
 
 
 @router.get("/{name}")
@@ -48,8 +59,27 @@ def show_site(request: Request, resources: ConsoleResources, viewer: ViewerDep, 
     site, releases = resources.sites.releases(viewer.caller.tenant, name)
     views = [release_view(release, is_active=release.id == site.active_release_id) for release in releases]
     shown = site_view(site, pages_url=resources.pages_url)
-    frame = _frames(resources, [site]).get(site.name)
-    return render(request, "site.html", viewer=viewer, site=shown, releases=views, frame=frame)
+    frame = _frames(resources, _live(resources, [site])).get(site.name)
+    pictured = {release.id for release in releases if _is_pictured(release)}
+    facts: dict[str, Any] = {"site": shown, "releases": views, "frame": frame, "pictured": pictured}
+    return render(request, "site.html", viewer=viewer, **facts)
+
+
+@router.get("/{name}/thumbnails/{release_id}")
+def show_thumbnail(resources: ConsoleResources, viewer: ViewerDep, name: SiteName, release_id: UUID) -> Response:
+    """Show the picture of a published release, which never changes."""
+    with resources.ledger.begin() as session:
+        site = find_site(session, viewer.caller.tenant, name)
+        sha256 = published_release(session, site, release_id).thumbnail_sha256
+    if sha256 is None:
+        raise ReleaseNotFoundError
+    headers = {
+        "Cache-Control": f"private, max-age={_DAY_SECONDS}",
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return Response(resources.content_store.get(sha256), media_type="image/png", headers=headers)
 
 
 @router.get("/{name}/diff/{release_id}")
@@ -78,12 +108,21 @@ def roll_back(
     return redirect(request, f"/sites/{name}", notice="That release is live again.")
 
 
-def _frames(resources: Resources, sites: Sequence[Site]) -> Mapping[str, str]:
-    """Return preview links of the active releases, for frames, by site name."""
+def _live(resources: Resources, sites: Sequence[Site]) -> Mapping[str, Release]:
+    """Return the active releases by site name."""
     active = {site.active_release_id: site.name for site in sites if site.active_release_id is not None}
     with resources.ledger.begin() as session:
         releases = session.scalars(select(Release).where(col(Release.id).in_(active))).all()
-    links = {active[release.id]: frame_of(resources, release) for release in releases}
+    return {active[release.id]: release for release in releases}
+
+
+def _is_pictured(release: Release | None) -> bool:
+    return release is not None and release.thumbnail_sha256 is not None and release.swept_at is None
+
+
+def _frames(resources: Resources, releases: Mapping[str, Release]) -> Mapping[str, str]:
+    """Return preview links for frames, by site name."""
+    links = {name: frame_of(resources, release) for name, release in releases.items()}
     return {name: link for name, link in links.items() if link is not None}
 
 
@@ -109,8 +148,15 @@ def show_run(request: Request, resources: ConsoleResources, viewer: ViewerDep, r
     """Show a run; the page refreshes until it ends."""
     with resources.ledger.begin() as session:
         run = describe_run(session, run_id, tenant=viewer.caller.tenant)
+        until = run.ended_at or datetime.now(UTC)
+        live: dict[str, Any] = {
+            "until": until,
+            "timeline": timeline_of(run, until=until),
+            "news": news_of(session, run_id),
+        }
     can_revise = run.continued_as is None and can_go_on(Verb.REVISE, run.state, run.reason, is_run=True)
-    return render(request, "run.html", viewer=viewer, run=run, pictures=_pictures(run), can_revise=can_revise)
+    pictures = _pictures(run)
+    return render(request, "run.html", viewer=viewer, run=run, pictures=pictures, can_revise=can_revise, **live)
 
 
 @runs_router.get("/runs/{run_id}/changes")

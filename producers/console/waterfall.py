@@ -118,11 +118,17 @@ def _is_within(part: Span, phase: Span, until: datetime) -> bool:
 
 
 def _placed(part: Span, phase: Span, until: datetime) -> Span:
-    whole = phase.seconds(until) or 1.0
-    start = min(1.0, max(0.0, (part.began - phase.began).total_seconds() / whole))
-    share = min(1.0 - start, part.seconds(until) / whole)
-    left = min(phase.left + phase.width * start, 99.4)
-    return replace(part, left=round(left, 2), width=round(max(phase.width * share, 0.6), 2))
+    laid = within(part, phase.began, phase.ended or until, now=until)
+    left = min(phase.left + phase.width * laid.left / 100, 99.4)
+    return replace(laid, left=round(left, 2), width=round(max(phase.width * laid.width / 100, 0.6), 2))
+
+
+def within(part: Span, began: datetime, ended: datetime, *, now: datetime | None = None) -> Span:
+    """Return a span laid out in a time that has the whole width; `now` ends it if it goes on, else the time's end."""
+    whole = max(0.0, (ended - began).total_seconds()) or 1.0
+    start = min(1.0, max(0.0, (part.began - began).total_seconds() / whole))
+    share = min(1.0 - start, part.seconds(now or ended) / whole)
+    return replace(part, left=round(min(100 * start, 99.4), 2), width=round(max(100 * share, 0.6), 2))
 
 
 def _steps(events: Sequence[EventView]) -> Iterator[Span]:

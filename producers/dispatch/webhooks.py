@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import json
 import logging
+import smtplib
 import threading
 import time
 from collections import Counter
@@ -26,11 +27,12 @@ from standardwebhooks.webhooks import Webhook
 
 from gateway.errors import AddressRefusedError
 from gateway.network import authorities, public_socket
-from ledger.job_ends import CHAT
+from ledger.job_ends import CHAT, MAIL
 from ledger.notifications import Due, Try, book, claim_due_notifications, has_due_notification, postpone
 from ledger.store import Ledger
-from producers.config import WebhookConfig
+from producers.config import MailConfig, WebhookConfig
 from producers.dispatch.dispatcher import contained
+from producers.dispatch.mail import is_silence, mail_of, send
 from routing.addresses import NOT_PUBLIC, refusal_of
 from routing.jobs import State
 from routing.policy.platform import Webhooks
@@ -126,8 +128,17 @@ class _Turn(NamedTuple):
 class WebhookSender:
     """Delivers what is due, from one event loop."""
 
-    def __init__(self, ledger: Ledger, config: WebhookConfig, rules: Webhooks, *, console_url: str) -> None:
-        """Create it; `console_url` is where people find the console, for links in a chat."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        config: WebhookConfig,
+        rules: Webhooks,
+        *,
+        console_url: str,
+        mail: MailConfig | None = None,
+    ) -> None:
+        """Create it; `console_url` is where people find the console, for links in a chat or an e-mail."""
+        self._mail = mail or MailConfig()
         self._ledger = ledger
         self._console_url = console_url
         self._config = config
@@ -242,11 +253,28 @@ class WebhookSender:
 
     async def _try(self, client: aiohttp.ClientSession, due: Due) -> _Tried:
         started = time.monotonic()
+        if due.channel == MAIL:
+            tried = await self._send_mail(due)
+            return tried._replace(answer=tried.answer._replace(seconds=round(time.monotonic() - started, 3)))
         refusal = refusal_of(due.callback_url, allow_private=self._config.allow_private)
         tried = await self._post(client, due) if refusal is None else _Tried(due, Try("refused", detail=refusal))
         if tried.answer.outcome == "refused":
             logger.warning("webhook_refused", extra={"job_id": str(due.job_id), "rule": tried.answer.detail})
         return tried._replace(answer=tried.answer._replace(seconds=round(time.monotonic() - started, 3)))
+
+    async def _send_mail(self, due: Due) -> _Tried:
+        said = chat_message(due.payload, self._console_url)["text"]
+        recipients = due.callback_url.removeprefix("mailto:").split(",")
+        if not self._mail.host or not recipients[0]:
+            return _Tried(due, Try("refused", detail="there is no SMTP server" if recipients[0] else "nobody gets it"))
+        mail = mail_of(said, recipients, sender=self._mail.sender, message_id=due.message_id, at=due.claimed_at)
+        try:
+            refused = await asyncio.to_thread(send, self._mail, mail, seconds=self._rules.seconds)
+        except (OSError, smtplib.SMTPException) as error:
+            logger.info("mail_failed", extra={"job_id": str(due.job_id), "error": type(error).__name__})
+            status = error.smtp_code if isinstance(error, smtplib.SMTPResponseException) else None
+            return _Tried(due, Try("failed", status=status, detail=type(error).__name__), is_silence(error))
+        return _Tried(due, Try("delivered", detail=f"not to {refused} of the addresses" if refused else ""))
 
     async def _post(self, client: aiohttp.ClientSession, due: Due) -> _Tried:
         is_chat = due.channel == CHAT

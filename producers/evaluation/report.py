@@ -119,10 +119,11 @@ def run_directory(runs: Path, *, settings: Mapping[str, Any], resume: bool) -> P
 
 
 def read_results(path: Path, kind: type[ResultT]) -> Iterable[ResultT]:
-    """Return the results that were kept, without a line that was torn."""
+    """Return the results that were kept; a line that was torn is removed, or the next one would continue it."""
     if not path.exists():
         return []
-    whole, _, _ = path.read_bytes().rpartition(b"\n")
+    whole, end, _ = path.read_bytes().rpartition(b"\n")
+    path.write_bytes(whole + end)
     return [kind.model_validate_json(line) for line in whole.splitlines()]
 
 
@@ -207,7 +208,7 @@ def _rows(summary: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[s
     for group in ("by_route", "by_model"):
         for name, figures in summary[group].items():
             last = before.get(group, {}).get(name, {})
-            rows.append((name, *(_beside(figures[column], last.get(column)) for column in _COLUMNS)))
+            rows.append((name, *(beside(figures[column], last.get(column)) for column in _COLUMNS)))
     return rows
 
 
@@ -233,7 +234,8 @@ def _moves(summary: Mapping[str, Any], before: Mapping[str, Any]) -> str:
     return "".join(f"; {what}: {', '.join(sorted(names))}" for what, names in moves.items() if names)
 
 
-def _beside(now: Any, last: Any) -> str:
+def beside(now: Any, last: Any) -> str:
+    """Return a figure, with the last run's where it differs."""
     now = "" if now is None else now
     return str(now) if last is None or last == now else f"{now} ({last})"
 
@@ -242,9 +244,13 @@ def page_of(
     cases: Sequence[Case], results: Sequence[CaseResult], summary: Mapping[str, Any], before: Mapping[str, Any]
 ) -> str:
     """Return the report as a page without scripts; what models and owners wrote is escaped."""
+    shown = [(case, result, _mark(result)) for case, result in zip(cases, results, strict=True)]
+    return render_page(PAGE, verdict=_verdict(summary, before), rows=_rows(summary, before), cases=shown)
+
+
+def render_page(template: str, *, verdict: str, rows: Sequence[Sequence[str]], cases: Sequence[Any]) -> str:
+    """Return a report: a sentence, a table whose first row is its head, and what the template says of each case."""
     places = FileSystemLoader(str(resources.files("producers.evaluation")))
     templates = Environment(loader=places, autoescape=True, trim_blocks=True)
     templates.filters["usd"] = decimal_usd
-    shown = [(case, result, _mark(result)) for case, result in zip(cases, results, strict=True)]
-    facts = {"verdict": _verdict(summary, before), "rows": _rows(summary, before), "cases": shown}
-    return templates.get_template("report.html").render(facts)
+    return templates.get_template(template).render(verdict=verdict, rows=rows, cases=cases)

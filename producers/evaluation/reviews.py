@@ -33,7 +33,17 @@ from ledger.runs.steps import StepStart, add_steps, start_steps
 from ledger.runs.tables import AgentExecution, Run, RunStep
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Call
-from producers.evaluation.report import RESULTS, SUMMARY, Report, last_summary, read_results, run_directory
+from producers.evaluation.report import (
+    PAGE,
+    RESULTS,
+    SUMMARY,
+    Report,
+    beside,
+    last_summary,
+    read_results,
+    render_page,
+    run_directory,
+)
 from producers.evaluation.review_cases import (
     SIDES,
     ReviewCase,
@@ -132,9 +142,10 @@ def evaluate_reviews(
     before = last_summary(runs, but=directory, chosen="reviews")
     summary = summarise_verdicts((done[asked.id] for asked in every), settings=settings)
     (directory / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    (directory / PAGE).write_text(_page(cases, done, summary, before), encoding="utf-8")
     for line in _table(summary, before):
         tell(line)
-    tell(f"{directory / SUMMARY}")
+    tell(f"{directory / PAGE}")
     return Report(summary, directory)
 
 
@@ -142,10 +153,32 @@ def _verdict(asked: Asked, **fields: Any) -> Verdict:
     return Verdict(id=asked.id, case=asked.case.id, side=asked.side, agent=asked.agent, **fields)
 
 
+def _mark(verdict: Verdict) -> str:
+    return "-" if verdict.skipped else "WRONG" if verdict.failed or verdict.finding else "ok"
+
+
 def _line(verdict: Verdict) -> str:
     said = verdict.skipped or verdict.failed or verdict.finding
-    mark = "-" if verdict.skipped else "WRONG" if said else "ok"
-    return f"{mark:<6} {verdict.id:<50} {said}".rstrip()
+    return f"{_mark(verdict):<6} {verdict.id:<50} {said}".rstrip()
+
+
+_COLUMNS = ("wrong_fixes", "found", "recall", "right_fixes", "false_alarms", "calls", "cost_usd", "median_seconds")
+
+
+def _page(
+    cases: list[ReviewCase], done: Mapping[str, Verdict], summary: Mapping[str, Any], before: Mapping[str, Any]
+) -> str:
+    """Return the report as a page without scripts; what models wrote is escaped."""
+    rows = [("", *(name.replace("_", " ") for name in _COLUMNS))]
+    for agent, figures in summary["by_agent"].items():
+        last = before.get("by_agent", {}).get(agent, {})
+        rows.append((agent, *(beside(figures[name], last.get(name)) for name in _COLUMNS)))
+    shown = [(case, [(each, _mark(each)) for each in done.values() if each.case == case.id]) for case in cases]
+    return render_page("reviews.html", verdict=_found(summary), rows=rows, cases=shown)
+
+
+def _found(summary: Mapping[str, Any]) -> str:
+    return f"{summary['wrong_fixes_found']} of {summary['wrong_fixes']} wrong fixes were found by somebody"
 
 
 def _table(summary: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:
@@ -159,7 +192,7 @@ def _table(summary: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[st
         yield f"{agent:<12} {found}, {alarms}, ${figures['cost_usd']} in {figures['calls']} calls{was}"
     if unplayed := sum(why == _NO_REPLY for why in summary["skipped"].values()):
         yield f"{unplayed} reviews have no recorded reply: --provider asks a model"
-    yield f"{summary['wrong_fixes_found']} of {summary['wrong_fixes']} wrong fixes were found by somebody"
+    yield _found(summary)
 
 
 class _Runner:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ledger.runs.reviews import CHECK, NewComment
-from producers.intake.ticket_webhooks import MAX_COMMENT, Ignored, is_heard, is_mentioned, one_line, part
+from producers.intake.ticket_webhooks import MAX_COMMENT, Ignored, is_heard, is_mentioned, is_our_own, one_line, part
 from routing.jobs import visible
 
 MAX_REQUEST = 24_000
 """Characters of the request that is made of all; further comments are only counted."""
 _FAILED = frozenset({"failure", "timed_out"})
-_COMMIT = re.compile(r"[0-9a-f]{40}")
+COMMIT = re.compile(r"[0-9a-f]{40}")
 REVIEW_EVENTS = frozenset({"pull_request_review", "pull_request_review_comment", "issue_comment", "check_run"})
 
 
@@ -31,6 +31,10 @@ class PullRequestNews:
     repository: str
     number: int | None = None
     commit: str | None = None
+    user_id: int | None = None
+    """Who says it, where the forge has to be asked whether they belong to the repository."""
+    is_edit: bool = False
+    """Whether it changes what was said before."""
 
 
 def read_review_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -> PullRequestNews | Ignored:
@@ -43,8 +47,8 @@ def read_review_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
     """
     if event == "check_run":
         return _read_check(body)
-    if body.get("action") not in ("created", "submitted"):
-        return Ignored("it changes what was said before")
+    if body.get("action") not in ("created", "submitted", "edited"):
+        return Ignored("it takes back what was said before")
     is_review = event == "pull_request_review"
     said = part(body, "review" if is_review else "comment")
     user, text = part(said, "user"), said.get("body")
@@ -55,7 +59,7 @@ def read_review_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
         return Ignored("the pull request is closed")
     kept = visible(text)[:MAX_COMMENT] if isinstance(text, str) else ""
     wants_changes = is_review and said.get("state") == "changes_requested"
-    if not kept and not wants_changes:
+    if (not kept and not wants_changes) or is_our_own(text):
         return Ignored("it says nothing")
     path, line, number = said.get("path"), said.get("line"), about.get("number")
     if not isinstance(number, int) or not isinstance(said.get("id"), int):
@@ -68,7 +72,7 @@ def read_review_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
         path=one_line(path) if isinstance(path, str) else None,
         line=line if isinstance(line, int) and 0 < line < 10_000_000 else None,
     )
-    return PullRequestNews(comment, _repository(body), number=number)
+    return PullRequestNews(comment, _repository(body), number=number, is_edit=body.get("action") == "edited")
 
 
 def _read_check(body: Mapping[str, Any]) -> PullRequestNews | Ignored:
@@ -76,7 +80,7 @@ def _read_check(body: Mapping[str, Any]) -> PullRequestNews | Ignored:
     commit, output = check.get("head_sha"), part(check, "output")
     if body.get("action") != "completed" or check.get("conclusion") not in _FAILED:
         return Ignored("it is no check that failed")
-    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+    if not isinstance(commit, str) or not COMMIT.fullmatch(commit):
         return Ignored("it names no commit")
     name = one_line(check.get("name"))
     texts = [output.get("title"), output.get("summary"), output.get("text"), check.get("html_url")]

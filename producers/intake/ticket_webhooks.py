@@ -32,6 +32,8 @@ class TicketRequest:
     priority: Priority
     comment: NewComment | None = None
     """The comment on the issue that asked for the work; None when a label did."""
+    user_id: int | None = None
+    """Who asked, where the forge has to be asked whether they may; None where the delivery says that they may."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,20 @@ def is_mentioned(text: str, name: str) -> bool:
     return re.search(rf"(?<![\w/@.-])@{re.escape(name)}(?![\w-])", own, re.IGNORECASE) is not None
 
 
+def is_our_own(text: object) -> bool:
+    """Whether a comment is a note of ours, by its sign (`gateway.forge.SIGN`)."""
+    return isinstance(text, str) and "<!-- pointsman " in text
+
+
 def one_line(text: object) -> str:
     """Return an untrusted name as one visible line."""
     return " ".join(visible(text).split())[:200] if isinstance(text, str) else "somebody"
+
+
+def ask_about(comment: NewComment, told: str) -> str:
+    """Return the text of an issue that a comment on it asks to work on; the comment's words stand first."""
+    quoted = "\n".join(f"> {line}".rstrip() for line in told.splitlines())
+    return f"{comment.author} asks:\n{comment.body}\n\nThe issue:\n{quoted}"
 
 
 def read_github_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -> Delivery:
@@ -115,10 +128,10 @@ def read_github_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
         said = part(body, "comment")
         asked = visible(said["body"])[:MAX_COMMENT] if isinstance(said.get("body"), str) else ""
         is_wanted = action == "created" and is_heard(said) and is_mentioned(asked, trigger)
-        author = one_line(part(said, "user").get("login"))
-        comment = NewComment(f"{event}:{said.get('id')}", author, asked, is_order=True)
-        quoted = "\n".join(f"> {line}".rstrip() for line in told.splitlines())
-        told = f"{author} asks:\n{asked}\n\nThe issue:\n{quoted}"
+        comment = NewComment(
+            f"{event}:{said.get('id')}", one_line(part(said, "user").get("login")), asked, is_order=True
+        )
+        told = ask_about(comment, told)
     elif event != "issues":
         return Ignored(f"the event {event[:50]!r} is none of issues")
     elif action == "labeled":

@@ -22,12 +22,18 @@ from ledger.runs.reviews import NewComment, keep_comment, run_of_commit, run_of_
 from ledger.runs.run import find_project, runs_of_ticket
 from ledger.store import Ledger
 from producers.errors import AuthenticationError
+from producers.intake.gitlab_webhooks import (
+    is_about_pull_request,
+    read_gitlab_delivery,
+    read_merge_request_delivery,
+)
 from producers.intake.review_webhooks import REVIEW_EVENTS, read_review_delivery
 from producers.intake.submit import Submitter
 from producers.intake.ticket_webhooks import Ignored, TicketRequest, part, read_github_delivery, read_linear_delivery
 from routing.jobs import Source, State
-from routing.policy.agents import AccountsConfig
-from routing.policy.project import GitHub, Linear, ProjectConfig
+from routing.policy.agents import Account, AccountsConfig
+from routing.policy.integrations import GitHub, GitLab, Linear
+from routing.policy.project import ProjectConfig
 
 _PREFIX = "sha256="
 MAX_AGE_SECONDS = 60.0
@@ -37,6 +43,11 @@ MAX_AGE_SECONDS = 60.0
 def is_from_github(secret: str, body: bytes, *, signature: str) -> bool:
     """Whether `X-Hub-Signature-256` is valid (GitHub, "Validating webhook deliveries")."""
     return signature.startswith(_PREFIX) and _is_equal(secret, body, signature.removeprefix(_PREFIX))
+
+
+def is_from_gitlab(secret: str, *, token: str) -> bool:
+    """Whether `X-Gitlab-Token` is the secret: GitLab repeats it, and signs nothing (GitLab, "Webhooks")."""
+    return bool(secret) and hmac.compare_digest(secret.encode(), token.encode("utf-8", "replace"))
 
 
 def is_from_linear(secret: str, body: bytes, *, signature: str) -> bool:
@@ -58,10 +69,13 @@ def _is_equal(secret: str, body: bytes, signature: str) -> bool:
     return hmac.compare_digest(wanted.encode(), signature.encode("utf-8", "replace"))
 
 
-Tracker = Literal["github", "linear"]
+Tracker = Literal["github", "gitlab", "linear"]
+MayWrite = Callable[[Account, str, int], bool]
+"""Asks a forge whether a user may push to a repository; this module itself calls nobody."""
 TRIGGER = "pointsman"
 """The default label that hands a ticket to Pointsman."""
 MAX_DELIVERY_BYTES = 1_048_576
+_STRANGER = "its author may not push to the repository"
 
 
 @dataclass(frozen=True)
@@ -74,7 +88,7 @@ class TicketRun:
 
 @dataclass(frozen=True)
 class _Connection:
-    settings: GitHub | Linear
+    settings: GitHub | GitLab | Linear
     secret: str
 
     @property
@@ -86,11 +100,18 @@ class WebhookReceiver:
     """Handles deliveries."""
 
     def __init__(
-        self, ledger: Ledger, submitter: Submitter, accounts: AccountsConfig, *, now: Callable[[], float] = time.time
+        self,
+        ledger: Ledger,
+        submitter: Submitter,
+        accounts: AccountsConfig,
+        *,
+        may_write: MayWrite = lambda account, repository, user_id: False,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._ledger = ledger
         self._submitter = submitter
         self._accounts = accounts
+        self._may_write = may_write
         self._now = now
 
     def take(
@@ -111,13 +132,14 @@ class WebhookReceiver:
         """
         connection = self._connection(tenant, project, tracker)
         payload = _verified(body, headers, connection, tracker=tracker, now=self._now())
-        event = headers.get("x-github-event", "")
-        is_on_issue = event == "issue_comment" and "pull_request" not in part(payload, "issue")
-        if isinstance(connection.settings, GitHub) and event in REVIEW_EVENTS and not is_on_issue:
-            return self._keep(event, payload, connection.settings, tenant=tenant, project=project)
-        news = _read(payload, headers, connection)
+        event = headers.get(f"x-{tracker}-event", "")
+        if not isinstance(connection.settings, Linear) and _is_about_pull_request(event, payload, tracker=tracker):
+            return self._keep(event, payload, connection, tenant=tenant, project=project)
+        news = _read(event, payload, connection)
         if isinstance(news, Ignored):
             return news
+        if not self._is_heard(news.user_id, connection, tenant=tenant):
+            return Ignored(_STRANGER)
         with self._ledger.begin() as session:
             runs = runs_of_ticket(session, find_project(session, tenant, project), str(news.ticket.key))
             request = _request(news, project, number=runs.ended + 1)
@@ -141,14 +163,18 @@ class WebhookReceiver:
         return TicketRun(accepted.job.id, is_new=accepted.is_new)
 
     def _keep(
-        self, event: str, payload: Mapping[str, Any], settings: GitHub, *, tenant: str, project: str
+        self, event: str, payload: Mapping[str, Any], connection: _Connection, *, tenant: str, project: str
     ) -> TicketRun | Ignored:
         """Keep what is said about a run's pull request for its next round."""
-        news = read_review_delivery(event, payload, trigger=settings.label or TRIGGER)
+        settings = connection.settings
+        read = read_review_delivery if isinstance(settings, GitHub) else read_merge_request_delivery
+        news = read(event, payload, trigger=connection.trigger)
         if isinstance(news, Ignored):
             return news
-        if not settings.reviews or news.repository != settings.repository:
+        if isinstance(settings, Linear) or not settings.reviews or news.repository != settings.repository:
             return Ignored("the project does not follow reviews, or it is of another repository")
+        if not self._is_heard(news.user_id, connection, tenant=tenant):
+            return Ignored(_STRANGER)
         with self._ledger.begin() as session:
             project_id = find_project(session, tenant, project).id
             if news.number is not None:
@@ -157,7 +183,21 @@ class WebhookReceiver:
                 run = run_of_commit(session, project_id, commit=str(news.commit))
             if run is None:
                 return Ignored("it is about no pull request or commit of a run's")
-            return _add(session, run.root_id, news.comment)
+            return _add(session, run.root_id, news.comment, is_edit=news.is_edit)
+
+    def _is_heard(self, user_id: int | None, connection: _Connection, *, tenant: str) -> bool:
+        """Whether a user of GitLab may push to the project's repository; None for whom the delivery vouches for.
+
+        Raises:
+            Exception: what `may_write` raises where it cannot ask: the delivery has to be sent again.
+        """
+        settings = connection.settings
+        if user_id is None or not isinstance(settings, GitLab):
+            return user_id is None
+        account = self._accounts.find(settings.token, tenant=tenant)
+        if account is None or account.kind != settings.kind:
+            return False
+        return self._may_write(account, settings.repository, user_id)
 
     def _connection(self, tenant: str, project: str, tracker: Tracker) -> _Connection:
         with self._ledger.begin() as session:
@@ -166,7 +206,7 @@ class WebhookReceiver:
             except ProjectNotFoundError:
                 raise _unknown() from None
             config = ProjectConfig.model_validate(found.config)
-        settings = config.integrations.github if tracker == "github" else config.integrations.linear
+        settings: GitHub | GitLab | Linear | None = getattr(config.integrations, tracker)
         if settings is None or settings.webhook is None:
             raise _unknown()
         account = self._accounts.find(settings.webhook, tenant=tenant)
@@ -176,9 +216,9 @@ class WebhookReceiver:
         return _Connection(settings, secret)
 
 
-def _add(session: Session, root_id: UUID, comment: NewComment) -> TicketRun | Ignored:
+def _add(session: Session, root_id: UUID, comment: NewComment, *, is_edit: bool = False) -> TicketRun | Ignored:
     """Keep a comment for the next round of a run's session, once."""
-    if not keep_comment(session, root_id, comment):
+    if not keep_comment(session, root_id, comment, is_edit=is_edit):
         return Ignored("so many comments wait already that no more are kept")
     return TicketRun(root_id, is_new=False)
 
@@ -192,6 +232,8 @@ def _verified(
 ) -> Mapping[str, Any]:
     if tracker == "github":
         is_genuine = is_from_github(connection.secret, body, signature=headers.get("x-hub-signature-256", ""))
+    elif tracker == "gitlab":
+        is_genuine = is_from_gitlab(connection.secret, token=headers.get("x-gitlab-token", ""))
     else:
         is_genuine = is_from_linear(connection.secret, body, signature=headers.get("linear-signature", ""))
     if not is_genuine:
@@ -207,17 +249,25 @@ def _verified(
     return payload
 
 
-def _read(payload: Mapping[str, Any], headers: Mapping[str, str], connection: _Connection) -> TicketRequest | Ignored:
+def _is_about_pull_request(event: str, payload: Mapping[str, Any], *, tracker: Tracker) -> bool:
+    if tracker == "gitlab":
+        return is_about_pull_request(event, payload)
+    is_on_issue = event == "issue_comment" and "pull_request" not in part(payload, "issue")
+    return event in REVIEW_EVENTS and not is_on_issue
+
+
+def _read(event: str, payload: Mapping[str, Any], connection: _Connection) -> TicketRequest | Ignored:
     settings, trigger = connection.settings, connection.trigger
-    if isinstance(settings, GitHub):
-        news = read_github_delivery(headers.get("x-github-event", ""), payload, trigger=trigger)
-        belongs = isinstance(news, TicketRequest) and str(news.ticket.key).startswith(f"{settings.repository}#")
+    if isinstance(settings, Linear):
+        news = read_linear_delivery(payload, trigger=trigger)
+        place = f"{settings.team}-"
+    else:
+        read = read_github_delivery if isinstance(settings, GitHub) else read_gitlab_delivery
+        news = read(event, payload, trigger=trigger)
+        place = f"{settings.repository}#"
         if isinstance(news, TicketRequest) and news.comment is not None and not settings.mentions:
             return Ignored("the project does not follow mentions")
-    else:
-        news = read_linear_delivery(payload, trigger=trigger)
-        belongs = isinstance(news, TicketRequest) and str(news.ticket.key).startswith(f"{settings.team}-")
-    if isinstance(news, TicketRequest) and not belongs:
+    if isinstance(news, TicketRequest) and not str(news.ticket.key).startswith(place):
         return Ignored("the ticket is of another repository or team than the project's")
     return news
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,7 +16,7 @@ from ledger.store import Ledger
 from ledger.tables import Tenant
 from producers.use_cases.dead_letters import TryView
 from producers.use_cases.jobs import Page, View, cursor_of, mark_of
-from producers.use_cases.tenants import chat_host, choose_notices
+from producers.use_cases.tenants import MOST_ADDRESSES, chat_host, choose_notices
 
 WaitState = Literal["awaiting_approval", "clarifying"]
 
@@ -30,6 +30,8 @@ class NoticeChoice(BaseModel):
     """States of which a message is sent when a job gets there; none by default."""
     chat_url: str | None = None
     """Incoming webhook of Slack, Mattermost or Teams, which gets `{"text": ...}` with a link. It is a secret."""
+    mail_to: list[Annotated[str, Field(max_length=254)]] = Field(default=[], max_length=MOST_ADDRESSES)
+    """Addresses that get the same as plain text, where the installation has an SMTP server."""
 
 
 class NoticeChoiceView(View):
@@ -38,6 +40,7 @@ class NoticeChoiceView(View):
     states: list[str]
     chat_host: str | None
     """Host of the chat's incoming webhook; the rest of its URL is never shown."""
+    mail_to: list[str]
 
 
 class NoticeView(View):
@@ -47,12 +50,12 @@ class NoticeView(View):
     job_id: UUID
     message_id: str
     """The header `webhook-id`: the same on every try and replay."""
-    channel: Literal["callback", "chat"]
+    channel: Literal["callback", "chat", "mail"]
     state: Literal["pending", "delivered", "undelivered"]
     """`undelivered` once all tries have failed."""
     payload: dict[str, Any]
     callback_url: str | None
-    """None for a chat."""
+    """None for a chat and for e-mail."""
     created_at: datetime
     next_at: datetime | None
     """When it is tried next."""
@@ -92,6 +95,7 @@ class Notices:
                 tenant,
                 states=choice.states,
                 chat_url=choice.chat_url,
+                mail_to=choice.mail_to,
                 allow_private=allow_private,
                 actor=actor,
             )
@@ -125,7 +129,7 @@ class Notices:
 
 def _choice_of(session: Session, tenant: str) -> NoticeChoiceView:
     row = session.get_one(Tenant, tenant)
-    return NoticeChoiceView(states=row.notices, chat_host=chat_host(row.chat_url))
+    return NoticeChoiceView(states=row.notices, chat_host=chat_host(row.chat_url), mail_to=row.mail_to)
 
 
 def _view_of(found: NoticeState) -> NoticeView:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 from uuid import UUID, uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from sqlalchemy import delete, select
+from sqlalchemy import Connection, delete, select
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
@@ -185,6 +185,35 @@ def holder_of(session: Session, nonce: str, holder: UUID, *, idle_seconds: float
     if row.person_id is not None:
         return Caller(row.tenant, row.name, SCOPES_OF[Role(row.role)], row.person_id, is_person=True)
     return Caller(row.key_tenant, row.key_name, frozenset(Scope(scope) for scope in row.scopes), row.key_id)
+
+
+class Holder(NamedTuple):
+    """Whose right an open event stream stands on."""
+
+    id: UUID
+    """The API key or the person."""
+    nonce: str = ""
+    """Of the session of the console; empty for a key by itself."""
+
+
+_VALID = Statement("""
+    SELECT who.id, who.nonce
+      FROM unnest(CAST(%(ids)s AS uuid[]), CAST(%(nonces)s AS text[])) AS who (id, nonce)
+     WHERE CASE who.nonce WHEN '' THEN EXISTS (SELECT FROM api_key WHERE id = who.id AND revoked_at IS NULL)
+           ELSE EXISTS (
+               SELECT FROM login_session
+                 LEFT JOIN api_key AS key ON key.id = login_session.key_id AND key.revoked_at IS NULL
+                 LEFT JOIN person ON person.id = login_session.person_id AND person.disabled_at IS NULL
+                WHERE login_session.nonce = who.nonce AND who.id IN (key.id, person.id)
+                  AND login_session.revoked_at IS NULL AND login_session.expires_at > clock_timestamp())
+           END
+""")
+
+
+def still_valid(connection: Session | Connection, holders: Collection[Holder]) -> set[Holder]:
+    """Return those whose key or session has not been revoked, and has not run out."""
+    values = {"ids": [one.id for one in holders], "nonces": [one.nonce for one in holders]}
+    return {Holder(*row) for row in _VALID.all(connection, values)}
 
 
 class PersonView(View):

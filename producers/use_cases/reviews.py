@@ -14,6 +14,7 @@ from producers.intake.review_webhooks import compose_request
 from producers.use_cases.rounds import Requester, ReviseOrder, Rounds
 from routing.errors import InvalidJobError
 from routing.jobs import Source
+from routing.policy.project import ProjectConfig
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,15 @@ class ReviewRounds:
             run = session.get_one(Run, review.last.id)
             project = session.get_one(Project, run.project_id)
             tenant = review.last.tenant
-            requester = Requester(tenant=tenant, source=Source.HTTP, actor=f"github:{tenant}/{project.name}")
+            requester = Requester(
+                tenant=tenant, source=Source.HTTP, actor=f"{_forge_of(project)}:{tenant}/{project.name}"
+            )
             order = ReviseOrder(text=compose_request(review.comments))
             accepted = self.rounds.revise_in(session, review.last, order, requester=requester)
             settle_review(session, review, run_id=accepted.job.id)
+
+
+def _forge_of(project: Project) -> str:
+    """Return the kind of a project's forge, whose people ask."""
+    forge = ProjectConfig.model_validate(project.config).integrations.forge
+    return forge.kind if forge is not None else "forge"

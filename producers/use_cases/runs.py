@@ -40,9 +40,10 @@ from routing.jobs import (
     parse_priority,
 )
 from routing.policy.agents import Account, AccountsConfig
+from routing.policy.integrations import Integrations
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, decimal_usd
-from routing.policy.project import Integrations, ProjectConfig, read_project
+from routing.policy.project import ProjectConfig, read_project
 
 
 class ProjectView(View):
@@ -522,15 +523,17 @@ class TicketWriter:
 
     def _place(self, due: DueNote) -> str:
         """Return the ticket, or the pull request that a later round adds to."""
-        pull, github = due.pull_request, _integrations(due).github
-        if pull is not None and github is not None:
-            return f"{github.repository}#{pull['number']}"
+        pull, forge = due.pull_request, _integrations(due).forge
+        if pull is not None and forge is not None:
+            return forge.reference_of(int(pull["number"]))
         return str(due.run.ticket["reference"])
 
     def _account(self, due: DueNote) -> Account:
-        source = due.run.ticket.get("source") if due.pull_request is None else "github"
         integrations = _integrations(due)
-        settings = {"github": integrations.github, "linear": integrations.linear}.get(str(source))
+        forge = integrations.forge
+        source = due.run.ticket.get("source") if due.pull_request is None or forge is None else forge.kind
+        known = {"github": integrations.github, "gitlab": integrations.gitlab, "linear": integrations.linear}
+        settings = known.get(str(source))
         account = self.accounts.find(settings.token, tenant=due.job.tenant) if settings is not None else None
         if account is None or account.kind != source:
             raise ForgeError(f"the project has no account here that could write to {source}", is_passing=False)

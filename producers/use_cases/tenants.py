@@ -26,6 +26,7 @@ from ledger.dispatch_window import paused_queues
 from ledger.job_ends import ASKING
 from ledger.store import Statement, now
 from ledger.tables import ApiKey, Attempt, Job, Tenant
+from producers.config import MAIL_PATTERN
 from producers.errors import AuthenticationError, InvalidInputError, MissingScopeError, UnknownTenantError
 from producers.use_cases.jobs import View
 from routing.addresses import refusal_of
@@ -125,6 +126,10 @@ def change_tenant(session: Session, name: str, *, actor: str, **values: Any) -> 
     audit.append(session, "tenant_changed", actor=actor, tenant=name, **changed)
 
 
+MOST_ADDRESSES = 10
+"""The most people of a tenant that get e-mail."""
+
+
 def chat_host(url: str | None) -> str | None:
     """Return the part of a chat's URL that is no secret."""
     return urlsplit(url).hostname if url else None
@@ -136,10 +141,11 @@ def choose_notices(
     *,
     states: Iterable[str],
     chat_url: str | None,
+    mail_to: Iterable[str] = (),
     allow_private: bool,
     actor: str,
 ) -> None:
-    """Set of which waits for a person a tenant hears, and the chat's incoming webhook that hears of them too.
+    """Set of which waits for a person a tenant hears, and the chat and addresses that hear of them too.
 
     Raises:
         UnknownTenantError: the operator's fault.
@@ -154,10 +160,21 @@ def choose_notices(
             rule = f"must not be longer than {_LONGEST_URL} characters"
         if rule is not None:
             raise InvalidInputError("chat_url", rule)
+    addresses = sorted(set(mail_to))
+    if len(addresses) > MOST_ADDRESSES or not all(re.fullmatch(MAIL_PATTERN, one) for one in addresses):
+        raise InvalidInputError("mail_to", f"must be at most {MOST_ADDRESSES} e-mail addresses like name@example.org")
     _locked(session, name)
-    values = {"notices": wanted, "chat_url": chat_url}
+    values = {"notices": wanted, "chat_url": chat_url, "mail_to": addresses}
     session.execute(sql_update(Tenant).where(col(Tenant.name) == name).values(**values))
-    audit.append(session, "notices_chosen", actor=actor, tenant=name, states=wanted, chat_host=chat_host(chat_url))
+    audit.append(
+        session,
+        "notices_chosen",
+        actor=actor,
+        tenant=name,
+        states=wanted,
+        chat_host=chat_host(chat_url),
+        mail_to=addresses,
+    )
 
 
 def _locked(session: Session, name: str) -> Tenant:

@@ -96,14 +96,6 @@ def enter_cycle(state: LadderState, key: str) -> LadderState:
     return end_cycle(state, CycleBoundary.INPUT_CHANGED)
 
 
-def show_options(state: LadderState, options: OptionSet) -> LadderState:
-    """Open a clarification with new options; a scope cue can still select those of the other source."""
-    other = state.active if state.active is not None and state.active.source != options.source else state.other
-    if other is not None and other.source == options.source:
-        other = None
-    return LadderState(active=options, other=other)
-
-
 def re_anchor(state: LadderState, options: OptionSet, *, other: OptionSet | None, message: str) -> LadderState:
     """Activate options in the order shown, and record the unresolved message."""
     repair = (*state.repair, message[:_MAX_REPAIR_CHARS])[-MAX_REPAIR:]

@@ -128,13 +128,6 @@ def debate_key(session: str, prompt: str, kind: DebateKind) -> str:
     return hashlib.sha256(to_json([session, kind.value, canonical]).encode("utf-8", "replace")).hexdigest()
 
 
-def constrained_prompt(prompt: str, record: HeldDebate) -> str:
-    """Return the owner's prompt, followed by the debate's constraint."""
-    if not record.instruction:
-        return prompt
-    return f"{prompt}\n\nA debate about this request added a constraint, which can only narrow it: {record.instruction}"
-
-
 CASE_LIMIT = 600
 """Characters of a case that are recorded and shown to the critic."""
 CONSTRAINT_LIMIT = 300

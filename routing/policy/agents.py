@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
 
-from routing.config import InOrder, Section
+from routing.config import InOrder, OptionalPath, Section
 from routing.policy.prices import Price, Usage, cost_nanousd
 
 # A path rule has one of three forms, relative to the project's root: `src/` (a whole directory), `package.json` (one
@@ -238,7 +238,7 @@ class RunRules(Section):
     """Whether a model classifies every ticket, or only those that the rules cannot (ruling A5)."""
     models: Annotated[frozenset[str], InOrder] = frozenset()
     """Further models that a project may choose for an agent."""
-    remotes: Annotated[frozenset[Literal["https", "http", "file"]], InOrder] = frozenset({"https"})
+    remotes: Annotated[frozenset[Literal["https", "http", "ssh", "file"]], InOrder] = frozenset({"https", "ssh"})
     """Allowed URL schemes of repositories."""
     stack: dict[StackPart, Annotated[frozenset[str], InOrder]] = Field(default_factory=dict)
     """Supported stacks (S-088), which agents and images are made for."""
@@ -256,24 +256,36 @@ class RunRules(Section):
 
 
 GITHUB_API = "https://api.github.com"
+GITLAB_URL = "https://gitlab.com"
 LINEAR_API = "https://api.linear.app/graphql"
+_SERVICES = {"github": GITHUB_API, "gitlab": GITLAB_URL, "linear": LINEAR_API, "git": ""}
 
 
 class Account(Section):
     """An account at a forge or tracker. Projects name it and never hold its secrets."""
 
-    kind: Literal["github", "linear"]
+    kind: Literal["github", "gitlab", "linear", "git"]
+    """`git` is a server of repositories only."""
     api_url: str = Field(default="", pattern=r"^$|^https?://[^\s/]+(/\S*)?$")
-    """URL of its API; empty for the public service."""
+    """URL of its API; empty for the public service. Of GitLab, the server's own URL."""
     token: SecretStr = SecretStr("")
     """For pushing branches, opening pull requests and writing to tickets. Agents never see it."""
+    app_id: str = Field(default="", pattern=r"^[A-Za-z0-9.]{0,40}$")
+    """Of a GitHub App, its id or client id: its short-lived tokens, each for one repository, stand in for `token`."""
+    app_key: OptionalPath = None
+    """File with the App's private key, readable by its owner only."""
     webhook_secret: SecretStr = SecretStr("")
     """Signs incoming webhooks; without one they are refused."""
-    git_url: str = Field(default="", pattern=r"^$|^https?://[^\s@?#]+/$")
-    """URL prefix of the repositories that may use this account, such as https://forge.example/acme/; empty for none. A
-    project cannot send the token elsewhere."""
-    username: str = "x-access-token"
-    """User name for git beside the token; most forges accept any."""
+    git_url: str = Field(default="", pattern=r"^$|^(https?|ssh)://[^\s@?#]+/$")
+    """URL prefix of the repositories that may use this account, such as https://forge.example/acme/ or
+    ssh://forge.example/acme/; empty for none. A project cannot send the token elsewhere."""
+    username: str = Field(default="", pattern=r"^[A-Za-z0-9._-]{0,64}$")
+    """User name for git; empty for x-access-token beside a token, which most forges accept, and git by ssh."""
+    ssh_key: OptionalPath = None
+    """File with the private deploy key for repositories by ssh, without a passphrase, readable by its owner only. Only
+    workers of `steps` and `control` open it."""
+    known_hosts: OptionalPath = None
+    """File with the host keys of those servers, as ssh keeps them. A server that is not in it is not trusted."""
     author: str = Field(
         default="Pointsman <pointsman@localhost>", max_length=200, pattern=r"^[^<>\x00-\x1f]+ <[^<>\x00-\x20]+>$"
     )
@@ -283,8 +295,8 @@ class Account(Section):
 
     @property
     def address(self) -> str:
-        """URL of its API."""
-        return self.api_url.rstrip("/") or (GITHUB_API if self.kind == "github" else LINEAR_API)
+        """URL of its API; empty where it has none."""
+        return self.api_url.rstrip("/") or _SERVICES[self.kind]
 
 
 class AccountsConfig(Section):

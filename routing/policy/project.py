@@ -6,13 +6,12 @@ an account that the operator gave to the gateway, which keeps the key, its addre
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints, ValidationError
 
 from routing.config import Section
 from routing.errors import MissingKeyError, PolicyError, Problem, ProjectConfigError, YamlRefusedError
@@ -30,6 +29,7 @@ from routing.policy.agents import (
     StepRule,
     is_covered,
 )
+from routing.policy.integrations import Integrations, Repository
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, Usage, cost_nanousd
 from routing.queues import QueueName
@@ -134,34 +134,6 @@ def _scalar(node: yaml.Node) -> Any:
 
 
 Usd = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
-SecretName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
-"""The name of a secret in the operator's configuration."""
-_REMOTE = re.compile(r"(?P<scheme>https|http|ssh|file)://(?:(?P<user>[^/@\s]*)@)?[^\s@\\]{1,400}")
-_SCP = re.compile(r"git@[A-Za-z0-9.-]{1,253}:[A-Za-z0-9._/~-]{1,200}")
-
-
-def _check_remote(url: str) -> str:
-    if _SCP.fullmatch(url):
-        return url
-    found = _REMOTE.fullmatch(url)
-    if found is None:
-        raise ValueError("must be a URL such as https://forge.example/owner/name.git or git@forge.example:owner/name")
-    if found["user"] not in (None, "git"):
-        raise ValueError("must not hold a user name or password: the operator's configuration has the credentials")
-    return url
-
-
-class Repository(Section):
-    """Where the project's code is."""
-
-    url: Annotated[str, AfterValidator(_check_remote)]
-    branch: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,99}$")] = "main"
-    """Base of runs and target of pull requests."""
-
-    @property
-    def scheme(self) -> str:
-        """The URL's scheme."""
-        return "ssh" if _SCP.fullmatch(self.url) else self.url.partition("://")[0]
 
 
 class ProjectBudgets(Section):
@@ -204,37 +176,6 @@ class Commands(Section):
         return self.model_dump(exclude_none=True)
 
 
-class GitHub(Section):
-    """Issues in, pull requests out. The API's URL is kept with the secret, so that no project can redirect it."""
-
-    repository: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}$")]
-    token: SecretName
-    webhook: SecretName | None = None
-    """Secret that signs its webhooks; without one they are refused."""
-    label: Annotated[str, StringConstraints(min_length=1, max_length=50)] | None = None
-    """Only issues with this label become tickets, and comments that mention it become orders."""
-    reviews: bool = True
-    """Whether reviews and failed checks of a run's pull request start further rounds of it."""
-    mentions: bool = True
-    """Whether a mention on an issue starts a run, or a further round of its last one."""
-
-
-class Linear(Section):
-    """A team's issues in, their state and comments out."""
-
-    team: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9]{0,9}$")]
-    token: SecretName
-    webhook: SecretName | None = None
-    label: Annotated[str, StringConstraints(min_length=1, max_length=50)] | None = None
-
-
-class Integrations(Section):
-    """Connected services."""
-
-    github: GitHub | None = None
-    linear: Linear | None = None
-
-
 class ProjectConfig(Section):
     """A project's file."""
 
@@ -253,6 +194,12 @@ class ProjectConfig(Section):
     budgets: ProjectBudgets = ProjectBudgets()
     rules: ProjectRules = ProjectRules()
     integrations: Integrations = Integrations()
+
+    @property
+    def git_account(self) -> str | None:
+        """The operator's account that reaches the repository; None where it is public or a directory."""
+        forge = self.integrations.forge
+        return self.repo.account or (forge.token if forge is not None else None)
 
 
 def parse_project(text: str, *, source: str) -> tuple[ProjectConfig, YamlDocument]:

@@ -25,7 +25,7 @@ from gateway.ledger_client import Ledger
 from gateway.messages import RefusedError
 from ledger import events, money
 from ledger.attempts import hash_token
-from monitoring.asgi import TimedHttpProtocol
+from monitoring.asgi import Server, uvicorn_config
 from routing.policy.platform import Policy
 from sandbox.box import MirrorRefusedError
 from sandbox.config import MirrorConfig
@@ -401,21 +401,14 @@ def fleet_mirror(config: MirrorConfig, ledger_url: str, policy: Policy, registri
 
 def server_config(config: MirrorConfig, mirror: Mirror) -> uvicorn.Config:
     """Return the ASGI server's settings around a mirror."""
-    return uvicorn.Config(
+    return uvicorn_config(
         mirror,
         host=config.host,
         port=config.port,
-        loop="uvloop",
-        http=TimedHttpProtocol,
-        ws="none",
         lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
+        grace_seconds=_GRACE_SECONDS,
         limit_concurrency=_MAX_CONNECTIONS,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
     )
 
 
@@ -428,7 +421,7 @@ def serve(config: MirrorConfig, ledger_url: str, policy: Policy, *, environment:
     registries = read_all(config, environment)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)  # the server raises the signal again when it has shut down
-    uvicorn.Server(server_config(config, fleet_mirror(config, ledger_url, policy, registries))).run()
+    Server(server_config(config, fleet_mirror(config, ledger_url, policy, registries))).run()
 
 
 def _leave(_number: int, _frame: object) -> None:

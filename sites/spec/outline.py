@@ -111,10 +111,9 @@ def compose(outline: Outline) -> JsonObject:
     """
     pages = _by_page(_with_content(outline), home=say("Home", outline.lang))
     business = _business(outline, pages)
-    site = {
-        path: _page(path, name, sections, outline, business, news=_news_page(pages))
-        for path, (name, sections) in pages.items()
-    }
+    where = _news_page(pages)
+    news = {"label": pages[where][0], "href": where}
+    site = {path: _page(path, name, sections, outline, business, news=news) for path, (name, sections) in pages.items()}
     return site | _post_pages(outline, pages)
 
 
@@ -201,8 +200,9 @@ def _post_pages(outline: Outline, pages: Mapping[str, tuple[str, list[OutlinedSe
             except ValidationError:
                 raise refuse("bad_outline", f"{place}/detail", "is the date of the entry, as 2026-05-31") from None
             path = base = NEWS + _slug(item.title)
+            copy = 2
             while f"{path}.html" in found:
-                path = f"{base}-{len(found)}"
+                path, copy = f"{base}-{copy}", copy + 1
             found[f"{path}.html"] = _post_page(item, day, outline, all_news)
     return found
 
@@ -255,7 +255,13 @@ def _navigation(pages: Mapping[str, tuple[str, list[OutlinedSection]]], lang: st
 
 
 def _page(
-    path: str, name: str, sections: list[OutlinedSection], outline: Outline, business: Business, *, news: str
+    path: str,
+    name: str,
+    sections: list[OutlinedSection],
+    outline: Outline,
+    business: Business,
+    *,
+    news: Mapping[str, str],
 ) -> JsonObject:
     elements: JsonObject = {}
     for kind, props in _contents(path, name, sections, outline, business, news=news):
@@ -276,7 +282,13 @@ def _page(
 
 
 def _contents(
-    path: str, name: str, sections: list[OutlinedSection], outline: Outline, business: Business, *, news: str
+    path: str,
+    name: str,
+    sections: list[OutlinedSection],
+    outline: Outline,
+    business: Business,
+    *,
+    news: Mapping[str, str],
 ) -> list[tuple[str, JsonObject]]:
     """Return the sections of a page in order, with header, opening, contact and footer."""
     is_home = path == INDEX
@@ -291,10 +303,9 @@ def _contents(
         (section.kind, _expand(section, outline, business, tone=tone))
         for section, tone in zip(wanted, tones, strict=True)
     ]
-    for kind, props in body if is_home and news != INDEX else ():
+    for kind, props in body if is_home and news["href"] != INDEX else ():
         if kind == "Posts":
-            label = next(link.label for link in business.links if link.href == news)
-            props |= {"limit": _LATEST, "action": {"label": label, "href": news}}
+            props |= {"limit": _LATEST, "action": dict(news)}
     if not is_home:
         return [("Shared", {"of": "header"}), *body, ("Shared", {"of": "footer"})]
     return [("Header", _header(business)), *body, ("Footer", _footer(business))]

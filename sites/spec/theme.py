@@ -264,10 +264,13 @@ def stylesheet(theme: Theme, others: Mapping[str, Theme], component_rules: Itera
 @lru_cache(maxsize=1)  # there is one catalog
 def _rules(styles: tuple[str, ...]) -> bytes:
     """Return the rules that use the variables, the same for every site."""
-    rules = "".join([f"\n{style.strip()}" for style in (_BASE_RULES, *styles) if style.strip()] + ["\n"]).encode()
+    plain = (_SPARED.sub("", style).strip() for style in (_BASE_RULES, *styles))
+    rules = "".join([f"\n{style}" for style in plain if style] + ["\n"]).encode()
     return _MARK % _digest_of(rules) + rules
 
 
+_SPARED: Final = re.compile(r" */\*.*?\*/|^ +", re.S | re.M)
+"""Comments and indentation, which neither browsers nor models need."""
 _MARK: Final = b"\n/* Rules of the catalog: %b */"
 _FIRST_RULES: Final = b"4fcac8ffa0762e55"
 """Digest of the rules that were written before they were marked."""

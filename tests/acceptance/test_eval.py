@@ -1,5 +1,6 @@
 """`pointsman eval` over the shipped cases and their recorded replies, and jobs replayed from recorded calls."""
 
+import html
 import json
 import shutil
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from gateway.fake_provider.library import library_path
 from producers.cli import app
 from producers.evaluation.cases import Kind, read_cases
 from producers.evaluation.review_cases import read_review_cases, shipped_reviews
+from producers.evaluation.run import CaseResult, StepResult
 from tests.acceptance.conftest import NO_ENGINE
 from tests.acceptance.installation import Installation
 
@@ -32,14 +34,15 @@ def pointsman(*arguments: str, environment: Mapping[str, str] = NO_ENGINE) -> tu
 
 
 def with_mistakes(folder: Path) -> Path:
-    """Write a case whose reply does not do what it wants, and one without a reply."""
+    """Write a case whose reply does not do what it wants, and two without a reply."""
     shipped = yaml.safe_load((library_path() / "bakery.yaml").read_text())
     right = next(case for case in shipped if case["id"] == "bakery-prices")
     then = {"gone": {"*": ["€6.10"]}, "loses": [".*"]}
     wrong = {**right, "id": "wrong", "request": f"{right['request']} Thank you.", "then": then}
     unknown = {**right, "id": "unknown", "request": "Call the walnut wreath Nut Ring.", "replies": []}
+    kept = {**unknown, "id": "kept"}
     file = folder / "cases.yaml"
-    file.write_text(yaml.safe_dump([wrong, unknown], allow_unicode=True))
+    file.write_text(yaml.safe_dump([wrong, unknown, kept], allow_unicode=True))
     return file
 
 
@@ -47,24 +50,25 @@ def with_mistakes(folder: Path) -> Path:
 def test_every_shipped_case_comes_out_right_at_the_first_try_and_a_wrong_one_is_named(tmp_path: Path) -> None:
     shipped, runs, mistakes = read_cases(), tmp_path / "runs", with_mistakes(tmp_path)
     arguments = ("eval", str(library_path()), str(mistakes), "--out", str(runs), "--jobs", "3", "--no-browser")
-    code, summary, said = pointsman(*arguments)
+    assert pointsman(*arguments, "--only", "none")[1]["ran"] == 0
+    (run,) = runs.iterdir()
+    (run / "summary.json").unlink()  # as if it had been killed in the middle of its second result
+    kept = CaseResult(id="kept", kind="price", lang="en", steps=(StepResult(findings=("as it was",)),))
+    (run / "results.jsonl").write_text(f'{kept.model_dump_json()}\n{{"id": "torn')
+
+    code, summary, said = pointsman(*arguments, "--resume")
     assert (code, summary["skipped"], summary["repaired"]) == (1, {}, []), said
-    assert summary["wrong"].keys() == {"wrong", "unknown"}, summary["wrong"]
+    assert summary["wrong"].keys() == {"wrong", "unknown", "kept"}, summary["wrong"]
+    assert summary["wrong"]["kept"] == ["as it was"]
     assert summary["wrong"]["wrong"] == ["index.html still shows '€6.10'"]
     assert "no reply is recorded for a call with edit_site" in summary["wrong"]["unknown"]
     assert summary["first_try"] == len(shipped) >= LEAST_CASES
     assert {case.kind for case in shipped} == set(get_args(Kind))
     assert {case.lang for case in shipped if case.new_site} >= {"de", "en", "fr"}
-    (run,) = runs.iterdir()
-    assert all(case.id in (run / "report.html").read_text() for case in shipped)
-
-    (run / "summary.json").unlink()  # as if it had been killed in the middle of its last line
-    kept = [line for line in (run / "results.jsonl").read_text().splitlines() if '"id":"wrong"' not in line]
-    (run / "results.jsonl").write_text("\n".join([*kept, '{"id": "torn']))
-    code, again, said = pointsman(*arguments, "--resume")
-    assert again.keys() == summary.keys(), said
     assert [*runs.iterdir()] == [run]
-    assert (code, again["wrong"], again["ran"]) == (1, summary["wrong"], summary["ran"])
+    assert all(case.id in (run / "report.html").read_text() for case in shipped)
+    results = [CaseResult.model_validate_json(line) for line in (run / "results.jsonl").read_text().splitlines()]
+    assert len({result.id for result in results}) == len(results) == summary["ran"]
 
 
 @pytest.mark.slow
@@ -86,10 +90,21 @@ def test_reviewers_are_measured_on_wrong_and_right_fixes_and_a_run_goes_on_where
     assert set(summary["skipped"].values()) == {"no reply is recorded", "qa needs boxes"}
 
     (run,) = runs.iterdir()
+    page = (run / "report.html").read_text()
+    assert "3 of 4 wrong fixes were found by somebody" in page
+    assert '<b class="WRONG">WRONG</b> code-review on the wrong fix: ' in page
+    assert border.fault in html.unescape(page)
     (run / "summary.json").unlink()
     code, again, said = pointsman(*arguments, "--resume")
     assert (code, again) == (1, summary), said
     assert [*runs.iterdir()] == [run]
+
+    budget = Decimal(summary["all"]["cost_usd"]) / 2
+    alone = ("1" if word == "3" else word for word in arguments)
+    code, less, said = pointsman(*alone, "--budget", str(budget))
+    assert 0 < Decimal(less["all"]["cost_usd"]) <= budget, said
+    assert 0 < less["asked"] < summary["asked"]
+    assert "the budget is spent" in less["skipped"].values()
 
 
 def visited_cases() -> list[dict[str, Any]]:

@@ -69,6 +69,18 @@ def box(maker: DockerMaker) -> Iterator[DockerBox]:
     made.close()
 
 
+@pytest.fixture(scope="module")
+def open_box(daemon: TestEngine, gateway: Listener, mirror: Listener) -> Iterator[DockerBox]:
+    """One for all tests of a file that leave it as it was: neither frozen nor with anything that runs on."""
+    config = daemon.config(install="open")
+    opened = daemon.open(install="open")
+    made = build_maker(config, opened).create()
+    yield made
+    made.close()
+    Reaper(opened).clear()
+    opened.close()
+
+
 @pytest.fixture
 def content_store(tmp_path: Path) -> ContentStore:
     return ContentStore(tmp_path / "content-store")

@@ -22,7 +22,6 @@ from sandbox.docker.engine import Engine, is_outer_network
 from sandbox.docker.recipe import Slot
 from sandbox.pool import Pool, Reaper, build_maker, build_pool, check_boxes
 from tests.acceptance.installation import settle
-from tests.box.conftest import require_engine
 from tests.engine import TestEngine
 from tests.services import wait_until
 
@@ -229,7 +228,7 @@ def test_a_warm_box_takes_at_most_a_third_of_the_time_of_a_cold_one(
     times: dict[str, list[float]] = {"cold": [], "warm": []}
     first_command_box = maker.create()
     first_command_box.close()
-    for _ in range(5):
+    for _ in range(3):
         for kind in ("cold", "warm"):
             if kind == "warm":
                 pool.fill()
@@ -243,7 +242,7 @@ def test_a_warm_box_takes_at_most_a_third_of_the_time_of_a_cold_one(
             box.close()
     pool.close()
     cold, warm = (statistics.median(times[kind]) for kind in ("cold", "warm"))
-    print(f"\nacquire to first exec, p50 of 5: cold {cold:.3f} s, warm {warm:.3f} s, ratio {warm / cold:.2f}")
+    print(f"\nacquire to first exec, p50 of 3: cold {cold:.3f} s, warm {warm:.3f} s, ratio {warm / cold:.2f}")
 
     assert standing(engine) == {}
     assert warm <= cold / 3
@@ -259,30 +258,26 @@ def collected() -> Iterator[None]:
 # The SDK leaves a socket to the garbage collector when nobody answers on it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.threat("A13")
-def test_an_engine_that_is_killed_and_comes_back_is_swept_clean(collected: None) -> None:
-    require_engine()
-    with TestEngine() as own:
-        own.build_image()
-        engine = own.open()
-        own.listen(8090, says="gateway")
-        box = build_maker(own.config(mirror_port=0), engine).create()
-        result = box.run(["bash", "-c", "echo on; sleep 60"], clocks=CLOCKS, on_line=lambda line: own.kill())
-        assert result.ending is Ending.BOX_LOST
-        box.close()
+def test_an_engine_that_is_killed_and_comes_back_is_swept_clean(
+    daemon: TestEngine, engine: Engine, maker: DockerMaker, collected: None
+) -> None:
+    box = maker.create()
+    result = box.run(["bash", "-c", "echo on; sleep 60"], clocks=CLOCKS, on_line=lambda line: daemon.kill())
+    assert result.ending is Ending.BOX_LOST
+    box.close()
 
-        own.start()
-        reaper = Reaper(engine, judge=lambda owner: False)
+    daemon.start()
+    reaper = Reaper(engine, judge=lambda owner: False)
 
-        def is_swept() -> bool:
-            try:
-                reaper.sweep()
-                return not standing(engine)
-            except (BoxLostError, SandboxUnavailableError):
-                settle(1)
-                return False
+    def is_swept() -> bool:
+        try:
+            reaper.sweep()
+            return not standing(engine)
+        except (BoxLostError, SandboxUnavailableError):
+            settle(1)
+            return False
 
-        assert wait_until(is_swept, seconds=60, what="nothing is left on the engine that came back")
-        engine.close()
+    assert wait_until(is_swept, seconds=60, what="nothing is left on the engine that came back")
 
 
 def runs(engine: Engine, name: str) -> bool:

@@ -72,17 +72,17 @@ def test_a_fork_bomb_stays_in_its_box(box: DockerBox, maker: DockerMaker, conten
 
 @pytest.mark.threat("A6")
 @pytest.mark.req("H-112")
-def test_more_memory_than_allowed_ends_the_program_not_the_box(box: DockerBox) -> None:
+def test_more_memory_than_allowed_ends_the_program_not_the_box(open_box: DockerBox) -> None:
     hungry = "const held = []; for (;;) held.push(Buffer.alloc(32 << 20, 1))"
-    result = box.run(["node", "-e", hungry], clocks=CLOCKS)
+    result = open_box.run(["node", "-e", hungry], clocks=CLOCKS)
 
     assert result.is_resource_limit, result
-    assert shell(box, "echo alive")[2] == "alive\n"
+    assert shell(open_box, "echo alive")[2] == "alive\n"
 
 
 @pytest.mark.parametrize("script", ["kill -KILL $$", "exit 137", "bash -c 'kill -KILL $PPID'"])
-def test_only_what_the_kernel_killed_for_its_memory_is_called_so(box: DockerBox, script: str) -> None:
-    result = box.run(["bash", "-c", script], clocks=CLOCKS)
+def test_only_what_the_kernel_killed_for_its_memory_is_called_so(open_box: DockerBox, script: str) -> None:
+    result = open_box.run(["bash", "-c", script], clocks=CLOCKS)
 
     assert (result.ending, result.exit_code) == (Ending.EXITED, 137)
     assert not result.is_resource_limit
@@ -159,16 +159,18 @@ def test_a_box_that_dies_under_a_command_is_lost_and_says_so(
         box.collect(content_store, CollectRules(max_bytes=1000))
 
 
-def test_the_programs_of_the_image_run_as_they_are_pinned(box: DockerBox) -> None:
-    ending, code, said = shell(box, "claude --version && node --version && npm --version && npm config get registry")
+def test_the_programs_of_the_image_run_as_they_are_pinned(open_box: DockerBox) -> None:
+    ending, code, said = shell(
+        open_box, "claude --version && node --version && npm --version && npm config get registry"
+    )
     assert (ending, code) == (Ending.EXITED, 0), said
     assert "2.1.330 (Claude Code)\nv24.19.0\n" in said
     assert said.endswith("http://egress:8081/\n")
 
 
 @pytest.mark.req("H-096")
-def test_a_command_that_is_not_there_is_named_by_the_guard(box: DockerBox) -> None:
-    _, code, said = shell(box, "curl -s http://egress:8080")
+def test_a_command_that_is_not_there_is_named_by_the_guard(open_box: DockerBox) -> None:
+    _, code, said = shell(open_box, "curl -s http://egress:8080")
 
     assert (code, said) == (126, "guard: curl is not a command of this box\n")
 
@@ -242,8 +244,8 @@ kill $cli $other
 
 
 @pytest.mark.threat("A2", "C7")
-def test_the_cli_and_its_clock_are_closed_to_what_they_start(box: DockerBox) -> None:
-    _, _, said = shell(box, SIBLINGS)
+def test_the_cli_and_its_clock_are_closed_to_what_they_start(open_box: DockerBox) -> None:
+    _, _, said = shell(open_box, SIBLINGS)
 
     deeds = ("write mem", "write oom_score_adj", "read environ", "read maps", "open fd")
     assert said.splitlines() == [f"sleep: {deed}" for deed in deeds]

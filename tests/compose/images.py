@@ -22,6 +22,7 @@ CACHE = Path.home() / ".cache" / "pointsman" / "compose"
 _PACKAGES = (
     "ca-certificates",
     "iputils-ping",
+    "openssh-client",
     "postgresql",
     "prometheus",
     "python3",

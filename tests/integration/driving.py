@@ -88,7 +88,6 @@ class Fleet:
         with self.ledger.begin() as session:
             bearer = money.read_bearer(money.bearer_of(hash_token(claimed.token)).all(session)[0])
             caps = money.caps_of(bearer, policy=self.policy)
-            money.open_caps(caps).all(session)
         with self.ledger.begin() as session:
             answer = money.read_reserve(money.reserve(bearer, call, caps).all(session)[0], call)
         assert isinstance(answer, money.Reserved), answer

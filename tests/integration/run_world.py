@@ -234,7 +234,6 @@ class Yard:
         with self.shop.ledger.begin() as session:
             bearer = money.read_bearer(money.bearer_of(hash_token(claimed.token)).all(session)[0])
             caps = money.caps_of(bearer, policy=self.policy)
-            money.open_caps(caps).all(session)
         call = money.CallStart(
             id=uuid4(),
             provider=bearer.provider or "?",

@@ -13,14 +13,17 @@ from uuid import UUID
 import httpx2
 import pytest
 import uvicorn
-from sqlalchemy import event
+from sqlalchemy import event, select
+from sqlmodel import col
 
 from ledger.events import EventKind, record
 from ledger.jobs import find_job
+from ledger.tables import ApiKey
 from producers.api.app import create_server
-from producers.api.event_streams import EventStreams
+from producers.api.event_streams import HOLDER_SECONDS, EventStreams
 from producers.config import ApiConfig
 from producers.local.supervisor import free_port
+from producers.use_cases.tenants import hash_secret, revoke
 from routing.jobs import State
 from routing.policy.platform import Streams
 from tests.integration.http_world import World, shared_ledger, world
@@ -213,6 +216,21 @@ def test_a_key_has_a_limit_of_open_streams_and_so_has_the_process(world: World, 
                 return bool(answer.status_code == 200)
 
         wait_until(has_room, seconds=5, what="there is room again")
+
+
+def test_an_open_stream_ends_soon_after_its_key_is_revoked_and_those_of_others_go_on(
+    world: World, server: Server
+) -> None:
+    job_id, doomed, other = world.submit(prompt="What is a bakery?"), world.key("read"), world.key("read")
+    with opened(server, world, job_id, other) as kept, opened(server, world, job_id, doomed) as cut:
+        with world.ledger.begin() as session:
+            (name,) = session.scalars(select(col(ApiKey.name)).where(col(ApiKey.key_hash) == hash_secret(doomed)))
+            revoke(session, world.tenant, name=name)
+        began = time.monotonic()
+        assert "event: ended" not in "".join(cut.iter_text())  # returns when the stream ends
+        assert time.monotonic() - began < HOLDER_SECONDS + 3
+        world.finish(job_id, State.ANSWERED, answer="A shop.")
+        assert "event: ended" in "".join(kept.iter_text())
 
 
 def test_all_streams_of_a_process_share_one_look_at_the_ledger(world: World, server: Server) -> None:

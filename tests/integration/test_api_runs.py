@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 from fastapi.testclient import TestClient
 
+from ledger.events import EventKind
 from producers.api.app import create_app
 from producers.api.requests import Resources
 from producers.console.web import Console, Sessions
@@ -23,6 +24,8 @@ from sites.repository import handover
 from sites.repository.handover import branch_in
 from tests.factories import Shop
 from tests.integration.run_world import PROJECT, Yard
+from workers.attempt import Attempt
+from workers.outcomes import Outcome
 
 TICKET = {
     "project": "shop",
@@ -239,6 +242,36 @@ def test_what_a_gate_is_about_is_seen_before_it_is_decided(source: Source, monke
     shutil.rmtree(source.yard.resources.runs.root)
     assert source.client.get(f"/v1/runs/{run_id}/diff", headers=source.headers()).status_code == 404
     assert "The work of this run is gone" in source.client.get(f"/console/runs/{run_id}/changes").text
+
+
+def test_a_run_s_page_shows_what_its_agents_say_and_do_while_they_do_it(source: Source) -> None:
+    key = source.headers().get("Authorization", "").removeprefix("Bearer ")
+    source.client.post("/console/login", data={"key": key})
+    run_id, yard = source.submit(), source.yard
+    pages: list[str] = []
+    secret = f"sk-ant-api03-{'x' * 90}"
+
+    def talk(attempt: Attempt) -> Outcome:
+        assert attempt.step_order is not None
+        if attempt.step_order.agent == "frontend-dev" and not pages:
+            for text in ("Read src/app.ts", "I keep the <b>border</b>.", f"it says {secret}"):
+                attempt.report(EventKind.PROGRESS, {"text": text})
+            pages.append(source.client.get(f"/console/runs/{run_id}").text)
+        return yard.step_handler(attempt)
+
+    while yard.turn(handler=talk):
+        pass
+    (page,) = pages
+    news = page.partition("What the agents say and do")[2]
+    assert news.index("I keep the &lt;b&gt;border") < news.index("Read src/app.ts"), "the newest stands first"
+    assert secret not in page
+    assert page.count("live-bar") == 1
+    after = source.client.get(f"/console/runs/{run_id}").text
+    timeline = after.partition('id="timeline"')[2].partition("</section>")[0]
+    assert "live-bar" not in timeline
+    for agent in ("frontend-dev", "qa"):
+        assert f">{agent}<" in timeline or f">{agent}" in timeline
+    assert timeline.count('class="track"') == len(yard.executions(run_id))
 
 
 def test_a_person_revises_an_ended_run_on_its_page(source: Source) -> None:

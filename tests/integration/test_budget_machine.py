@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 
 from ledger import money
 from ledger.attempts import find_lapsed_attempts, hash_token, recover
-from ledger.money import Bearer, BearerGone, CallStart, CapLimit, CapsMissing, Reserved
+from ledger.money import Bearer, BearerGone, CallStart, CapLimit, Reserved
 from ledger.store import Ledger
 from routing.policy.platform import platform_policy
 from routing.policy.prices import BudgetExceeded, Usage
@@ -173,12 +173,7 @@ class BudgetMachine(RuleBasedStateMachine):
             input_nanousd=input_nanousd, token=token, wanted=wanted, least=least, call_limit_nanousd=call_limit
         )
         caps = self.caps(holder, day)
-        answer = self.ask(holder, call, caps)
-        if isinstance(answer, CapsMissing):
-            with self.shop.ledger.begin() as session:
-                money.open_caps(caps).all(session)
-            answer = self.ask(holder, call, caps)
-        self.book(holder, call, caps, answer)
+        self.book(holder, call, caps, self.ask(holder, call, caps))
 
     def book(self, holder: Bearer, call: CallStart, caps: tuple[CapLimit, ...], answer: object) -> None:
         """Hold the ledger's answer against the model's, and book it there."""

@@ -2,6 +2,8 @@
 
 import re
 import secrets
+import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -26,12 +28,13 @@ from ledger.jobs import close_attempt, end, find_job
 from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.record_tables import AuditRow
 from ledger.store import Ledger, now
-from ledger.tables import Attempt, Job, Site, Tenant
-from producers.api.event_streams import EventStreams
+from ledger.tables import ApiKey, Attempt, Job, LoginSession, Site, Tenant
+from producers.api.event_streams import HOLDER_SECONDS, EventStreams
 from producers.console import operations
 from producers.console.job_page import facts_of
 from producers.console.jobs import UNDO_SECONDS
 from producers.console.web import ConsoleSession, Sessions
+from producers.use_cases.people import end_session
 from producers.use_cases.tenants import keys_of, revoke
 from routing.jobs import Reason, State
 from routing.policy.platform import Streams
@@ -534,6 +537,31 @@ def test_streams_of_the_console_count_like_those_of_the_api(world: World) -> Non
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "7")
 
 
+def test_an_open_stream_of_the_console_ends_soon_after_its_session_or_key_is_revoked(world: World) -> None:
+    job_id = world.submit(prompt="What does the page say?")
+    for ended in ("session", "key"):
+        browser = Browser(world)
+        with world.ledger.begin() as session:
+            login = session.scalars(select(LoginSession).order_by(col(LoginSession.created_at).desc())).first()
+            key = keys_of(session, world.tenant)[0] if ended == "key" else None
+        assert login is not None
+
+        def end_it(ended: str = ended, nonce: str = login.nonce, key: ApiKey | None = key) -> None:
+            with world.ledger.begin() as session:
+                if key is None:
+                    end_session(session, nonce)
+                else:
+                    revoke(session, world.tenant, name=key.name)
+
+        timer = threading.Timer(0.3, end_it)
+        timer.start()
+        began = time.monotonic()
+        text = browser.client.get(f"/console/jobs/{job_id}/stream").text  # returns when the stream ends
+        timer.join()
+        assert time.monotonic() - began < HOLDER_SECONDS + 3
+        assert "event: over" not in text, "the browser asks again, and is led to the login"
+
+
 def test_the_tier_is_overridden_in_place_of_a_job_and_a_second_click_makes_no_second_one(
     world: World, tmp_path: Path
 ) -> None:
@@ -742,6 +770,38 @@ def test_selected_jobs_are_approved_as_they_were_shown_each_with_its_own_result(
     assert "1 of 2 is approved." in browser.text
     assert world.job(offered).state == State.PUBLISHING
     assert world.job(other).state == State.AWAITING_APPROVAL, "another release than the page showed"
+
+
+def test_what_was_approved_together_waits_and_is_undone_together_while_that_lasts(
+    world: World, offered: UUID, tmp_path: Path
+) -> None:
+    world.site("cafe", PAGES, tmp_path)
+    other = world.submit(prompt="Make the headline red", site="cafe", tier="patch")
+    world.offer(other, REDDER)
+    both = [str(offered), str(other)]
+    browser = Browser(world)
+    browser.get("/jobs")
+    browser.post("/jobs/selected", action="approve", ids=both)  # type: ignore[arg-type]
+    seen = re.findall(r'name="seen" value="([^"]+)"', browser.page.text)
+    approved = browser.post("/jobs/selected/confirmed", action="approve", ids=both, seen=seen)  # type: ignore[arg-type]
+    assert "2 of 2 are approved." in browser.text
+    (left,) = re.findall(r'data-left="([\d.]+)"', approved.text)
+    assert UNDO_SECONDS - 5 < float(left) <= UNDO_SECONDS
+    assert [world.job(one).held_for for one in (offered, other)] == ["time", "time"], "nothing is published yet"
+    reader = Browser(world, "read", "submit")
+    reader.get("/jobs")
+    assert reader.post("/jobs/selected/undo", ids=both).status_code == 403  # type: ignore[arg-type]
+    stranger = Browser(world, tenant=f"{world.tenant}-z")
+    stranger.get("/jobs")
+    stranger.post("/jobs/selected/undo", ids=both)  # type: ignore[arg-type]
+    assert "0 of 2 are undone." in stranger.text
+    with world.ledger.begin() as session:  # the time of one is over
+        session.execute(sql_update(Job).where(col(Job.id) == other).values(held_until=now()))
+    browser = Browser(world)
+    browser.get("/jobs")
+    browser.post("/jobs/selected/undo", ids=both)  # type: ignore[arg-type]
+    assert "1 of 2 is undone." in browser.text
+    assert (world.job(offered).state, world.job(other).state) == (State.AWAITING_APPROVAL, State.PUBLISHING)
 
 
 def test_selected_jobs_are_cancelled_and_retried_and_a_key_that_may_not_cannot(world: World) -> None:

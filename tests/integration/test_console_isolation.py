@@ -35,6 +35,7 @@ FORMS: Mapping[str, dict[str, str]] = {
     "/jobs/{job_id}/retry": {},
     "/jobs/selected": {"action": "cancel", "ids": str(uuid4())},
     "/jobs/selected/confirmed": {"action": "cancel", "ids": str(uuid4())},
+    "/jobs/selected/undo": {"ids": str(uuid4())},
     "/theme": {"theme": "dark"},
     "/gates/{gate_id}": {"run_id": str(uuid4()), "verdict": "passed"},
     "/sites/{name}/rollback": {"release_id": str(uuid4())},
@@ -51,6 +52,7 @@ FORMS: Mapping[str, dict[str, str]] = {
 NEEDS: Mapping[str, str] = {
     "/jobs/{job_id}/approve": "approve",
     "/jobs/{job_id}/undo": "approve",
+    "/jobs/selected/undo": "approve",
     "/jobs/{job_id}/reject": "approve",
     "/gates/{gate_id}": "approve",
     "/sites/{name}/rollback": "approve",
@@ -169,7 +171,7 @@ def test_a_form_needs_its_scope_and_no_other_scope_stands_for_operate(
         assert answer.status_code == 403, (path, answer.text)
         assert f"scope {need}" in answer.text, path
         refused += 1
-    assert refused == {"read": 21, "submit": 10, "approve": 16, "admin": 2}[scope]
+    assert refused == {"read": 22, "submit": 11, "approve": 16, "admin": 2}[scope]
     assert list(dump_of(world)) == before
 
 

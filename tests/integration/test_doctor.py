@@ -27,7 +27,7 @@ from monitoring.exporter import ExporterApp
 from producers import doctor
 from producers.bootstrap import Installation, Settings
 from producers.cli import app
-from producers.doctor import Finding, examine
+from producers.diagnosis import Finding, examine
 from routing.config import read_settings
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName

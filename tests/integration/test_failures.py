@@ -7,7 +7,7 @@ import pytest
 
 from gateway.fake_provider.config import billed_nanousd
 from ledger.decisions import recorded_decisions
-from ledger.events import events_after
+from ledger.events import newest_events
 from ledger.job_control import reject, request_cancel
 from ledger.jobs import lock_job
 from ledger.tables import Job
@@ -349,8 +349,8 @@ def test_debates_of_both_kinds_are_counted_by_what_they_ended_in(rig: Rig, broke
     stopped = take_in(rig, submit(rig, broker_url, f"{REMOVAL} [rehearse:veto]", site="bakery"))
     with rig.shop.ledger.begin() as session:
         happened = [
-            *events_after(session, job.id, after_id=0).events,
-            *events_after(session, stopped.id, after_id=0).events,
+            *newest_events(session, job.id, limit=500),
+            *newest_events(session, stopped.id, limit=500),
         ]
         counted = fold(happened)
     assert counted[series_key("debates_total", {"kind": "failure", "verdict": "retry"})] == 1

@@ -178,7 +178,6 @@ def test_a_claim_that_was_lost_with_its_ledger_gets_no_money_and_its_streams_are
     caps = money.caps_of(bearer, policy=shop.policy)
     with restored.ledger.begin() as session:
         assert money.bearer_of(hash_token(twin.token)).one(session) is None
-        money.open_caps(caps).all(session)
         assert isinstance(money.read_reserve(money.reserve(bearer, CALL, caps).one(session), CALL), BearerGone)
         stopped = money.stopped_attempts([twin.attempt.id, holder.attempt.id]).all(session)
     assert [row.id for row in stopped] == [twin.attempt.id]

@@ -105,6 +105,32 @@ def costs(world: World) -> list[tuple[str, int]]:
     return sorted((call.state, call.cost_nanousd) for call in world.calls())
 
 
+def test_the_first_call_of_a_job_is_reserved_and_its_caps_are_opened_in_one_statement(
+    world: World, ledger_url: str
+) -> None:
+    client, _ = serve(world, ledger_url, None, booked(5), booked(6))
+    assert client.ran == [money.RESERVE, money.RESERVE, money.SETTLE, money.SETTLE]
+    assert {cap.spent_nanousd for cap in world.caps().values()} == {11}
+
+
+def test_first_calls_at_the_same_moment_open_their_caps_once_and_all_count(world: World, ledger_url: str) -> None:
+    holder, call_count = bearer(world), 4
+    fleet_day = money.caps_of(holder, policy=world.policy)[-1]
+
+    async def work() -> None:
+        client = LedgerClient(ledger_url, connections=call_count)
+        with world.ledger.begin() as session:  # another tenant's call opens the day's cap first, and is slow
+            money.open_caps([fleet_day]).all(session)
+            asked = [asyncio.ensure_future(reserve(client, holder, world)) for _ in range(call_count)]
+            done, _ = await asyncio.wait(asked, timeout=0.3)
+            assert not done, "they wait for it"
+        await asyncio.gather(*asked)
+        await client.close()
+
+    asyncio.run(work())
+    assert {cap.reserved_nanousd for cap in world.caps().values()} == {call_count * RESERVED}
+
+
 def test_what_ends_while_a_booking_is_under_way_shares_the_next_one(
     world: World, ledger_url: str, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ from ledger.attempts import (
     report_loss,
 )
 from ledger.errors import FencedError, IdempotencyConflictError, JobNotFoundError, PublishConflictError, WrongStateError
+from ledger.events import EventKind, newest_of_kinds, report
 from ledger.job_control import approve, approved_release, await_approval, expire, overdue_jobs, reject, request_cancel
 from ledger.jobs import end, find_job, move
 from ledger.operations.migrate import migrate
@@ -214,6 +215,16 @@ def test_text_that_postgresql_cannot_hold_is_stored_without_it(shop: Shop) -> No
 
 
 # ---------------------------------------------------------------------------------------------------------- claiming
+
+
+def test_a_report_of_work_that_goes_on_does_not_wait_for_the_disk(shop: Shop) -> None:
+    with shop.ledger.begin() as session:
+        job = find_job(session, shop.accept())
+        report(session.connection(), EventKind.STEP, job=job, step="build")
+        assert session.scalar(text("SHOW synchronous_commit")) == "off"
+        assert [event.data for event in newest_of_kinds(session, job.id, [EventKind.STEP], limit=2)] == [
+            {"step": "build"}
+        ]
 
 
 def test_of_two_copies_of_a_message_one_is_claimed(shop: Shop) -> None:

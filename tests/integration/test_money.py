@@ -18,7 +18,6 @@ from ledger.money import (
     Bearer,
     BearerGone,
     CallStart,
-    CapsMissing,
     CircuitRefusal,
     CircuitShut,
     CircuitUse,
@@ -35,7 +34,7 @@ from tests.services import wait_until
 
 LIMIT = 1000
 """Nanodollars of every cap in these tests."""
-Outcome = Reserved | BudgetExceeded | CapsMissing | BearerGone
+Outcome = Reserved | BudgetExceeded | BearerGone
 
 
 @pytest.fixture
@@ -72,12 +71,7 @@ def reserve(world: World, holder: Bearer, call: CallStart, *, limit: int | None 
     if limit is not None:
         caps = tuple(cap._replace(limit_nanousd=limit) for cap in caps)
     with world.ledger.begin() as session:
-        outcome = money.read_reserve(money.reserve(holder, call, caps).all(session)[0], call)
-    if isinstance(outcome, CapsMissing):
-        with world.ledger.begin() as session:
-            money.open_caps(caps).all(session)
-        return reserve(world, holder, call, limit=limit)
-    return outcome
+        return money.read_reserve(money.reserve(holder, call, caps).all(session)[0], call)
 
 
 def settle(world: World, call_id: UUID, cost: int) -> bool:
@@ -93,7 +87,6 @@ def test_a_circuit_that_may_have_to_be_tested_takes_a_call_through_its_gate_alon
         just_now = datetime.now(UTC) - timedelta(seconds=1)
         session.add(ProviderCircuit(provider="own", model="m", failures=3, open_until=just_now))
     with world.ledger.begin() as session:
-        money.open_caps(caps).all(session)
         found = [
             money.read_reserve(
                 money.reserve(holder, replace(call, id=uuid4()), caps, is_gated=gated).one(session), call
@@ -199,7 +192,6 @@ def test_a_booking_of_many_locks_caps_in_the_order_of_each(world: World) -> None
     calls = start(10), start(10)
     with world.ledger.begin() as session:
         for call, caps in zip(calls, (plain, keyed), strict=True):
-            money.open_caps(caps).all(session)
             assert isinstance(money.read_reserve(money.reserve(holder, call, caps).all(session)[0], call), Reserved)
     ended = [money.Ended(call.id, Usage(), 5, "settled", "completed", 200) for call in calls]
 

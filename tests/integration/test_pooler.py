@@ -17,7 +17,7 @@ from psycopg.rows import dict_row
 
 from ledger.operations.activity import read_session
 from ledger.store import SESSION, Ledger, create_ledger_engine
-from producers.doctor import Verdict, judge_session
+from producers.diagnosis import Verdict, judge_session
 from producers.local.supervisor import free_port
 from tests.factories import Shop
 from tests.integration.worker_world import World

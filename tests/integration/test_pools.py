@@ -111,9 +111,9 @@ def test_every_limit_ends_its_job_on_every_model_bound_queue_and_the_worker_goes
 ) -> None:
     world = strict
     worker = world.start(*MODEL_BOUND, pool=pool, concurrency=9, worker__gateway_url=gateway_url)
-    soft, spinning = ask_each(world, "nap 60"), ask_each(world, "compute spin 60")
+    soft, spinning = ask_each(world, "nap 60"), world.ask("compute spin 60", QueueName.SPEC)
     hard = world.ask("deaf 60", QueueName.PATCH)
-    for job_id in (*soft.values(), *spinning.values(), hard):
+    for job_id in (*soft.values(), spinning, hard):
         ended = world.ended(job_id)
         assert (ended.state, ended.reason) == ("timed_out", "time_limit")
         assert world.attempts(job_id) == [("lost" if job_id == hard else "timed_out", "time_limit")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from uuid import UUID
@@ -60,6 +61,8 @@ def test_a_ticket_goes_from_its_file_over_a_gate_to_its_branch(terminal: Termina
     assert "awaiting_approval  Fix the broken header" in shown
     assert "✓ qa (qa) completed" in shown
     assert "estimate: $2.00 to $4.00" in shown
+    watched = terminal.run("run", "show", run_id, "--wait", "--tenant", "acme")
+    assert re.search(r"\d\d:\d\d:\d\d  qa: attempt 1 on queue steps", watched)
     gate = json.loads(terminal.run("gate", "list", "--tenant", "acme", "--json"))[0]
     assert f"pointsman gate pass {gate['id']}" in shown
     seen = terminal.run("gate", "show", gate["id"], "--tenant", "acme")

@@ -123,7 +123,7 @@ def test_a_worker_that_dies_at_any_point_of_it_leaves_one_branch_and_one_pull_re
     def die(*_: Any, **__: Any) -> None:
         raise DiedError
 
-    for name in ("push", "open_pull_request", "_end"):
+    for name in ("push", "forge_of", "_end"):
         with monkeypatch.context() as patched:
             patched.setattr(publishing, name, die)
             with pytest.raises(DiedError):

@@ -219,6 +219,8 @@ def test_an_agent_reads_the_project_and_writes_within_its_paths_and_nowhere_else
     ]
     (told,) = [event for event in done.events if "dropped" in event]
     assert told["dropped"] == refused
+    news = [event["text"] for event in done.events if "text" in event]
+    assert "read_file README.md" in news, news
 
 
 @pytest.mark.req("S-057")
@@ -246,6 +248,8 @@ def test_an_agent_without_a_valid_result_after_all_its_turns_has_failed(office: 
     assert (done.job.state, done.job.reason) == (State.FAILED, Reason.AGENT_FAILED)
     assert (done.execution.status, done.execution.reason, done.execution.commit) == ("failed", "agent_failed", None)
     assert len(office.calls()) == office.yard.resources.policy.agents["orchestrator:summary"].max_turns
+    said = [event["text"] for event in done.events if "text" in event]
+    assert "Let me think about it." in said, "its words are told as it says them"
 
 
 def test_a_reviewer_reads_what_its_run_has_changed_so_far(office: Office) -> None:

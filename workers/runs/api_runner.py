@@ -21,6 +21,7 @@ from ledger.events import EventKind
 from routing.jobs import Reason, State
 from routing.model_call import LITTLE_TIME
 from routing.policy.agents import CONTEXT_DIRECTORY, FINISH_TOOL, RESULT_FILE, is_covered
+from sandbox.claude_code import MAX_PROGRESS_CHARACTERS, MAX_PROGRESS_LINES, shown
 from sites.errors import PathRefusedError
 from sites.files import check_path, is_planted
 from workers.attempt import Attempt
@@ -188,7 +189,6 @@ def _definition(name: str, model: type[_Input]) -> dict[str, Any]:
 
 _CLOSING_SECONDS = 10.0
 """Reserved within the queue's soft limit for judging files and writing the commit."""
-_MAX_NEWS = 200
 _GO_ON = f"You used no tool. Go on with your task, or end your step with the tool `{FINISH_TOOL}`."
 _FEW_TURNS = 3
 _LITTLE_SECONDS = 45.0
@@ -226,6 +226,7 @@ class _Conversation:
     attempt: Attempt
     turns: int = 0
     tools_used: int = 0
+    told: int = 0
     tokens: int = 0
     conversation: list[Turn] = field(default_factory=list)
 
@@ -277,6 +278,7 @@ class _Conversation:
     def _take(self, reply: ModelReply) -> bool:
         """Do what a reply asks; return whether it ended the step."""
         self.conversation.append(reply)
+        self._tell(reply.text)
         if not reply.tool_uses:
             self.conversation.append([Text(_GO_ON + self._warning())])
             return False
@@ -302,7 +304,7 @@ class _Conversation:
 
     def _use(self, call: ToolUse) -> tuple[str, bool]:
         given: object = call.input
-        self._tell(call.name, given)
+        self._tell(f"{call.name[:60]} {_about(given)}")
         try:
             if call.name == FINISH_TOOL:
                 return self._finish(given), False
@@ -316,14 +318,17 @@ class _Conversation:
         self.workspace.files[RESULT_FILE] = raw
         return "done"
 
-    def _tell(self, tool: str, given: object) -> None:
-        if self.tools_used <= _MAX_NEWS:
-            about = (
-                next((given[name] for name in ("path", "text", "directory") if given.get(name)), "")
-                if isinstance(given, Mapping)
-                else ""
-            )
-            self.attempt.report(EventKind.PROGRESS, {"text": f"{tool[:60]} {ascii(about)[1:-1][:160]}".strip()})
+    def _tell(self, news: str) -> None:
+        """Tell the run's owner what the agent says or does, as the session of a box does."""
+        line = shown(news, most=MAX_PROGRESS_CHARACTERS)
+        if line and self.told < MAX_PROGRESS_LINES:
+            self.told += 1
+            self.attempt.report(EventKind.PROGRESS, {"text": line})
+
+
+def _about(given: object) -> str:
+    fields = given if isinstance(given, Mapping) else {}
+    return next((str(fields[name]) for name in ("path", "text", "directory") if fields.get(name)), "")
 
 
 def finish_tool() -> dict[str, Any]:

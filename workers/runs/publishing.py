@@ -16,15 +16,16 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from gateway.errors import ForgeError
-from gateway.forge import check_open, neutralise, open_pull_request, quoted
+from gateway.forge import forge_of, neutralise, quoted
 from ledger.attempts import lock_owned_job
 from ledger.jobs import end
 from ledger.runs.run import RunRows, load_run
 from ledger.start_attempt import Claim
 from routing.jobs import Reason, State, Ticket
 from routing.policy.agents import Account
+from routing.policy.integrations import GitHub, GitLab
 from routing.policy.prices import format_usd, nanousd_of
-from routing.policy.project import GitHub, ProjectConfig
+from routing.policy.project import ProjectConfig
 from sites.errors import WorkspaceError
 from sites.repository.workspace import AUTHOR, RESERVED, Workspace
 from workers.lifecycle import Resources, retry_later
@@ -176,17 +177,17 @@ def _hand_over(
     `check` precedes each request: it refuses a run that was taken away.
     """
     config, pushed = ProjectConfig.model_validate(rows.project.config), rows.run.pushed or {}
-    github = config.integrations.github
-    account = account_for(github, resources, tenant=rows.job.tenant) if github is not None else None
+    settings = config.integrations.forge
+    account = account_for(settings, resources, tenant=rows.job.tenant) if settings is not None else None
     commit = _squash(rows, workspace, author=account.author.encode() if account is not None else AUTHOR)
     if commit is None:
         return {"branch": None, "commit": None}
     ticket = ticket_of(rows)
     branch = rows.branch
     pull = pushed.get("pull_request")
-    if github is not None and account is not None and pull is not None:
+    if settings is not None and account is not None and pull is not None:
         check()
-        check_open(account, repository=github.repository, number=int(pull["number"]))
+        forge_of(account).check_open(repository=settings.repository, number=int(pull["number"]))
     workspace.point(f"refs/heads/{branch}", commit)
     remote = remote_of(config, resources.accounts, tenant=rows.job.tenant)
     rules = remote_rules(resources.runs, resources.policy.runs, seconds=PUSH_SECONDS)
@@ -195,25 +196,31 @@ def _hand_over(
     facts: dict[str, Any] = {"branch": branch, "commit": commit}
     if pull is not None:
         return {**facts, "pull_request": pull}
-    if github is None or account is None:
+    if settings is None or account is None:
         return facts
     check()
     text, base = describe(rows, ticket), config.repo.branch
-    made = open_pull_request(
-        account, repository=github.repository, branch=branch, base=base, title=text.title, body=text.body
+    made = forge_of(account).open_pull_request(
+        repository=settings.repository,
+        branch=branch,
+        base=base,
+        title=text.title,
+        body=text.body,
+        is_draft=settings.draft,
     )
     return {**facts, "pull_request": {"number": made.number, "url": made.url}}
 
 
-def account_for(github: GitHub, resources: Resources, *, tenant: str) -> Account:
+def account_for(settings: GitHub | GitLab, resources: Resources, *, tenant: str) -> Account:
     """Return the account that opens a project's pull requests.
 
     Raises:
         ForgeError: the operator's fault: the installation gives this tenant no such account.
     """
-    account = resources.accounts.find(github.token, tenant=tenant)
-    if account is None:
-        raise ForgeError(f"this installation has no account {github.token!r} for the project", is_passing=False)
+    account = resources.accounts.find(settings.token, tenant=tenant)
+    if account is None or account.kind != settings.kind:
+        why = f"this installation has no account {settings.token!r} of kind {settings.kind} for the project"
+        raise ForgeError(why, is_passing=False)
     return account
 
 

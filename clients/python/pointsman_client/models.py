@@ -512,6 +512,7 @@ class NoticeChoiceView(Model):
     states: list[str]
     chat_host: str | None
     """Host of the chat's incoming webhook; the rest of its URL is never shown."""
+    mail_to: list[str]
 
 
 class NoticeView(Model):
@@ -521,12 +522,12 @@ class NoticeView(Model):
     job_id: UUID
     message_id: str
     """The header `webhook-id`: the same on every try and replay."""
-    channel: Literal["callback", "chat"]
+    channel: Literal["callback", "chat", "mail"]
     state: Literal["pending", "delivered", "undelivered"]
     """`undelivered` once all tries have failed."""
     payload: dict[str, Any]
     callback_url: str | None
-    """None for a chat."""
+    """None for a chat and for e-mail."""
     created_at: datetime
     next_at: datetime | None
     """When it is tried next."""
@@ -804,7 +805,7 @@ class Ticket(Model):
     labels: list[str] = []
     """A project's rules may require a gate for a label."""
     source: str | None = None
-    """`file`, `github` or `linear`."""
+    """`file`, `github`, `gitlab` or `linear`."""
     key: str | None = None
     """The tracker's name for it: `owner/name#12`, `ENG-12`."""
     reference: str | None = None

@@ -23,6 +23,8 @@ _OWN_NAMES: Final = (
     "sk:Slovenčina sl:Slovenščina sq:Shqip sr:Српски sv:Svenska th:ไทย tr:Türkçe uk:Українська vi:Việt zh:中文"
 )
 _RIGHT_TO_LEFT: Final = frozenset(["ar", "ckb", "dv", "fa", "he", "ks", "ps", "sd", "ug", "ur", "yi"])
+_RIGHT_TO_LEFT_SCRIPTS: Final = frozenset(["Arab", "Hebr", "Nkoo", "Syrc", "Thaa"])
+_SCRIPT_LETTERS: Final = 4
 _NAMES: Final[Mapping[str, str]] = dict(entry.split(":", 1) for entry in _OWN_NAMES.split())
 
 
@@ -124,7 +126,9 @@ def own_name(lang: str) -> str:
 
 def direction(lang: str) -> Literal["rtl"] | None:
     """Return the direction in which a language (BCP 47) is written, where it is not from left to right."""
-    return "rtl" if primary(lang) in _RIGHT_TO_LEFT else None
+    written = next((part for part in lang.split("-")[1:] if len(part) == _SCRIPT_LETTERS and part.isalpha()), None)
+    is_rtl = primary(lang) in _RIGHT_TO_LEFT if written is None else written.title() in _RIGHT_TO_LEFT_SCRIPTS
+    return "rtl" if is_rtl else None
 
 
 def keys_below_root(page: Mapping[str, Any]) -> list[str]:

@@ -159,7 +159,7 @@ from monitoring import metrics
 assert "translate" in metrics.SERVED and ("none", "translate") in metrics.PLACES
 assert ("translate", "warm") in [tuple(zero) for zero in metrics.BOXES_OPENED.zeros]
 
-from producers.doctor import judge_workers
+from producers.diagnosis import judge_workers
 assert "translate" in str(judge_workers({{}}))
 
 from typer.testing import CliRunner

@@ -13,9 +13,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import socket
-import struct
 import time
-import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -26,23 +24,19 @@ from urllib.parse import unquote, urlsplit
 import urllib3
 from dulwich.client import GitClient, LocalGitClient, Urllib3HttpGitClient
 from dulwich.config import StackedConfig
-from dulwich.errors import (
-    ApplyDeltaError,
-    ChecksumMismatch,
-    GitProtocolError,
-    NotGitRepository,
-    ObjectFormatException,
-    RefFormatError,
-)
+from dulwich.errors import GitProtocolError, NotGitRepository
 from dulwich.objects import Commit, ObjectID
 from dulwich.pack import UnpackedObject, pack_objects_to_data
 from dulwich.refs import Ref, check_ref_format
 from dulwich.repo import Repo
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import HTTPError, NewConnectionError
+from urllib3.exceptions import NewConnectionError
 
+from gateway.deploy_keys import DeployKey, deploy_key
+from gateway.errors import ForgeError
+from gateway.github_app import token_of
 from gateway.network import connect_public
-from routing.policy.agents import AccountsConfig, RunRules
+from routing.policy.agents import Account, AccountsConfig, RunRules
 from routing.policy.project import ProjectConfig
 from sites.disk import Disk
 from sites.errors import RepositoryRefusedError, WorkspaceError
@@ -50,6 +44,8 @@ from sites.repository.trees import PackLimits, TreeLimits, check_pack, object_of
 from sites.repository.workspace import BASE, Workspace, new_objects
 from workers.config import RunsConfig
 from workers.errors import RemoteError
+from workers.runs.git.allowance import GARBAGE, SILENCE_SECONDS, Allowance
+from workers.runs.git.ssh import is_ssh, place_of, ssh_client
 
 _STALE_SECONDS = 86_400
 _DRAFT = ".draft-"
@@ -204,14 +200,26 @@ def remote_of(project: ProjectConfig, accounts: AccountsConfig, *, tenant: str) 
     account's URL: a project cannot send somebody's token elsewhere.
     """
 
-    def credentials() -> Credentials | None:
-        github = project.integrations.github
-        account = accounts.find(github.token, tenant=tenant) if github is not None else None
-        if account is None or not account.git_url or not project.repo.url.startswith(account.git_url):
+    def credentials() -> Credentials | DeployKey | None:
+        name = project.git_account
+        account = accounts.find(name, tenant=tenant) if name is not None else None
+        if name is None or account is None or not account.git_url or not project.repo.place.startswith(account.git_url):
             return None
-        return Credentials(account.username, account.token.get_secret_value())
+        if project.repo.scheme == "ssh":
+            return deploy_key(name, account)
+        return Credentials(account.username or "x-access-token", _token(account, project))
 
     return Remote(url=project.repo.url, branch=project.repo.branch, credentials=credentials)
+
+
+def _token(account: Account, project: ProjectConfig) -> str:
+    forge = project.integrations.github
+    if forge is None or not account.app_id:
+        return account.token.get_secret_value()
+    try:
+        return token_of(account, forge.repository)
+    except ForgeError as error:
+        raise RemoteError(str(error)) from None
 
 
 def remote_rules(config: RunsConfig, rules: RunRules, *, seconds: float) -> RemoteRules:
@@ -231,26 +239,6 @@ def pack_limits(rules: RunRules) -> PackLimits:
     return PackLimits(total_bytes=10 * rules.workspace_bytes)
 
 
-_SILENCE_SECONDS = 10.0
-_GARBAGE = (
-    GitProtocolError,
-    ApplyDeltaError,
-    ChecksumMismatch,
-    ObjectFormatException,
-    RefFormatError,
-    HTTPError,
-    OSError,
-    ValueError,
-    KeyError,
-    IndexError,
-    AssertionError,
-    NotImplementedError,
-    struct.error,
-    zlib.error,
-)
-"""What the library may raise about a malformed answer."""
-
-
 @dataclass(frozen=True)
 class Credentials:
     """A name and a token for a remote, hidden from reprs."""
@@ -264,11 +252,11 @@ class Remote:
     """A project's remote repository."""
 
     url: str
-    """`https://HOST/PATH`, `http://...` or `file:///PATH`, without credentials."""
+    """`https://HOST/PATH`, `http://...`, `ssh://git@HOST/PATH`, `git@HOST:PATH` or `file:///PATH`."""
     branch: str = ""
     """Empty for the remote's default."""
-    credentials: Callable[[], Credentials | None] = lambda: None
-    """None for a public remote, or a directory."""
+    credentials: Callable[[], Credentials | DeployKey | None] = lambda: None
+    """None for a public remote, or a directory; by ssh there must be a key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,32 +274,11 @@ class RemoteRules:
     """That a remote may send in one exchange."""
 
 
-@dataclass
-class Allowance:
-    """The time and bytes that a remote has left."""
-
-    deadline: float
-    bytes: int
-
-    def spend(self, count: int) -> None:
-        """Count received bytes.
-
-        Raises:
-            RepositoryRefusedError: `pack_too_large` (the remote's fault).
-            RemoteError: it took too long.
-        """
-        self.bytes -= count
-        if self.bytes < 0:
-            raise RepositoryRefusedError("pack_too_large", "the remote sends more than a project may have")
-        if time.monotonic() > self.deadline:
-            raise RemoteError("the remote took too long")
-
-
 class _BoundedClient(Urllib3HttpGitClient):
     """Reads within an allowance, and requests nothing outside the remote's own URL."""
 
     def __init__(self, url: str, *, allowance: Allowance, **options: Any) -> None:
-        super().__init__(url, quiet=True, timeout=_SILENCE_SECONDS, **options)
+        super().__init__(url, quiet=True, timeout=SILENCE_SECONDS, **options)
         self._below = url.rstrip("/") + "/"
         self._allowance = allowance
         self._open: list[Any] = []
@@ -350,7 +317,7 @@ class _BoundedClient(Urllib3HttpGitClient):
 
 def _connect(connection: HTTPConnection) -> socket.socket:
     try:
-        return connect_public(connection.host, connection.port or 0, timeout_seconds=_SILENCE_SECONDS)
+        return connect_public(connection.host, connection.port or 0, timeout_seconds=SILENCE_SECONDS)
     except OSError as error:
         raise NewConnectionError(connection, str(error)) from error
 
@@ -379,6 +346,11 @@ def check_url(url: str, rules: RemoteRules) -> None:
     Raises:
         RepositoryRefusedError: `bad_url` or `scheme` (its owner's fault), `not_allowed` (the operator's decision).
     """
+    if is_ssh(url):
+        place_of(url)
+        if "ssh" not in rules.schemes:
+            raise RepositoryRefusedError("scheme", "ssh: is not one that remotes may have here")
+        return
     try:
         parts = urlsplit(url)
         has_login = parts.username is not None or parts.password is not None
@@ -418,9 +390,20 @@ def connected(remote: Remote, rules: RemoteRules) -> Iterator[tuple[GitClient, s
             yield LocalGitClient(thin_packs=False, quiet=True), unquote(parts.path)
             return
         credentials = remote.credentials()
-        login = {"username": credentials.username, "password": credentials.password} if credentials else {}
+        allowance = Allowance(time.monotonic() + rules.seconds, rules.answer_bytes)
+        if is_ssh(remote.url):
+            place = place_of(remote.url)
+            if not isinstance(credentials, DeployKey):
+                raise RepositoryRefusedError("credentials", f"no account here has a deploy key for ssh to {place.host}")
+            with ssh_client(
+                place, credentials, allowance=allowance, private_addresses=rules.private_addresses
+            ) as by_ssh:
+                yield by_ssh, place.path
+            return
+        login: dict[str, str] = {}
+        if isinstance(credentials, Credentials):
+            login = {"username": credentials.username, "password": credentials.password}
         with _pools(rules) as pools:
-            allowance = Allowance(time.monotonic() + rules.seconds, rules.answer_bytes)
             client = _BoundedClient(remote.url, allowance=allowance, pool_manager=pools, **login)
             with closing(client):
                 yield client, ""
@@ -444,5 +427,5 @@ def _translated() -> Iterator[None]:
         raise
     except NotGitRepository:
         raise RemoteError("the remote has no repository there") from None
-    except _GARBAGE as error:
+    except GARBAGE as error:
         raise RemoteError(f"the remote cannot be reached or understood ({type(error).__name__})") from None

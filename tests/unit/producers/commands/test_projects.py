@@ -20,7 +20,14 @@ def checkout(tmp_path: Path) -> Path:
     (root / "shop.py").write_text("def cents(price):\n    return int(price * 100)\n")
     (root / "test_shop.py").write_text(TEST.format(cents=300))
     (root / "tox.ini").write_text("[testenv]\n")
+    commit(root)
     return root
+
+
+def commit(root: Path) -> None:
+    git = ("git", "-C", str(root), "-c", "user.name=Ann", "-c", "user.email=ann@example.com")
+    subprocess.run([*git, "add", "-A"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "Work"], check=True)
 
 
 TEST = """import unittest
@@ -56,9 +63,12 @@ def test_nothing_is_run_without_a_word_and_the_file_says_so(checkout: Path) -> N
 
 @pytest.mark.slow
 def test_commands_are_tried_on_request_and_a_failing_test_is_shown(checkout: Path) -> None:
+    before = sorted(path.name for path in checkout.iterdir())
     run(str(checkout), "--try", "--here")
     assert written(checkout).count("# passed on this machine") == 2
+    assert sorted(path.name for path in checkout.iterdir()) == sorted([*before, "pointsman.yaml"]), "only a copy ran"
     (checkout / "test_shop.py").write_text(TEST.format(cents=301))
+    commit(checkout)
     tried = json.loads(run(str(checkout), "--try", "--here", "--force", "--json", code=1))["trials"]
     assert [(trial["name"], trial["result"]) for trial in tried] == [
         ("setup", "passed"),
@@ -72,6 +82,7 @@ def test_commands_are_tried_on_request_and_a_failing_test_is_shown(checkout: Pat
 def test_a_command_that_does_not_end_is_ended(checkout: Path) -> None:
     (checkout / "tox.ini").unlink()
     (checkout / "Makefile").write_text("test:\n\tsleep 600\n")
+    commit(checkout)
     said = json.loads(run(str(checkout), "--try", "--here", "--seconds", "1", "--json", code=1))
     assert [trial["result"] for trial in said["trials"]] == ["took longer than 1 s"]
     assert said["tried"] == "on this machine"

@@ -63,6 +63,6 @@ def test_tickets_may_work_in_repositories_of_a_directory_that_the_operator_names
     assert opened.items() >= accounts.items()
     assert opened["POINTSMAN_RUNS__FILES_BELOW"] == str(repositories)
     policy = load_policy(Path(opened["POINTSMAN_POLICY__PATH"]))
-    assert policy.runs.remotes == {"https", "file"}
+    assert policy.runs.remotes == {"https", "ssh", "file"}
     runs = policy.runs.model_copy(update={"remotes": platform_policy().runs.remotes})
     assert policy.model_copy(update={"runs": runs}).model_dump() == platform_policy().model_dump()

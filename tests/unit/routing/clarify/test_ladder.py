@@ -34,7 +34,6 @@ from routing.clarify.ladder import (
     guard_key,
     is_llm_auto_execute_enabled,
     read_ladder_flags,
-    show_options,
     try_llm_last_chance,
 )
 from routing.clarify.replies import AmbiguityReason, DownstreamTier, OptionSet, Source
@@ -296,12 +295,6 @@ def test_a_scope_cue_never_escapes_to_a_command() -> None:
     talk = Conversation(LINKS, reply=Failure.ABSTAIN)
     assert talk.say("open recent from chat").outcome is Outcome.CLARIFY
     assert Conversation(RECENT).say("open recent from chat").option == RECENT.options[0]
-
-
-def test_options_of_the_other_source_stay_within_reach_of_a_cue() -> None:
-    state = show_options(LadderState(active=LINKS), WIDGET)
-    assert (state.active, state.other) == (WIDGET, LINKS)
-    assert show_options(state, INVOICES) == LadderState(active=INVOICES, other=WIDGET)
 
 
 # --- the seed's integration cases ------------------------------------------------------------------------------------

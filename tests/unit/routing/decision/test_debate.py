@@ -20,7 +20,6 @@ from routing.decision.debate import (
     Failure,
     Subject,
     Verdict,
-    constrained_prompt,
     debate_key,
     hold_debate,
     hold_failure_debate,
@@ -140,12 +139,9 @@ def test_a_revision_is_debated_together_with_what_was_asked_before() -> None:
     assert len(second) < 400
 
 
-def test_a_revision_is_appended_to_the_owner_s_words_and_never_replaces_them() -> None:
+def test_a_revision_is_one_line_with_what_both_sides_add() -> None:
     record = planning(says("revise", constraint="Keep the imprint."), says("revise", constraint="Keep the menu."))
-    prompt = constrained_prompt(PROMPT, record)
-    assert prompt.startswith(PROMPT + "\n\n")
-    assert prompt.endswith("Keep the menu. Keep the imprint.")
-    assert "\n" not in prompt[len(PROMPT) + 2 :]
+    assert record.instruction == "Keep the menu. Keep the imprint."
 
 
 def test_who_recommends_to_proceed_has_no_say_in_the_revision() -> None:
@@ -156,7 +152,7 @@ def test_who_recommends_to_proceed_has_no_say_in_the_revision() -> None:
 @pytest.mark.parametrize("verdict", ["proceed", "stop"])
 def test_no_verdict_but_revise_touches_the_prompt(verdict: str) -> None:
     record = planning(says(verdict), says(verdict))
-    assert (record.verdict, constrained_prompt(PROMPT, record)) == (verdict, PROMPT)
+    assert (record.verdict, record.instruction) == (verdict, "")
 
 
 INVALID = [
@@ -184,7 +180,7 @@ def test_a_failed_call_lets_the_work_go_on_but_at_high_stakes_only_to_a_person(
     assert record.calls_failed == (f"{side}: {reason}",)
     assert f"{side}: {reason}" in record.note
     assert record.needs_person is (stakes is Stakes.HIGH)
-    assert constrained_prompt(PROMPT, record) == PROMPT
+    assert record.instruction == ""
 
 
 @pytest.mark.parametrize("bad", INVALID)
@@ -325,7 +321,6 @@ def test_no_reply_raises_loses_the_request_or_lets_high_stakes_pass_unseen(
     replies: tuple[object, object], stakes: Stakes | None
 ) -> None:
     record = hold_debate(subject(stakes), Stage(*replies), redact=redact)
-    assert constrained_prompt(PROMPT, record).startswith(PROMPT)
     assert record.needs_person is (bool(record.calls_failed) and stakes is not Stakes.MEDIUM)
     after = failure(*replies, stakes=stakes)
     assert after.verdict is FailureOutcome.ESCALATE or not after.calls_failed

@@ -256,9 +256,14 @@ def test_a_key_in_the_file_is_refused_and_never_repeated(changes: dict[str, Any]
 
 @pytest.mark.parametrize(
     "url",
-    ["https://forge.example/a/b.git", "https://forge.example:8443/a/b"],
+    [
+        "https://forge.example/a/b.git",
+        "https://forge.example:8443/a/b",
+        "ssh://git@forge.example:2222/a/b",
+        "git@forge.example:a/b.git",
+    ],
 )
-def test_a_repository_is_reached_by_https(url: str) -> None:
+def test_a_repository_is_reached_by_https_or_ssh(url: str) -> None:
     assert read(repo={"url": url}).repo.url == url
 
 
@@ -267,8 +272,9 @@ def test_a_repository_is_reached_by_https(url: str) -> None:
     [
         ("https://me:pw@forge.example/a/b", "must not hold a user name or password"),
         ("https://me@forge.example/a/b", "must not hold a user name or password"),
-        ("ssh://git@forge.example:2222/a/b", "must be reached by https"),
-        ("git@forge.example:a/b.git", "must be reached by https"),
+        ("https://forge.example/acme/../globex/b", "must not hold . or .."),
+        ("https://forge.example/acme/%2e%2e/globex/b", "must not hold . or .."),
+        ("git@forge.example:../b", "must not hold . or .."),
         ("file:///srv/git/a", "must be reached by https"),
         ("http://forge.example/a/b", "must be reached by https"),
         ("ext::sh -c id", "must be a URL"),

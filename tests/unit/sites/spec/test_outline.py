@@ -192,15 +192,35 @@ NEWS = with_sections(
 
 def test_each_entry_of_the_news_is_a_page_and_the_front_page_shows_the_latest() -> None:
     site = expand_outline(NEWS)
-    assert sorted(site.pages) == ["aktuelles.html", INDEX, "news/new-oven-1.html", "news/new-oven.html"]
+    assert sorted(site.pages) == ["aktuelles.html", INDEX, "news/new-oven-2.html", "news/new-oven.html"]
     assert site.pages["news/new-oven.html"]["elements"]["page"]["props"]["date"] == "2026-05-02"
     pages = render(site)
     listed = re.findall(r'href="(news/[^"]+)"', pages["aktuelles.html"].decode())
-    assert listed == ["news/new-oven.html", "news/new-oven-1.html"]
+    assert listed == ["news/new-oven.html", "news/new-oven-2.html"]
     assert b'href="aktuelles.html">Aktuelles</a></p>' in pages[INDEX]
     assert b'href="../aktuelles.html#posts">Aktuelles</a>' in pages["news/new-oven.html"]
     assert b"It holds forty loaves." in pages["news/new-oven.html"]
     assert not dead_links(pages)
+
+
+def test_entries_of_the_news_whose_names_collide_get_pages_of_their_own() -> None:
+    entries = [{**ENTRY, "title": title} for title in ("Open 2", "Open", "Open", "店", "店")]
+    news = {"kind": "Posts", "page": "News", "items": entries}
+    found = [path for path in expand_outline(with_sections(news)).pages if path.startswith("news/")]
+    assert sorted(found) == [
+        "news/open-2.html",
+        "news/open-3.html",
+        "news/open.html",
+        "news/page-2.html",
+        "news/page.html",
+    ]
+
+
+def test_news_on_a_page_that_the_navigation_has_no_place_for_are_linked_from_the_front_page() -> None:
+    named = [{"kind": "RichText", "page": f"Page {number}", "heading": "x", "text": "y"} for number in range(8)]
+    latest, news = {"kind": "Posts", "heading": "Latest"}, {"kind": "Posts", "page": "Aktuell", "items": [ENTRY]}
+    home = render(expand_outline(with_sections(latest, *named, news)))[INDEX]
+    assert b'href="aktuell.html">Aktuell</a></p>' in home
 
 
 def test_a_list_of_news_may_be_empty_and_that_is_told() -> None:

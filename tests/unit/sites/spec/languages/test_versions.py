@@ -73,7 +73,9 @@ def test_a_public_address_is_a_directory_of_the_web(url: str) -> None:
     assert [finding.path for finding in validate(parse_site(document))] == ["/pages/index.html/elements/page/props/url"]
 
 
-@pytest.mark.parametrize(("lang", "direction"), [("ar", "rtl"), ("he-IL", "rtl"), ("fa", "rtl"), ("de", None)])
+@pytest.mark.parametrize(
+    ("lang", "direction"), [("ar", "rtl"), ("he-IL", "rtl"), ("az-Arab", "rtl"), ("ar-Latn", None), ("de", None)]
+)
 def test_pages_in_arabic_hebrew_and_persian_run_from_right_to_left(lang: str, direction: str | None) -> None:
     site = in_french(INDEX, lang=lang)
     assert tree_of(site, f"{lang[:2]}/{INDEX}").get("dir") == direction

@@ -17,6 +17,7 @@ from dulwich.server import DictBackend
 from dulwich.web import make_wsgi_chain
 from pydantic import SecretStr
 
+from gateway.deploy_keys import DeployKey
 from routing.policy.agents import Account, AccountsConfig
 from routing.policy.platform import platform_policy
 from routing.policy.project import ProjectConfig
@@ -244,9 +245,13 @@ def test_a_branch_that_is_not_there_is_named(forge: tuple[Forge, str], tmp_path:
         ("https://forge.example:99999/x", "bad_url"),
         ("https://forge.example/\u202ex", "bad_url"),
         ("https://forge.example/a b", "not raised"),
-        ("ssh://git@forge.example/x.git", "bad_url"),
+        ("ssh://git@forge.example/x.git", "not raised"),
+        ("ssh://git:secret@forge.example/x.git", "bad_url"),
+        ("ssh://git@-oProxyCommand=id/x.git", "bad_url"),
+        ("ssh://git@forge.example", "bad_url"),
         ("ext::sh -c id", "scheme"),
-        ("git@forge.example:x", "scheme"),
+        ("git@forge.example:x", "not raised"),
+        ("-x@forge.example:x", "scheme"),
         ("ftp://forge.example/x", "scheme"),
         ("file:///etc", "not_allowed"),
         ("/etc", "scheme"),
@@ -259,6 +264,9 @@ def test_a_remote_is_only_where_remotes_may_be(url: str, reason: str) -> None:
     rules = RemoteRules(schemes={"https", "ssh", "file"}, files_below=Path("/srv/git"))
     if reason == "not raised":
         check_url(url, rules)
+        if url.startswith(("ssh", "git@")):
+            with pytest.raises(RepositoryRefusedError, match="scheme"):
+                check_url(url, RemoteRules())
         return
     with pytest.raises(RepositoryRefusedError) as refused:
         check_url(url, rules)
@@ -275,7 +283,7 @@ def test_an_account_goes_only_to_its_own_repositories_and_for_its_own_tenants() 
     silent = Account(kind="github", token=SecretStr(TOKEN), tenants=("acme",))
     accounts = AccountsConfig(by_name={"main": account, "silent": silent})
 
-    def credentials(url: str, *, tenant: str = "acme", token: str = "main") -> Credentials | None:
+    def credentials(url: str, *, tenant: str = "acme", token: str = "main") -> Credentials | DeployKey | None:
         github = {"repository": "acme/shop", "token": token}
         project = ProjectConfig.model_validate(
             {"repo": {"url": url}, "stack": {"language": "typescript"}, "integrations": {"github": github}}
@@ -289,4 +297,5 @@ def test_an_account_goes_only_to_its_own_repositories_and_for_its_own_tenants() 
     assert credentials("https://forge.example/acme/shop.git", tenant="globex") is None
     assert credentials("https://forge.example/acme/shop.git", token="other") is None
     assert credentials("https://forge.example/acme/shop.git", token="silent") is None
+    assert credentials("git@forge.example:acme/shop.git") is None, "a token is not sent by ssh"
     assert remote_rules(RunsConfig(), platform_policy().runs, seconds=1).files_below is None

@@ -10,11 +10,10 @@ import pytest
 
 from ledger.notifications import Undelivered
 from ledger.operations.activity import Blocker, Connections, Transaction
-from producers.doctor import (
+from producers.diagnosis import (
     Check,
     Finding,
     Verdict,
-    check_gateway,
     examine,
     fail,
     judge_blockers,
@@ -34,6 +33,7 @@ from producers.doctor import (
     warn,
     worst,
 )
+from producers.doctor import check_gateway, check_policy
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 
@@ -73,8 +73,8 @@ SECRET = "sk-ant-never-shown-0123456789"
         (judge_webhooks(Undelivered(0, 0)), "OK"),
         (judge_webhooks(Undelivered(1, 0)), "WARN"),
         (judge_webhooks(Undelivered(0, 1)), "WARN"),
-        (judge_speed("gateway", "here", seconds=0.1, least=0.5), "OK"),
-        (judge_speed("gateway", "here", seconds=0.6, least=0.5), "WARN"),
+        (judge_speed("gateway", "here", seconds=0.1), "OK"),
+        (judge_speed("gateway", "here", seconds=0.6), "WARN"),
         (judge_prices({"a", "b"}, {"a", "b", "c"}), "OK"),
         (judge_prices({"a", "b"}, {"a"}), "FAIL"),
     ],
@@ -109,8 +109,6 @@ def test_a_provider_s_key_is_looked_for_and_never_shown(tmp_path: Path) -> None:
 
 
 def test_the_shipped_policy_has_a_price_for_every_model_that_it_names() -> None:
-    from producers.doctor import check_policy
-
     assert [finding.verdict for finding in check_policy(platform_policy())] == [Verdict.OK]
 
 

@@ -1,0 +1,253 @@
+"""Take a picture of each published release, once, for the console (issue 21).
+
+The page is a stranger's, so Chromium runs in its own sandbox, without the dispatcher's rights or environment, and its
+only way out is a proxy that serves this release and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from uuid import UUID
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from ledger.dispatch_window import lead
+from ledger.releases import next_unpictured, set_thumbnail
+from ledger.store import Ledger
+from ledger.tables import Release
+from producers.dispatch.dispatcher import contained
+from producers.errors import PictureError
+from sites.content_store import ContentStore, Manifest
+from sites.errors import SiteError
+from sites.files import content_type_of
+from sites.preview import NO_CSP, live_headers
+from sites.releases import manifest_of
+
+logger = logging.getLogger(__name__)
+
+ROLE = "thumbnails"
+WIDTH, HEIGHT = 720, 450
+"""Pixels of a picture: half of a window of 1440 by 900."""
+MAX_BYTES = 2 * 1024 * 1024
+PICTURE_SECONDS = 20.0
+"""The longest that one picture may take."""
+_LEASE_SECONDS = 3 * PICTURE_SECONDS
+_TICK_SECONDS = 5.0
+_LONGEST_PAUSE_SECONDS = 3_600.0
+_HOST = "site.invalid"
+_NOBODY = 65534
+_NICE = 19
+_SHOWN_CHARS = 300
+_PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + WIDTH.to_bytes(4, "big") + HEIGHT.to_bytes(4, "big")
+_ARGUMENTS = (
+    "--headless",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--mute-audio",
+    "--force-prefers-reduced-motion",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--force-device-scale-factor=0.5",
+    f"--window-size={2 * WIDTH},{2 * HEIGHT}",
+    "--virtual-time-budget=3000",
+    "--proxy-bypass-list=<-loopback>",
+)
+
+
+class ThumbnailMaker:
+    """Makes the missing thumbnails of a ledger's releases, one at a time, in one process at a time.
+
+    Args:
+        ledger: knows the published releases.
+        content_store: has their files, and keeps the pictures.
+        program: Chromium, as a path or a name on the path; where there is none, none are made.
+        holder: names this process.
+    """
+
+    def __init__(self, ledger: Ledger, content_store: ContentStore, *, program: str, holder: str) -> None:
+        self._ledger = ledger
+        self._content_store = content_store
+        self._program = shutil.which(program) if program else None
+        self._holder = holder
+        self._failed: set[UUID] = set()
+        """Releases of which this process could make no picture; the next one tries again."""
+
+    def run(self, stopping: threading.Event) -> None:
+        """Make what is missing until stopped; after failures in a row ever less often."""
+        if self._program is None:
+            return
+        pause = _TICK_SECONDS
+        while not stopping.wait(pause):
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            try:
+                with contained(ROLE):
+                    while not stopping.is_set() and self.make_next():
+                        pass
+                    pause = _TICK_SECONDS
+            except SQLAlchemyError:
+                logger.warning("ledger_unreachable")
+            except PictureError as error:
+                logger.warning("thumbnail_failed", extra={"rule": str(error)})
+
+    def make_next(self) -> bool:
+        """Make one thumbnail; False when none is missing, there is no browser, or another process makes them.
+
+        Raises:
+            PictureError: the page's fault, or the browser's.
+            SiteError, OSError: the content store's fault.
+        """
+        if self._program is None:
+            return False
+        with self._ledger.look() as connection:
+            release_id = next_unpictured(connection, besides=self._failed)
+        if release_id is None:
+            return False
+        with self._ledger.begin() as session:
+            if not lead(session, ROLE, self._holder, seconds=_LEASE_SECONDS):
+                return False
+            release = session.get_one(Release, release_id)
+        manifest, csp = manifest_of(release).served, str(release.scan.get("csp") or NO_CSP)
+        try:
+            picture = take_picture(self._program, manifest, csp=csp, read=self._content_store.get)
+        except PictureError:
+            self._failed.add(release_id)
+            raise
+        sha256 = self._content_store.put(picture)
+        with self._ledger.begin() as session:
+            set_thumbnail(session, release_id, sha256)
+        return True
+
+
+def take_picture(
+    program: str,
+    manifest: Manifest,
+    *,
+    csp: str,
+    read: Callable[[str], bytes],
+    seconds: float = PICTURE_SECONDS,
+) -> bytes:
+    """Return a PNG of a release's first page.
+
+    Args:
+        program: the path of Chromium.
+        manifest: the served files.
+        csp: the policy from the scan report.
+        read: returns a stored file by its digest.
+        seconds: the longest that it may take.
+
+    Raises:
+        PictureError: the page's fault, or the browser's.
+    """
+    with _proxy(manifest, csp, read) as port, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+        home = Path(directory)
+        picture, log = home / "picture.png", home / "log"
+        command = [
+            program,
+            *_ARGUMENTS,
+            f"--proxy-server=http://127.0.0.1:{port}",
+            f"--user-data-dir={home / 'profile'}",
+            f"--screenshot={picture}",
+            f"http://{_HOST}/",
+        ]
+        with log.open("wb") as file:
+            try:
+                status = _run(command, home, file.fileno(), seconds)
+            except OSError as error:
+                raise PictureError(f"the browser does not start: {os.strerror(error.errno or 0)}") from None
+        if status is None:
+            raise PictureError(f"the browser took over {seconds:g} s")
+        png = picture.read_bytes() if picture.is_file() and picture.stat().st_size <= MAX_BYTES else b""
+        if not png.startswith(_PNG):
+            said = ascii(log.read_bytes()[-_SHOWN_CHARS:].decode(errors="replace").strip())
+            raise PictureError(f"the browser ended with {status} and left no picture of {WIDTH} by {HEIGHT}: {said}")
+        return png
+
+
+def _run(command: list[str], home: Path, log: int, seconds: float) -> int | None:
+    """Run a program with nothing of ours, and end all that it has started; returns its status, None when cut off."""
+    who: dict[str, Any] = {}
+    if os.geteuid() == 0:  # Chromium's sandbox is for ordinary users
+        os.chown(home, _NOBODY, _NOBODY)
+        who = {"user": _NOBODY, "group": _NOBODY, "extra_groups": ()}
+    started = subprocess.Popen(
+        command,
+        cwd=home,
+        env={"PATH": os.defpath, "HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8"},
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        **who,
+    )
+    try:
+        os.setpriority(os.PRIO_PGRP, started.pid, _NICE)
+        return started.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
+
+
+@contextmanager
+def _proxy(manifest: Manifest, csp: str, read: Callable[[str], bytes]) -> Iterator[int]:
+    """Serve a release to a browser that has no other way out; yields the port."""
+    handler = partial(_Proxy, manifest, live_headers(csp), read)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Proxy(BaseHTTPRequestHandler):
+    """Answers for the release's host; every other host, and every tunnel, is refused."""
+
+    timeout = PICTURE_SECONDS
+
+    def __init__(
+        self, manifest: Manifest, headers: dict[str, str], read: Callable[[str], bytes], *arguments: object
+    ) -> None:
+        self._manifest = manifest
+        self._served_under = headers
+        self._read = read
+        super().__init__(*arguments)  # type: ignore[arg-type]
+
+    def do_GET(self) -> None:
+        """Send a file."""
+        url = urlsplit(self.path)
+        path = unquote(url.path).removeprefix("/")
+        entry = self._manifest.get(f"{path}index.html" if not path or path.endswith("/") else path)
+        if url.scheme != "http" or url.netloc != _HOST or entry is None:
+            self.send_error(403)
+            return
+        try:
+            body = self._read(entry.sha256)
+        except (OSError, SiteError):
+            self.send_error(503)
+            return
+        self.send_response(200)
+        for name, value in {**self._served_under, "Content-Type": content_type_of(entry.media_type)}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: what a page asks for is no news."""
