@@ -43,7 +43,7 @@ from sites.spec.languages.translation import (
     translate_tool,
 )
 from sites.spec.languages.versions import outdated
-from sites.spec.model import INDEX, MAX_PAGES, Site
+from sites.spec.model import INDEX, MAX_PAGES, Site, parse_site
 from sites.spec.outline import expand_outline, further_languages, has_empty_news, left_out, outline_tool
 from sites.spec.permitted import permitted
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
@@ -383,10 +383,13 @@ def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | 
     if has_empty_news(reply):
         summary += " Its list of news is empty until the first entry."
     further = further_languages(reply)
-    return _versions_task(inputs, site, summary, further) if further else _new_site(inputs, site=site, summary=summary)
+    if further:
+        return _versions_task(inputs, site, summary, further)
+    return _new_site(inputs, spec=site.canonical(), summary=summary)
 
 
-def _new_site(inputs: Inputs, *, site: Site, summary: str) -> Outcome:
+def _new_site(inputs: Inputs, *, spec: str, summary: str) -> Outcome:
+    site = parse_site(spec)
     return _candidate(inputs, site, before=None, summary=summary, how="a model's outline")
 
 
@@ -408,8 +411,8 @@ def _versions_task(inputs: Inputs, site: Site, summary: str, further: Sequence[s
         partial(read_prompt, "translate.md"),
         prompts,
         translate_tool,
-        partial(_with_versions, site=site, texts=texts, further=further, summary=summary),
-        otherwise=partial(_new_site, site=site, summary=summary + missing),
+        partial(_with_versions, spec=site.canonical(), texts=texts, further=further, summary=summary),
+        otherwise=partial(_new_site, spec=site.canonical(), summary=summary + missing),
     )
 
 
@@ -417,11 +420,12 @@ def _with_versions(
     inputs: Inputs,
     replies: Sequence[Mapping[str, Any]],
     *,
-    site: Site,
+    spec: str,
     texts: Choice,
     further: Sequence[str],
     summary: str,
 ) -> Outcome | _Poor:
+    site = parse_site(spec)
     source = site.pages[INDEX]["elements"]["page"]["props"]["lang"]
     left: list[str] = [f"not translated: {', '.join(texts.left)}"] if texts.left else []
     size = len(replies) // len(further)
@@ -435,7 +439,7 @@ def _with_versions(
         except SpecError as error:
             return _Poor(Reason.SPEC_INVALID, str(error))
     notes = [f"Also in: {', '.join(further)}.", *(f"Note: {note}." for note in left)]
-    return _new_site(inputs, site=site, summary=" ".join([summary, *notes]))
+    return _new_site(inputs, spec=site.canonical(), summary=" ".join([summary, *notes]))
 
 
 def _candidate(inputs: Inputs, site: Site, *, before: Site | None, summary: str, how: str) -> Candidate | Escalate:
