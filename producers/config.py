@@ -71,7 +71,7 @@ class DispatcherConfig(Section):
     """Time between two deletions of expired rows of the ledger."""
     housekeeping_hours: float = Field(default=6.0, gt=0)
     """Time between two removals of unused files of releases, drafts and runs."""
-    chromium: str = "chromium"
+    chromium: str = ""
     """Program that takes a picture of each published release for the console, by path or name; empty for none. It runs
     in its own sandbox, as `nobody` where the dispatcher is root; where that is not possible, there are no pictures."""
     heartbeat: OptionalPath = None

@@ -49,6 +49,8 @@ _TICK_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 3_600.0
 _HOST = "site.invalid"
 _NOBODY = 65534
+_REACHABLE = "/tmp"
+"""For temporary files of `nobody`, whom what TMPDIR names may keep out."""
 _NICE = 19
 _SHOWN_CHARS = 300
 _PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + WIDTH.to_bytes(4, "big") + HEIGHT.to_bytes(4, "big")
@@ -151,7 +153,9 @@ def take_picture(
     Raises:
         PictureError: the page's fault, or the browser's.
     """
-    with _proxy(manifest, csp, read) as port, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+    with _proxy(manifest, csp, read) as port, tempfile.TemporaryDirectory(
+        dir=_REACHABLE if os.geteuid() == 0 else None, ignore_cleanup_errors=True
+    ) as directory:
         home = Path(directory)
         picture, log = home / "picture.png", home / "log"
         command = [
