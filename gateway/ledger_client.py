@@ -49,6 +49,7 @@ from ledger.money import (
 from ledger.operations import served_calls
 from ledger.operations.served_calls import History, Served
 from ledger.store import SILENCE, SILENT_CLIENT, STATEMENT_TIMEOUT_MS, Statement
+from ledger.tables import Cap
 from routing.policy.prices import BudgetExceeded
 
 logger = logging.getLogger(__name__)
@@ -109,9 +110,9 @@ class Ledger:
     ) -> Sequence[tuple[Any, ...]]:
         try:
             return await connections.run(statement.sql, statement.values or {})
-        except psycopg.errors.UniqueViolation:
-            raise CapOpenedError from None
         except (psycopg.Error, ConnectionsBusyError, OSError) as error:
+            if isinstance(error, psycopg.errors.UniqueViolation) and error.diag.table_name == Cap.__tablename__:
+                raise CapOpenedError from None
             logger.warning("ledger_unreachable", extra={"error": type(error).__name__})
             raise LedgerUnreachableError(type(error).__name__) from None
 
@@ -140,7 +141,7 @@ class Ledger:
             LedgerUnreachableError: the reservation may or may not have been made.
         """
         is_gated = call.circuit.is_metered
-        for _ in range(4):
+        for _ in range(4 + len(caps)):  # another call may be the first to open each of them
             try:
                 rows = await self.run(money.reserve(bearer, call, caps, is_gated=is_gated))
             except CapOpenedError:

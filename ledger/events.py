@@ -17,7 +17,6 @@ from sqlalchemy import Connection, select
 from sqlmodel import Session, col
 
 from ledger.record_tables import Event
-from ledger.runs.tables import AgentExecution
 from ledger.spending import members_of
 from ledger.store import Statement, dump_json
 from ledger.tables import ClaimedJob, Job
@@ -171,9 +170,7 @@ def newest_of_kinds(session: Session, job_id: UUID, kinds: Iterable[EventKind], 
 
 def newest_of_run(session: Session, run_id: UUID, kind: EventKind, *, limit: int) -> Sequence[Event]:
     """Return the newest events of one kind of a run and its steps, newest first."""
-    own = select(col(AgentExecution.job_id)).where(col(AgentExecution.run_id) == run_id)
-    of_run = (col(Event.job_id) == run_id) | col(Event.job_id).in_(own)
-    newest = select(Event).where(of_run, col(Event.kind) == kind.value)
+    newest = select(Event).where(col(Event.job_id).in_(members_of(run_id)), col(Event.kind) == kind.value)
     return session.scalars(newest.order_by(col(Event.id).desc()).limit(limit)).all()
 
 

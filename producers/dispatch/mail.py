@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import smtplib
+import asyncio
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from email.message import EmailMessage
 from email.utils import format_datetime
 
+import aiosmtplib
+
 from gateway.network import authorities
 from producers.config import MailConfig
+
+_GOODBYE_SECONDS = 1.0
 
 
 def mail_of(said: str, recipients: Sequence[str], *, sender: str, message_id: str, at: datetime) -> EmailMessage:
@@ -37,37 +42,48 @@ def mail_of(said: str, recipients: Sequence[str], *, sender: str, message_id: st
     return mail
 
 
-def send(config: MailConfig, mail: EmailMessage, *, seconds: float) -> int:
+async def send(config: MailConfig, mail: EmailMessage, *, seconds: float) -> int:
     """Hand a message to the SMTP server, and return how many of its recipients that refused; not all.
+
+    A server that took the message and stumbles over the goodbye has it: nothing is sent again for that.
 
     Args:
         config: the server.
         mail: the message.
-        seconds: the longest that each step may take.
+        seconds: the longest that all of it may take.
 
     Raises:
-        OSError, smtplib.SMTPException: the server's fault, or the network's; a certificate that is not trusted too.
+        OSError, aiosmtplib.SMTPException: the server's fault, or the network's; a certificate that is not trusted too.
     """
-    name = _domain_of(config.sender)
-    if config.security == "tls":
-        server: smtplib.SMTP = smtplib.SMTP_SSL(
-            config.host, config.port, local_hostname=name, timeout=seconds, context=_trusted(config)
-        )
-    else:
-        server = smtplib.SMTP(config.host, config.port, local_hostname=name, timeout=seconds)
-    with server:
-        if config.security == "starttls":
-            server.starttls(context=_trusted(config))
-        if config.username:
-            server.login(config.username, config.password.get_secret_value())
-        return len(server.send_message(mail))
+    client = aiosmtplib.SMTP(
+        hostname=config.host,
+        port=config.port,
+        local_hostname=_domain_of(config.sender),
+        username=config.username or None,
+        password=config.password.get_secret_value() or None,
+        use_tls=config.security == "tls",
+        start_tls=config.security == "starttls",
+        tls_context=None if config.security == "none" else _trusted(config),
+        timeout=seconds,
+    )
+    transport: asyncio.BaseTransport | None = None
+    try:
+        async with asyncio.timeout(seconds):
+            await client.connect()
+            transport = client.transport
+            refused, _ = await client.send_message(mail)
+        with suppress(OSError, aiosmtplib.SMTPException):
+            await client.quit(timeout=_GOODBYE_SECONDS)
+        return len(refused)
+    finally:
+        client.close()
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.abort()  # a TLS connection would wait half a minute for the server's goodbye
 
 
 def is_silence(error: Exception) -> bool:
     """Whether the server gave no answer at all."""
-    return not isinstance(error, smtplib.SMTPException | ssl.SSLError) or isinstance(
-        error, smtplib.SMTPServerDisconnected
-    )
+    return isinstance(error, OSError) and not isinstance(error, ssl.SSLError | aiosmtplib.SMTPConnectResponseError)
 
 
 def _trusted(config: MailConfig) -> ssl.SSLContext:

@@ -153,9 +153,12 @@ def take_picture(
     Raises:
         PictureError: the page's fault, or the browser's.
     """
-    with _proxy(manifest, csp, read) as port, tempfile.TemporaryDirectory(
-        dir=_REACHABLE if os.geteuid() == 0 else None, ignore_cleanup_errors=True
-    ) as directory:
+    with (
+        _proxy(manifest, csp, read) as port,
+        tempfile.TemporaryDirectory(
+            dir=_REACHABLE if os.geteuid() == 0 else None, ignore_cleanup_errors=True
+        ) as directory,
+    ):
         home = Path(directory)
         picture, log = home / "picture.png", home / "log"
         command = [

@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import json
 import logging
-import smtplib
 import threading
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar, TypeVarTuple
 
 import aiohttp
+import aiosmtplib
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session
 from standardwebhooks.webhooks import Webhook
@@ -269,10 +269,10 @@ class WebhookSender:
             return _Tried(due, Try("refused", detail="there is no SMTP server" if recipients[0] else "nobody gets it"))
         mail = mail_of(said, recipients, sender=self._mail.sender, message_id=due.message_id, at=due.claimed_at)
         try:
-            refused = await asyncio.to_thread(send, self._mail, mail, seconds=self._rules.seconds)
-        except (OSError, smtplib.SMTPException) as error:
+            refused = await send(self._mail, mail, seconds=self._rules.seconds)
+        except (OSError, aiosmtplib.SMTPException) as error:
             logger.info("mail_failed", extra={"job_id": str(due.job_id), "error": type(error).__name__})
-            status = error.smtp_code if isinstance(error, smtplib.SMTPResponseException) else None
+            status = error.code if isinstance(error, aiosmtplib.SMTPResponseException) else None
             return _Tried(due, Try("failed", status=status, detail=type(error).__name__), is_silence(error))
         return _Tried(due, Try("delivered", detail=f"not to {refused} of the addresses" if refused else ""))
 

@@ -17,7 +17,7 @@ from gateway.ledger_client import Ledger as LedgerClient
 from gateway.providers.provider import Settlement
 from ledger import money
 from ledger.attempts import hash_token, renew_all
-from ledger.money import Bearer, CallStart, Reserved
+from ledger.money import Bearer, CallStart, CapLimit, Reserved
 from ledger.store import Ledger, Statement
 from routing.policy.platform import platform_policy
 from routing.policy.prices import Usage
@@ -129,6 +129,20 @@ def test_first_calls_at_the_same_moment_open_their_caps_once_and_all_count(world
 
     asyncio.run(work())
     assert {cap.reserved_nanousd for cap in world.caps().values()} == {call_count * RESERVED}
+
+
+def test_a_row_that_is_there_already_is_no_opened_cap_unless_it_is_one(world: World, ledger_url: str) -> None:
+    with world.ledger.begin() as session:
+        money.open_caps([CapLimit("fleet_day", "2026-11-28", 1)]).all(session)
+
+    async def work() -> None:
+        client = LedgerClient(ledger_url, connections=1)
+        for table, error in (("cap", ledger_client.CapOpenedError), ("tenant", LedgerUnreachableError)):
+            with pytest.raises(error):
+                await client.run(Statement(f"INSERT INTO {table} SELECT * FROM {table} RETURNING 1"))
+        await client.close()
+
+    asyncio.run(work())
 
 
 def test_what_ends_while_a_booking_is_under_way_shares_the_next_one(

@@ -43,33 +43,47 @@ class _Session(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         self.say("220 relay")
-        is_hidden = False
         while line := self.rfile.readline().decode().strip():
             verb = line.split(":")[0].split(" ")[0].upper()
             self.server.lines.append(line)
-            if verb == "EHLO":
-                self.say("250-relay\r\n250-AUTH PLAIN\r\n250 STARTTLS")
-            elif verb == "STARTTLS":
-                self.say("220 go on")
-                try:
-                    hidden = self.hidden = self.server.context.wrap_socket(self.connection, server_side=True)
-                except (ssl.SSLError, OSError):
-                    return
-                self.rfile, self.wfile, is_hidden = hidden.makefile("rb"), hidden.makefile("wb", 0), True  # type: ignore[assignment]
-            elif verb == "AUTH":
-                self.say("235 yes" if is_hidden else "538 not in the open")
-            elif verb == "RCPT":
-                self.say("550 nobody here" if any(one in line for one in self.server.unknown) else "250 yes")
-            elif verb == "DATA":
-                if self.server.busy:
-                    self.say("451 later")
-                    continue
-                self.say("354 go on")
-                data = b"".join(iter(self.rfile.readline, b".\r\n"))
-                self.server.mails.append(BytesParser(policy=email.policy.default).parsebytes(data))  # type: ignore[arg-type]
-                self.say("250 taken")
-            else:
-                self.say("221 bye" if verb == "QUIT" else "250 yes")
+            if verb == "STARTTLS" and not self.hide():
+                return
+            if verb == "MAIL":
+                while self.server.is_slow and not self.server.is_over.wait(0.05):
+                    self.wfile.write(b"250-wait\r\n")
+            if verb == "DATA" and not self.server.busy:
+                self.take()
+            elif verb != "STARTTLS":
+                self.say(self.answer(verb, line))
+
+    def answer(self, verb: str, line: str) -> str:
+        match verb:
+            case "EHLO":
+                return "250-relay\r\n250-AUTH PLAIN\r\n250 STARTTLS"
+            case "AUTH":
+                return "538 not in the open" if self.hidden is None else "235 yes"
+            case "RCPT" if any(one in line for one in self.server.unknown):
+                return "550 nobody here"
+            case "DATA":
+                return "451 later"
+            case "QUIT":
+                return "221 bye" if self.server.is_polite else "421 too many"
+        return "250 yes"
+
+    def hide(self) -> bool:
+        self.say("220 go on")
+        try:
+            self.hidden = self.server.context.wrap_socket(self.connection, server_side=True)
+        except (ssl.SSLError, OSError):
+            return False
+        self.rfile, self.wfile = self.hidden.makefile("rb"), self.hidden.makefile("wb", 0)  # type: ignore[assignment]
+        return True
+
+    def take(self) -> None:
+        self.say("354 go on")
+        data = b"".join(iter(self.rfile.readline, b".\r\n"))
+        self.server.mails.append(BytesParser(policy=email.policy.default).parsebytes(data))  # type: ignore[arg-type]
+        self.say("250 taken")
 
 
 class Relay(socketserver.ThreadingTCPServer):
@@ -82,7 +96,9 @@ class Relay(socketserver.ThreadingTCPServer):
         self.context = context
         self.mails: list[EmailMessage] = []
         self.lines: list[str] = []
-        self.busy = False
+        self.busy = self.is_slow = False
+        self.is_polite = True
+        self.is_over = threading.Event()
         self.unknown: tuple[str, ...] = ()
 
 
@@ -96,10 +112,13 @@ def relay(authority: Authority) -> Iterator[Relay]:
     with Relay(authority.context_for("localhost")) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         yield server
+        server.is_over.set()
         server.shutdown()
 
 
-def deliver(shop: Shop, relay: Relay | None, authority: Authority, **settings: Any) -> int:
+def deliver(
+    shop: Shop, relay: Relay | None, authority: Authority, *, rules: Webhooks | None = None, **settings: Any
+) -> int:
     facts = {"host": "localhost", "port": relay.server_address[1]} if relay is not None else {}
     mail = MailConfig(
         **{
@@ -113,7 +132,7 @@ def deliver(shop: Shop, relay: Relay | None, authority: Authority, **settings: A
     )
     config = WebhookConfig(secret=SecretStr(SECRET), allow_private=True)
     url = "https://edits.example/console"
-    return WebhookSender(shop.ledger, config, Webhooks(), console_url=url, mail=mail).deliver_due()
+    return WebhookSender(shop.ledger, config, rules or Webhooks(), console_url=url, mail=mail).deliver_due()
 
 
 def choose(shop: Shop, *people: str) -> Notices:
@@ -178,6 +197,28 @@ def test_a_busy_server_is_tried_again_under_the_same_id_and_given_up_on_record(
     assert relay.mails[0]["Message-ID"] == f"<{view.message_id}@pointsman.example>"
     last = only(notices).deliveries[-1]
     assert (last.outcome, last.detail) == ("delivered", "not to 1 of the addresses")
+
+
+def test_a_message_that_was_taken_is_not_sent_again_for_the_server_s_goodbye(
+    shop: Shop, relay: Relay, authority: Authority
+) -> None:
+    shop.tenant()
+    notices = choose(shop, *PEOPLE)
+    offer(shop, None)
+    relay.is_polite = False
+    assert deliver(shop, relay, authority) == 1
+    assert (only(notices).deliveries[0].outcome, len(relay.mails)) == ("delivered", 1)
+
+
+def test_a_server_that_answers_for_ever_is_left_in_time(shop: Shop, relay: Relay, authority: Authority) -> None:
+    shop.tenant()
+    notices = choose(shop, *PEOPLE)
+    offer(shop, None)
+    relay.is_slow = True
+    deliver(shop, relay, authority, rules=Webhooks(seconds=0.5))
+    (tried,) = notices.find("acme").notices[0].deliveries
+    assert (tried.outcome, tried.detail) == ("failed", "TimeoutError")
+    assert tried.seconds < 3
 
 
 def test_without_a_server_it_is_refused_on_record(shop: Shop, authority: Authority) -> None:
