@@ -10,12 +10,13 @@ import logging
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from ledger.store import Ledger
 from ledger.tables import Release
 from producers.dispatch.dispatcher import contained
 from producers.errors import PictureError
-from sites.content_store import ContentStore, Manifest
+from sites.content_store import ContentStore, Entry, Manifest
 from sites.errors import SiteError
 from sites.files import content_type_of
 from sites.preview import NO_CSP, live_headers
@@ -46,11 +47,13 @@ PICTURE_SECONDS = 20.0
 """The longest that one picture may take."""
 _LEASE_SECONDS = 3 * PICTURE_SECONDS
 _TICK_SECONDS = 5.0
-_LONGEST_PAUSE_SECONDS = 3_600.0
+_LONGEST_PAUSE_SECONDS = 300.0
+_LOOK_SECONDS = 0.2
 _HOST = "site.invalid"
 _NOBODY = 65534
 _REACHABLE = "/tmp"
 """For temporary files of `nobody`, whom what TMPDIR names may keep out."""
+_PREFIX = "pointsman-picture-"
 _NICE = 19
 _SHOWN_CHARS = 300
 _PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + WIDTH.to_bytes(4, "big") + HEIGHT.to_bytes(4, "big")
@@ -91,12 +94,13 @@ class ThumbnailMaker:
         """Make what is missing until stopped; after failures in a row ever less often."""
         if self._program is None:
             return
+        _clear_left()
         pause = _TICK_SECONDS
         while not stopping.wait(pause):
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             try:
                 with contained(ROLE):
-                    while not stopping.is_set() and self.make_next():
+                    while not stopping.is_set() and self.make_next(stopping):
                         pass
                     pause = _TICK_SECONDS
             except SQLAlchemyError:
@@ -104,8 +108,10 @@ class ThumbnailMaker:
             except PictureError as error:
                 logger.warning("thumbnail_failed", extra={"rule": str(error)})
 
-    def make_next(self) -> bool:
+    def make_next(self, stopping: threading.Event | None = None) -> bool:
         """Make one thumbnail; False when none is missing, there is no browser, or another process makes them.
+
+        When it is to stop meanwhile, it gives the thumbnail up.
 
         Raises:
             PictureError: the page's fault, or the browser's.
@@ -123,8 +129,8 @@ class ThumbnailMaker:
             release = session.get_one(Release, release_id)
         manifest, csp = manifest_of(release).served, str(release.scan.get("csp") or NO_CSP)
         try:
-            picture = take_picture(self._program, manifest, csp=csp, read=self._content_store.get)
-        except PictureError:
+            picture = take_picture(self._program, manifest, csp=csp, read=self._content_store.get, stopping=stopping)
+        except (PictureError, SiteError, OSError):
             self._failed.add(release_id)
             raise
         sha256 = self._content_store.put(picture)
@@ -140,6 +146,7 @@ def take_picture(
     csp: str,
     read: Callable[[str], bytes],
     seconds: float = PICTURE_SECONDS,
+    stopping: threading.Event | None = None,
 ) -> bytes:
     """Return a PNG of a release's first page.
 
@@ -149,46 +156,76 @@ def take_picture(
         csp: the policy from the scan report.
         read: returns a stored file by its digest.
         seconds: the longest that it may take.
+        stopping: ends it at once when it is set.
 
     Raises:
         PictureError: the page's fault, or the browser's.
+        SiteError, OSError: the content store's fault.
     """
     with (
-        _proxy(manifest, csp, read) as port,
-        tempfile.TemporaryDirectory(
-            dir=_REACHABLE if os.geteuid() == 0 else None, ignore_cleanup_errors=True
-        ) as directory,
+        _serving(manifest, csp, read) as proxy,
+        tempfile.TemporaryFile() as log,
+        tempfile.TemporaryDirectory(dir=_place(), prefix=_PREFIX, ignore_cleanup_errors=True) as directory,
     ):
         home = Path(directory)
-        picture, log = home / "picture.png", home / "log"
         command = [
             program,
             *_ARGUMENTS,
-            f"--proxy-server=http://127.0.0.1:{port}",
+            f"--proxy-server=http://127.0.0.1:{proxy.server_port}",
             f"--user-data-dir={home / 'profile'}",
-            f"--screenshot={picture}",
+            f"--screenshot={home / 'picture.png'}",
             f"http://{_HOST}/",
         ]
-        with log.open("wb") as file:
-            try:
-                status = _run(command, home, file.fileno(), seconds)
-            except OSError as error:
-                raise PictureError(f"the browser does not start: {os.strerror(error.errno or 0)}") from None
+        try:
+            status = _run(command, home, log.fileno(), seconds, stopping or threading.Event())
+        except OSError as error:
+            raise PictureError(f"the browser does not start: {os.strerror(error.errno or 0)}") from None
+        if proxy.failure is not None:
+            raise proxy.failure
         if status is None:
             raise PictureError(f"the browser took over {seconds:g} s")
-        png = picture.read_bytes() if picture.is_file() and picture.stat().st_size <= MAX_BYTES else b""
+        png = _read_picture(home / "picture.png")
         if not png.startswith(_PNG):
-            said = ascii(log.read_bytes()[-_SHOWN_CHARS:].decode(errors="replace").strip())
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _SHOWN_CHARS))
+            said = ascii(log.read(_SHOWN_CHARS).decode(errors="replace").strip())
             raise PictureError(f"the browser ended with {status} and left no picture of {WIDTH} by {HEIGHT}: {said}")
+        if not proxy.has_first_page:
+            raise PictureError("the release has no first page")
         return png
 
 
-def _run(command: list[str], home: Path, log: int, seconds: float) -> int | None:
+def _place() -> str:
+    return _REACHABLE if os.geteuid() == 0 else tempfile.gettempdir()
+
+
+def _clear_left() -> None:
+    """Remove what a process left that was killed while it made a picture."""
+    for left in Path(_place()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            if time.time() - left.lstat().st_mtime > _LEASE_SECONDS:
+                shutil.rmtree(left)
+
+
+def _read_picture(path: Path) -> bytes:
+    """Return a file that the browser's user wrote, and could have replaced by anything; empty if it is no such file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return b""
+        png = file.read(MAX_BYTES + 1)
+    return png if len(png) <= MAX_BYTES else b""
+
+
+def _run(command: list[str], home: Path, log: int, seconds: float, stopping: threading.Event) -> int | None:
     """Run a program with nothing of ours, and end all that it has started; returns its status, None when cut off."""
     who: dict[str, Any] = {}
     if os.geteuid() == 0:  # Chromium's sandbox is for ordinary users
         os.chown(home, _NOBODY, _NOBODY)
         who = {"user": _NOBODY, "group": _NOBODY, "extra_groups": ()}
+    deadline = time.monotonic() + seconds
     started = subprocess.Popen(
         command,
         cwd=home,
@@ -201,8 +238,9 @@ def _run(command: list[str], home: Path, log: int, seconds: float) -> int | None
     )
     try:
         os.setpriority(os.PRIO_PGRP, started.pid, _NICE)
-        return started.wait(seconds)
-    except subprocess.TimeoutExpired:
+        while time.monotonic() < deadline and not stopping.is_set():
+            with suppress(subprocess.TimeoutExpired):
+                return started.wait(min(seconds, _LOOK_SECONDS))
         return None
     finally:
         with suppress(ProcessLookupError):
@@ -211,47 +249,56 @@ def _run(command: list[str], home: Path, log: int, seconds: float) -> int | None
 
 
 @contextmanager
-def _proxy(manifest: Manifest, csp: str, read: Callable[[str], bytes]) -> Iterator[int]:
-    """Serve a release to a browser that has no other way out; yields the port."""
-    handler = partial(_Proxy, manifest, live_headers(csp), read)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+def _serving(manifest: Manifest, csp: str, read: Callable[[str], bytes]) -> Iterator[_Proxy]:
+    """Serve a release to a browser that has no other way out."""
+    with _Proxy(manifest, csp, read) as proxy:
+        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:
-            yield server.server_port
+            yield proxy
         finally:
-            server.shutdown()
+            proxy.shutdown()
             thread.join()
 
 
-class _Proxy(BaseHTTPRequestHandler):
+class _Proxy(ThreadingHTTPServer):
     """Answers for the release's host; every other host, and every tunnel, is refused."""
 
-    timeout = PICTURE_SECONDS
+    def __init__(self, manifest: Manifest, csp: str, read: Callable[[str], bytes]) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.manifest, self.headers, self._read = manifest, live_headers(csp), read
+        self.has_first_page = False
+        self.failure: OSError | SiteError | None = None
+        """Of the content store: a picture without what it holds would be kept for good."""
 
-    def __init__(
-        self, manifest: Manifest, headers: dict[str, str], read: Callable[[str], bytes], *arguments: object
-    ) -> None:
-        self._manifest = manifest
-        self._served_under = headers
-        self._read = read
-        super().__init__(*arguments)  # type: ignore[arg-type]
+    def file_at(self, address: str) -> tuple[Entry, bytes] | None:
+        """Return a served file; None for any other address, and for one that cannot be read."""
+        url = urlsplit(address)
+        path = unquote(url.path).removeprefix("/")
+        entry = self.manifest.get(f"{path}index.html" if not path or path.endswith("/") else path)
+        if url.scheme != "http" or url.netloc != _HOST or entry is None:
+            return None
+        try:
+            body = self._read(entry.sha256)
+        except (OSError, SiteError) as error:
+            self.failure = error
+            return None
+        self.has_first_page |= not path
+        return entry, body
+
+
+class _Answer(BaseHTTPRequestHandler):
+    timeout = PICTURE_SECONDS
+    server: _Proxy
 
     def do_GET(self) -> None:
         """Send a file."""
-        url = urlsplit(self.path)
-        path = unquote(url.path).removeprefix("/")
-        entry = self._manifest.get(f"{path}index.html" if not path or path.endswith("/") else path)
-        if url.scheme != "http" or url.netloc != _HOST or entry is None:
+        if (found := self.server.file_at(self.path)) is None:
             self.send_error(403)
             return
-        try:
-            body = self._read(entry.sha256)
-        except (OSError, SiteError):
-            self.send_error(503)
-            return
+        entry, body = found
         self.send_response(200)
-        for name, value in {**self._served_under, "Content-Type": content_type_of(entry.media_type)}.items():
+        for name, value in {**self.server.headers, "Content-Type": content_type_of(entry.media_type)}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)

@@ -3,11 +3,12 @@
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from uuid import UUID, uuid4
 
 import pytest
@@ -15,9 +16,10 @@ import pytest
 from ledger.releases import next_unpictured
 from ledger.store import Ledger
 from ledger.tables import Release
-from producers.dispatch.thumbnails import HEIGHT, WIDTH, ThumbnailMaker, take_picture
+from producers.dispatch.thumbnails import _PNG, _PREFIX, HEIGHT, WIDTH, ThumbnailMaker, _place, take_picture
 from producers.errors import PictureError
-from sites.content_store import ContentStore
+from sites.content_store import ContentStore, Manifest
+from sites.errors import BlobMissingError
 from sites.releases import manifest_of
 from tests.integration.http_world import PAGES, World, shared_ledger, world
 from tests.integration.test_console import Browser
@@ -118,6 +120,52 @@ def test_a_browser_that_takes_too_long_or_cannot_start_is_no_more_than_a_missing
     program.chmod(0o600)
     with pytest.raises(PictureError, match="does not start"):
         take_picture(str(program), manifest, csp="", read=world.content_store.get)
+
+
+def test_a_picture_is_ended_at_once_when_the_dispatcher_stops(world: World, tmp_path: Path, program: Path) -> None:
+    manifest = manifest_of(world.site("bakery", PAGES, tmp_path)).served
+    program.write_text("#!/bin/sh\nsleep 60\n")
+    stopping, began = Event(), time.monotonic()
+    stopping.set()
+    with pytest.raises(PictureError):
+        take_picture(str(program), manifest, csp="", read=world.content_store.get, stopping=stopping)
+    assert time.monotonic() - began < 5
+
+
+def test_what_stands_where_the_picture_belongs_is_read_only_if_it_is_a_small_file(
+    world: World, tmp_path: Path, program: Path
+) -> None:
+    manifest = manifest_of(world.site("bakery", PAGES, tmp_path)).served
+    target = program.with_name("target.png")
+    target.write_bytes(_PNG)
+    for make in (f"ln -s {target}", "mkfifo"):
+        program.write_text(f'#!/bin/sh\n{make} "$HOME/picture.png"\n')
+        with pytest.raises(PictureError, match="left no picture"):
+            take_picture(str(program), manifest, csp="", read=world.content_store.get)
+
+
+@needs_chromium
+def test_a_page_whose_files_cannot_be_read_now_gets_no_picture(world: World, tmp_path: Path) -> None:
+    manifest = manifest_of(world.site("bakery", PAGES, tmp_path)).served
+
+    def fail(sha256: str) -> bytes:
+        raise BlobMissingError(sha256)
+
+    with pytest.raises(BlobMissingError):
+        take_picture(CHROMIUM, manifest, csp="", read=fail)
+    without = Manifest({"about.html": manifest["index.html"]})
+    with pytest.raises(PictureError, match="no first page"):
+        take_picture(CHROMIUM, without, csp="", read=world.content_store.get)
+
+
+def test_what_a_killed_maker_left_is_removed_by_the_next(world: World) -> None:
+    places = [Path(tempfile.mkdtemp(dir=_place(), prefix=_PREFIX)) for _ in range(2)]
+    os.utime(places[0], (0, 0))
+    stopping = Event()
+    stopping.set()
+    maker(world, "true").run(stopping)
+    assert [place.exists() for place in places] == [False, True]
+    places[1].rmdir()
 
 
 @needs_chromium
