@@ -11,7 +11,6 @@ import os
 import re
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -31,6 +30,8 @@ from workers.runs.git.allowance import GARBAGE, SILENCE_SECONDS, Allowance
 
 DEFAULT_USER = "git"
 _SAID_BYTES = 4_096
+_MOST_SAID_BYTES = 1024 * 1024
+_JOIN_SECONDS = 2.0
 _SCP = re.compile(
     r"(?P<user>[A-Za-z0-9_][A-Za-z0-9._-]{0,63})@(?P<host>[A-Za-z0-9.-]{1,253}):(?P<path>[A-Za-z0-9._/~-]{1,200})"
 )
@@ -180,8 +181,6 @@ class _Vendor(SSHVendor):
     def __init__(self, options: Sequence[str], allowance: Allowance) -> None:
         self._options = options
         self._allowance = allowance
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by `close`
-        self._last = b""
         self._open: list[_Channel] = []
 
     def run_command(self, host: str, command: bytes, **options: Any) -> Any:  # type: ignore[override]
@@ -194,7 +193,7 @@ class _Vendor(SSHVendor):
                 [CLIENT, "-F", "none", *self._options, *extra, "--", host, os.fsdecode(command)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._said,
+                stderr=subprocess.PIPE,
                 bufsize=0,
                 env={"PATH": os.defpath, "LC_ALL": "C"},
                 start_new_session=True,
@@ -207,17 +206,13 @@ class _Vendor(SSHVendor):
         return self._open[-1]
 
     def said(self) -> str:
-        """Return the end of what the client has complained about."""
-        return self._last.decode("utf-8", "replace")
+        """Return the end of what the client, or the server through it, has complained about."""
+        return b"".join(channel.said for channel in self._open).decode("utf-8", "replace")
 
     def close(self) -> None:
         """End what still runs."""
         for channel in self._open:
             channel.close()
-        if not self._said.closed:
-            self._said.seek(0)
-            self._last = self._said.read(_SAID_BYTES)
-            self._said.close()
 
 
 class _Channel:
@@ -226,12 +221,26 @@ class _Channel:
     def __init__(self, process: subprocess.Popen[bytes], allowance: Allowance) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
+        assert process.stderr is not None
         self._process, self._allowance = process, allowance
         self._out = open(process.stdout.fileno(), "rb", closefd=False)  # noqa: SIM115 -- closed by `close`
         self._timer = threading.Timer(max(0.0, allowance.deadline - time.monotonic()), process.kill)
         self._timer.daemon = True
         self._timer.start()
         self.write = process.stdin.write
+        self.said = b""
+        self._listener = threading.Thread(target=self._listen, args=(process.stderr,), daemon=True)
+        self._listener.start()
+
+    def _listen(self, stream: IO[bytes]) -> None:
+        """Keep the end of what is said, and end a client that says too much: a server's words come this way, too."""
+        count = 0
+        with suppress(OSError, ValueError):
+            while data := stream.read(_SAID_BYTES):
+                self.said = (self.said + data)[-_SAID_BYTES:]
+                count += len(data)
+                if count > _MOST_SAID_BYTES:
+                    self._process.kill()
 
     def read(self, size: int = -1) -> bytes:
         data = self._out.read(size)
@@ -239,13 +248,19 @@ class _Channel:
         return data
 
     def can_read(self) -> bool:
-        return bool(self._out.peek(1))
+        descriptor = self._out.fileno()
+        os.set_blocking(descriptor, False)  # it must not wait: the server may answer only what is still to be sent
+        try:
+            return bool(self._out.peek(1))
+        finally:
+            os.set_blocking(descriptor, True)
 
     def close(self) -> None:
         self._timer.cancel()
         self._process.kill()
         self._process.wait()
-        for stream in (self._process.stdin, self._out, self._process.stdout):
+        self._listener.join(_JOIN_SECONDS)
+        for stream in (self._process.stdin, self._out, self._process.stdout, self._process.stderr):
             with suppress(OSError):
                 stream.close()  # type: ignore[union-attr]
 
