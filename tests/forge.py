@@ -159,7 +159,8 @@ class GitLab(Forge):
     ) -> tuple[int, Any]:
         if method == "GET":
             return 200, [pull for pull in self.pulls if all(pull[name] == value for name, value in asked.items())]
-        same = ("source_branch", "target_branch")
+        body = {"source_project_id": 1, "target_project_id": 1, **body}
+        same = ("source_branch", "target_branch", "source_project_id")
         if any(pull["state"] == "opened" and all(pull[name] == body[name] for name in same) for pull in self.pulls):
             return 409, {"message": ["Another open merge request already exists for this source branch"]}
         iid = len(self.pulls) + 1

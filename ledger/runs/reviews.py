@@ -110,7 +110,8 @@ class Review(NamedTuple):
 def lock_review(session: Session, root_id: UUID) -> Review | None:
     """Return what a session's next round is to answer; None where another process or a person was faster."""
     last = lock_job(session, rounds_of(session, root_id)[-1].id)
-    comments = session.scalars(select(ReviewComment).where(*_open(root_id)).order_by(col(ReviewComment.id))).all()
+    kept = select(ReviewComment).where(*_open(root_id)).order_by(col(ReviewComment.id)).with_for_update()
+    comments = session.scalars(kept).all()
     goes_on = last.ended_at is None or successor_of(session, last.id) is not None
     if goes_on or not any(comment.is_order for comment in comments):
         return None

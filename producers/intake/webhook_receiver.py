@@ -173,16 +173,17 @@ class WebhookReceiver:
             return news
         if isinstance(settings, Linear) or not settings.reviews or news.repository != settings.repository:
             return Ignored("the project does not follow reviews, or it is of another repository")
-        if not self._is_heard(news.user_id, connection, tenant=tenant):
-            return Ignored(_STRANGER)
         with self._ledger.begin() as session:
             project_id = find_project(session, tenant, project).id
             if news.number is not None:
                 run = run_of_pull_request(session, project_id, number=news.number)
             else:
                 run = run_of_commit(session, project_id, commit=str(news.commit))
-            if run is None:
-                return Ignored("it is about no pull request or commit of a run's")
+        if run is None:
+            return Ignored("it is about no pull request or commit of a run's")
+        if not self._is_heard(news.user_id, connection, tenant=tenant):  # a call to the forge: only of what is ours
+            return Ignored(_STRANGER)
+        with self._ledger.begin() as session:
             return _add(session, run.root_id, news.comment, is_edit=news.is_edit)
 
     def _is_heard(self, user_id: int | None, connection: _Connection, *, tenant: str) -> bool:

@@ -140,7 +140,7 @@ def _head(path: str, props: PageProps, mode: str, facts: SiteFacts) -> Html:
 
 def _alternate(path: str, lang: str, version: str, url: str) -> Html:
     """Return the link to a version; search engines want it whole, which only a known address of the site allows."""
-    href = url + version if url else relative_to(path, version)
+    href = url + version.removesuffix(INDEX) if url else relative_to(path, version)
     return tag("link", rel="alternate", hreflang=lang, href=href)
 
 

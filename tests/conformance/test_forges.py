@@ -124,6 +124,15 @@ def test_what_is_no_issue_is_refused_before_anything_is_asked(place: Place, refe
     assert place.server.asked == []
 
 
+def test_a_fork_s_merge_request_from_a_branch_of_that_name_is_not_taken_for_ours() -> None:
+    with GitLabServer() as server:
+        branches = {"source_branch": ASKED["branch"], "target_branch": ASKED["base"]}
+        fork = {"iid": 1, "web_url": "x", "state": "opened", "source_project_id": 2, "target_project_id": 1, **branches}
+        server.pulls.append(fork)
+        forge = GitLabForge(Account(kind="gitlab", api_url=server.url, token=SecretStr(TOKEN)))
+        assert [forge.open_pull_request(**ASKED).number for _ in range(2)] == [2, 2]
+
+
 def test_an_account_of_another_kind_opens_no_pull_request() -> None:
     with pytest.raises(ForgeError, match="of kind github or gitlab"):
         forge_of(Account(kind="git"))

@@ -139,6 +139,11 @@ def test_who_may_not_push_starts_nothing_and_a_forge_that_cannot_be_asked_takes_
             office.post(ISSUE, issue(), secret=secret)
 
 
+def test_of_a_merge_request_that_is_no_run_s_nobody_is_looked_up(office: Office) -> None:
+    assert isinstance(office.post(NOTE, note("@pointsman do it")), Ignored)
+    assert office.server.asked == []
+
+
 def test_an_edited_note_is_followed_once(office: Office) -> None:
     yard = office.yard
     taken = office.post(ISSUE, issue())

@@ -289,6 +289,17 @@ def test_a_note_that_no_try_can_send_is_given_up_and_says_why(yard: Yard, forge:
     assert forge.asked == []
 
 
+def test_nothing_is_written_to_a_ticket_of_another_repository_that_the_account_could_reach(
+    yard: Yard, forge: Forge
+) -> None:
+    for reference in ("globex/shop#1", "acme/shop-2#1", "acme/shop"):
+        yard.submit("Fix the broken header", ticket={**TICKET, "reference": reference})
+    TicketWriter(yard.shop.ledger, yard.resources.accounts).deliver_due(limit=10)
+    errors = [row[0] for row in yard.shop.rows("SELECT error FROM ticket_note WHERE next_at IS NULL")]
+    assert errors == ["the ticket is not in the project's repository"] * 2 + ["'acme/shop' is no issue of a forge"]
+    assert forge.asked == []
+
+
 def test_a_ticket_that_no_tracker_holds_is_owed_nothing(yard: Yard) -> None:
     yard.submit("Fix the broken header", ticket={"title": "From a file", "source": "file"})
     assert yard.shop.scalar("SELECT count(*) FROM ticket_note") == 0

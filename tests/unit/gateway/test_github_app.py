@@ -13,8 +13,9 @@ from gateway.forge import forge_of
 from gateway.github_app import token_of
 from routing.policy.agents import Account, AccountsConfig
 from routing.policy.project import ProjectConfig
+from sites.errors import RepositoryRefusedError
 from tests.forge import TOKEN, Forge
-from workers.runs.git.sync import Credentials, RemoteError, remote_of
+from workers.runs.git.sync import Credentials, remote_of
 
 
 def make_key(path: Path) -> str:
@@ -77,18 +78,15 @@ def test_a_token_that_soon_ends_is_replaced(forge: Forge, tmp_path: Path) -> Non
 def test_git_uses_the_token_of_the_app_too(forge: Forge, tmp_path: Path) -> None:
     app = account(forge, tmp_path, git_url="https://forge.example/a/", tenants=("acme",))
 
-    def remote(repository: str) -> object:
-        project = {
-            "repo": {"url": "https://forge.example/a/shop.git"},
-            "stack": {"language": "typescript"},
-            "integrations": {"github": {"repository": repository, "token": "app"}},
-        }
+    def remote(name: str) -> object:
+        project = {"repo": {"url": f"https://forge.example/a/{name}.git", "account": "app"}}
         accounts = AccountsConfig(by_name={"app": app})
-        return remote_of(ProjectConfig.model_validate(project), accounts, tenant="acme").credentials()
+        config = ProjectConfig.model_validate({**project, "stack": {"language": "typescript"}})
+        return remote_of(config, accounts, tenant="acme").credentials()
 
-    assert remote("a/shop") == Credentials("x-access-token", TOKEN)
-    with pytest.raises(RemoteError, match="not installed there"):
-        remote("a/other")
+    assert remote("shop") == Credentials("x-access-token", TOKEN)
+    with pytest.raises(RepositoryRefusedError, match="not installed there"):
+        remote("other")
 
 
 def test_a_key_that_is_wrong_or_open_to_others_is_refused_and_not_shown(forge: Forge, tmp_path: Path) -> None:

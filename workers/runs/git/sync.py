@@ -37,6 +37,7 @@ from gateway.errors import ForgeError
 from gateway.github_app import token_of
 from gateway.network import connect_public
 from routing.policy.agents import Account, AccountsConfig, RunRules
+from routing.policy.integrations import Repository
 from routing.policy.project import ProjectConfig
 from sites.disk import Disk
 from sites.errors import RepositoryRefusedError, WorkspaceError
@@ -207,19 +208,18 @@ def remote_of(project: ProjectConfig, accounts: AccountsConfig, *, tenant: str) 
             return None
         if project.repo.scheme == "ssh":
             return deploy_key(name, account)
-        return Credentials(account.username or "x-access-token", _token(account, project))
+        return Credentials(account.username or "x-access-token", _token(account, project.repo))
 
     return Remote(url=project.repo.url, branch=project.repo.branch, credentials=credentials)
 
 
-def _token(account: Account, project: ProjectConfig) -> str:
-    forge = project.integrations.github
-    if forge is None or not account.app_id:
-        return account.token.get_secret_value()
+def _token(account: Account, repository: Repository) -> str:
     try:
-        return token_of(account, forge.repository)
+        return token_of(account, urlsplit(repository.place).path.strip("/").removesuffix(".git"))
     except ForgeError as error:
-        raise RemoteError(str(error)) from None
+        if error.is_passing:
+            raise RemoteError(str(error)) from None
+        raise RepositoryRefusedError("credentials", str(error)) from None
 
 
 def remote_rules(config: RunsConfig, rules: RunRules, *, seconds: float) -> RemoteRules:

@@ -61,6 +61,8 @@ def test_a_site_with_a_public_address_names_its_versions_by_whole_addresses_as_s
         ("fr", "https://www.hearth.example/shop/fr/classes.html"),
         ("x-default", "https://www.hearth.example/shop/classes.html"),
     ]
+    home = tree_of(site, "fr/index.html").xpath("//link[@rel='alternate']/@href")
+    assert home == [f"https://www.hearth.example/shop/{path}" for path in ("", "fr/", "")]
     assert dead_links(render(site)) == frozenset()
 
 
