@@ -61,7 +61,7 @@ class GitLabForge:
         repository, kind, number = read_reference(reference)
         place = f"{_project(repository)}/{_PLACES[kind]}/{number}/notes"
         for page in range(1, MANY_COMMENTS // _PAGE + 1):
-            notes = self._ask("GET", place, params={"per_page": _PAGE, "page": page})
+            notes = self._ask("GET", place, params={"per_page": _PAGE, "page": page, "sort": "desc"})
             if not isinstance(notes, list):
                 raise ForgeError("the forge answers with something else than notes", is_passing=False)
             if any(isinstance(note, dict) and sign in str(note.get("body")) for note in notes):

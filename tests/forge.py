@@ -175,6 +175,7 @@ class GitLab(Forge):
             return 201, note
         size, page = int(asked["per_page"]), int(asked["page"])
         mine = [note for note in self.comments if note["issue"] == about]
+        mine = mine if asked.get("sort") == "asc" else mine[::-1]
         return 200, mine[size * (page - 1) : size * page]
 
 
