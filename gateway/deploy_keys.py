@@ -1,7 +1,7 @@
 """The operator's keys for forges and repositories, and the servers by ssh that are pinned: whether they can be used.
 
 Workers that clone and push need to know it, and so does `pointsman doctor`. Only paths are handled here: the content of
-a deploy key is read by the ssh client alone.
+a deploy key is read by OpenSSH's own programs alone.
 """
 
 from __future__ import annotations

@@ -47,7 +47,9 @@ class GitHubForge:
             raise ForgeError(f"{reference!r} is not a GitHub issue", is_passing=False)
         with self._repository(repository) as found:
             issue = found.get_issue(number)
-            if not any(sign in (comment.body or "") for comment in islice(issue.get_comments().reversed, MANY_COMMENTS)):
+            if not any(
+                sign in (comment.body or "") for comment in islice(issue.get_comments().reversed, MANY_COMMENTS)
+            ):
                 issue.create_comment(f"{text}\n\n{sign}")
 
     @contextmanager

@@ -43,6 +43,8 @@ from workers.outcomes import Candidate, Outcome
 
 DEMO_SITE = Path(__file__).parents[2] / "producers" / "local" / "demo_site"
 DIRECT = "Change the hero heading to 'Bread since 1932'"
+ONE_CALL = 13_300_000
+"""Nanodollars: enough for an outline, and for no call after it."""
 BY_MODEL = "Add a short FAQ about opening hours and how to order ahead"
 EMPTY_PATCH = """
 rules:
@@ -81,6 +83,24 @@ rules:
     say:
       - tool: translate_texts
         input: {language: en, texts: [], cannot: Nothing is to be translated.}
+  - name: dear
+    when: {tag: bilingual, tools: [write_outline]}
+    usage: {input_tokens: 3300, output_tokens: 1500}
+  - name: bilingual
+    when: {tag: bilingual, tools: [write_outline]}
+    say:
+      - tool: write_outline
+        input:
+          name: Ada's Bikes
+          tagline: Repairs while you wait
+          lang: en
+          also: [nl]
+          sections: [{kind: Hero, heading: Your bike by noon}, {kind: RichText, heading: How, text: Bring it by nine.}]
+  - name: no-dutch
+    when: {tag: bilingual, tools: [translate_texts]}
+    say:
+      - tool: translate_texts
+        input: {language: nl, texts: []}
   - name: already
     when: {tag: already}
     say:
@@ -319,6 +339,19 @@ def test_a_new_site_takes_exactly_one_call(rig: Rig) -> None:
     assert (job.state, job.result["how"]) == ("awaiting_approval", "a model's outline")
     assert len(rig.calls()) == 1
     assert b"<main" in rig.files(job.release_id)["index.html"]
+
+
+@pytest.mark.parametrize(("cap_nanousd", "calls"), [(None, 3), (ONE_CALL, 1)])
+def test_a_new_site_whose_further_language_cannot_be_made_or_paid_comes_in_one_and_says_so(
+    rig: Rig, cap_nanousd: int | None, calls: int
+) -> None:
+    limits = {} if cap_nanousd is None else {"cap_nanousd": cap_nanousd}
+    prompt = "A site in English and Dutch for Ada's Bikes, a repair shop in Ghent [rehearse:bilingual]"
+    job = rig.edit(prompt, rig.shop.site("bikes"), **limits)
+    assert (job.state, job.detail) == ("awaiting_approval", None)
+    assert job.result["summary"].endswith("Not translated into nl: ask for that next.")
+    assert len(rig.calls()) == calls
+    assert {path for path in rig.files(job.release_id) if path.endswith(".html")} == {"index.html"}
 
 
 @pytest.mark.req("H-067")
