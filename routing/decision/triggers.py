@@ -309,6 +309,8 @@ def _is_ordered(parsed: ParsedPrompt, hit: Hit) -> bool:
     """Return whether a destructive verb orders. A verb of another language always does."""
     token = parsed.tokens[hit.first]
     english = union(parsed.vocabulary.words["order"], _SAID_ANYWHERE)
+    if token.word == "bin" and any(each.word == "ich" for each in parsed.tokens):
+        return False  # German `ich bin` says who writes
     if token.word in parsed.vocabulary.words["order"]:
         return hit.first in parsed.orders and not token.joined
     if token.word not in english and singular(token.word) in english:

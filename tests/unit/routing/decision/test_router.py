@@ -488,6 +488,7 @@ def test_looking_and_changing_is_an_edit(prompt: str) -> None:
         "drop the users table",
         "remove the blog",
         "truncate the guestbook",
+        "bin the gallery",
         "overwrite the about text",
         "deploy it",
         "publish the site",
@@ -544,6 +545,7 @@ def test_a_vague_request_is_debated_only_when_the_action_is_weak() -> None:
         "a form that lets visitors edit and delete entries",
         "write a paragraph about password managers",
         "the secret garden tour needs a photo",
+        "Ich bin freie Lektorin in Leipzig: erstelle mir eine Website",
     ],
 )
 def test_ordinary_work_is_not_debated(prompt: str) -> None:
