@@ -103,7 +103,8 @@ _GATE = f""", gate AS MATERIALIZED (
 # along by value and must still hold. Limits come with the call, so a changed policy applies at once. An open
 # circuit is noticed before any cap is locked. What the gate makes of a statement is a fifth of its cost. A cap gets its
 # row with its first reserve, after the locks: where another call opens it at the same moment, the row's key refuses the
-# whole statement, which is run again.
+# whole statement, which is run again. Caps are updated last: who opens one that exists is refused at once if it is only
+# locked, but waits for who has updated it.
 def _reserve(*, gate: str = "", passes: str, told: str, joins: str = "") -> str:
     return f"""
 WITH seen AS MATERIALIZED (
@@ -147,13 +148,14 @@ WITH seen AS MATERIALIZED (
     FROM verdict WHERE is_asked AND tokens >= %(least_tokens)s::bigint
       AND {passes}
     RETURNING max_tokens, reserved_nanousd
-), taken AS (
-    UPDATE cap SET reserved_nanousd = cap.reserved_nanousd + opened.reserved_nanousd, limit_nanousd = held.amount
-    FROM held, opened
-    WHERE cap.scope = held.scope AND cap.key = held.key
 ), added AS (
     INSERT INTO cap (scope, key, limit_nanousd, spent_nanousd, reserved_nanousd)
     SELECT scope, key, amount, 0, opened.reserved_nanousd FROM new, opened ORDER BY place
+    RETURNING scope
+), taken AS (
+    UPDATE cap SET reserved_nanousd = cap.reserved_nanousd + opened.reserved_nanousd, limit_nanousd = held.amount
+    FROM held, opened
+    WHERE cap.scope = held.scope AND cap.key = held.key AND (SELECT count(*) FROM added) >= 0
 )
 SELECT EXISTS (SELECT FROM bearer) AS holds, tightest.scope, tightest.room,
        opened.max_tokens, opened.reserved_nanousd,
@@ -186,7 +188,8 @@ USED = ", ".join(f"'{state}'" for state in sorted(USED_ENDS))
 def book_caps(closed: str) -> str:
     """Return CTEs that release the reserves of calls and book their costs: caps in the fixed order.
 
-    A cap stands where the call with the most caps has it, so that all of them together keep the order of each.
+    A cap stands where the call with the most caps has it, so that all of them together keep the order of each. None is
+    updated before all are locked, as a reserve holds a later one while it opens a cap.
 
     Args:
         closed: a FROM clause with `closed`, the calls.
@@ -205,7 +208,7 @@ def book_caps(closed: str) -> str:
     UPDATE cap SET reserved_nanousd = cap.reserved_nanousd - held.reserved,
                    spent_nanousd = cap.spent_nanousd + held.cost
     FROM held
-    WHERE cap.scope = held.scope AND cap.key = held.key
+    WHERE cap.scope = held.scope AND cap.key = held.key AND (SELECT count(*) FROM held) > 0
 )"""
 
 

@@ -131,6 +131,49 @@ def test_first_calls_at_the_same_moment_open_their_caps_once_and_all_count(world
     assert {cap.reserved_nanousd for cap in world.caps().values()} == {call_count * RESERVED}
 
 
+def test_a_call_that_waits_for_a_cap_to_be_opened_has_changed_no_other_yet(world: World, ledger_url: str) -> None:
+    holder = bearer(world)
+    caps = money.caps_of(holder, policy=world.policy)
+    with world.ledger.begin() as session:
+        money.open_caps(caps[-1:]).all(session)
+
+    async def work() -> None:
+        client = LedgerClient(ledger_url, connections=1)
+        with world.ledger.begin() as session:  # another call of this attempt is slow to open the first cap
+            money.open_caps(caps[:1]).all(session)
+            asked = asyncio.ensure_future(reserve(client, holder, world))
+            done, _ = await asyncio.wait([asked], timeout=0.3)
+            assert not done, "it waits for it"
+            session.connection().execute(text("SET LOCAL lock_timeout = '300ms'"))
+            assert money.open_caps(caps[-1:]).all(session) == [], "the last cap is there, and nothing is waited for"
+        await asked
+        await client.close()
+
+    asyncio.run(work())
+    assert {cap.reserved_nanousd for cap in world.caps().values()} == {RESERVED}
+
+
+def test_a_booking_that_waits_for_a_cap_has_changed_no_other_yet(world: World, ledger_url: str) -> None:
+    holder = bearer(world)
+    caps = money.caps_of(holder, policy=world.policy)
+
+    async def work() -> None:
+        client = LedgerClient(ledger_url, connections=1)
+        call = await reserve(client, holder, world)
+        with world.ledger.begin() as session:  # a call that read the caps before this one opened them
+            session.connection().execute(text("SELECT FROM cap WHERE scope = 'fleet_day' FOR UPDATE"))
+            ending = asyncio.ensure_future(client.settle(call.id, booked(5)))
+            done, _ = await asyncio.wait([ending], timeout=0.3)
+            assert not done, "it waits for the last cap"
+            session.connection().execute(text("SET LOCAL lock_timeout = '300ms'"))
+            assert money.open_caps(caps[:1]).all(session) == [], "the first cap is there, and nothing is waited for"
+        await ending
+        await client.close()
+
+    asyncio.run(work())
+    assert {cap.spent_nanousd for cap in world.caps().values()} == {5}
+
+
 def test_a_row_that_is_there_already_is_no_opened_cap_unless_it_is_one(world: World, ledger_url: str) -> None:
     with world.ledger.begin() as session:
         money.open_caps([CapLimit("fleet_day", "2026-11-28", 1)]).all(session)
