@@ -323,6 +323,12 @@ ArtName = Literal[
     "camera",
     "columns",
     "stage",
+    "books",
+    "dog",
+    "workshop",
+    "pencils",
+    "road",
+    "pitch",
 ]
 ART_NAMES: Final[tuple[str, ...]] = get_args(ArtName)
 

@@ -337,8 +337,10 @@ def _header(business: Business) -> JsonObject:
     props: JsonObject = {"brand": business.name, "links": [link.model_dump() for link in business.links]}
     if business.contact_href:
         action = {"label": business.say("Get in touch"), "href": business.contact_href}
+        page, _, part = business.contact_href.partition("#")
         others = [link for link in props["links"] if link["href"] != business.contact_href]
-        in_menu = [{**action, "label": business.say("Contact")}] if "#" in business.contact_href else []
+        has_page = page != INDEX and any(link["href"] == page for link in others)
+        in_menu = [{**action, "label": business.say("Contact")}] if part and not has_page else []
         props |= {"action": action, "links": others[:7] + in_menu}
     return props
 

@@ -153,6 +153,12 @@ def test_the_button_of_the_header_is_also_the_last_entry_of_the_menu_which_repla
     assert len({link["href"] for link in header["links"]}) == len(header["links"])
 
 
+def test_a_page_of_its_own_for_contact_stands_in_the_menu_once() -> None:
+    parts = [{"kind": "Hero", "heading": "Hi"}, {"kind": "ContactForm", "page": "Reach us"}]
+    links = expand_outline(with_sections(*parts)).pages[INDEX]["elements"]["header"]["props"]["links"]
+    assert [link["href"] for link in links] == [INDEX, "reach-us.html"]
+
+
 def test_the_first_answer_of_a_new_site_shows_at_once() -> None:
     page = render(expand_outline(OUTLINE))[INDEX].decode()
     assert page.count("<details open>") == 1
