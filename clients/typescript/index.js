@@ -23,6 +23,7 @@ export class WebhookRefusedError extends Error {
   name = "WebhookRefusedError";
 }
 
+const NEVER_SENT = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"]);
 const withKey = (fields) => ({ idempotency_key: randomUUID(), ...fields });
 
 /** Pointsman over HTTP; its types are in index.d.ts. */
@@ -52,20 +53,23 @@ export class Client {
 
   async *followJob(jobId, { after = 0 } = {}) {
     for (let failures = 0; ; ) {
-      let wait = 0;
+      let wait = 1;
+      const cut = new AbortController();
       try {
-        const headers = { ...this.#headers(), "last-event-id": String(after) };
-        const answer = await fetch(`${this.#url}/v1/jobs/${jobId}/events`, { headers });
+        const init = { headers: { ...this.#headers(), "last-event-id": String(after) }, signal: cut.signal };
+        const answer = await within(this.#timeout, fetch(`${this.#url}/v1/jobs/${jobId}/events`, init));
         if (answer.status === 204) return;
         if (!answer.ok) wait = this.#pauseAfter(answer, await answer.text(), (failures += 1), true);
         else
-          for await (const event of eventsOf(answer.body)) {
+          for await (const event of eventsOf(answer.body, this.#timeout)) {
             after = event.id;
-            failures = 0;
+            failures = wait = 0;
             yield event;
           }
       } catch (error) {
         wait = this.#pauseAfterCut(error, (failures += 1), true);
+      } finally {
+        cut.abort();
       }
       await pause(wait * 1000);
     }
@@ -131,7 +135,7 @@ export class Client {
   /** Return the seconds until another try, or throw that there was no answer. */
   #pauseAfterCut(error, number, isRepeatable) {
     if (error instanceof ApiError) throw error;
-    const wasNeverSent = error.cause?.code === "ECONNREFUSED" || error.cause?.code === "ENOTFOUND";
+    const wasNeverSent = NEVER_SENT.has(error.cause?.code);
     if (number >= this.#tries || !(isRepeatable || wasNeverSent)) throw new UnreachableError(error.message, { cause: error });
     return Math.min(0.25 * 2 ** number, this.#longestPause);
   }
@@ -143,15 +147,31 @@ for (const [name, operation] of Object.entries(OPERATIONS)) {
   };
 }
 
-async function* eventsOf(stream) {
+/** The server says something every 15 seconds: a stream that is silent for longer than a call may take is cut. */
+async function* eventsOf(stream, milliseconds) {
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  for await (const part of stream.pipeThrough(new TextDecoderStream())) {
-    const blocks = (rest + part).split(/\r?\n\r?\n/);
+  for (;;) {
+    const { done, value } = await within(milliseconds, reader.read());
+    if (done) return;
+    const blocks = (rest + value).split(/\r?\n\r?\n/);
     rest = blocks.pop();
     for (const block of blocks) {
       const data = block.match(/^data: ?(.*)$/m);
       if (data) yield JSON.parse(data[1]);
     }
+  }
+}
+
+async function within(milliseconds, promise) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no answer within ${milliseconds / 1000} seconds`)), milliseconds);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
   }
 }
 

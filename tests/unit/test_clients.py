@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -217,6 +218,28 @@ def test_events_go_on_where_a_stream_was_cut() -> None:
     assert asked[0].headers["last-event-id"] == "2"
 
 
+SILENT = {**STREAM, "Content-Length": "9999"}
+"""Of an answer that never ends."""
+
+
+def test_a_stream_that_falls_silent_is_cut_and_one_that_says_nothing_is_not_asked_again_at_once(
+    tmp_path: Path,
+) -> None:
+    streams = (200, _sent(3), SILENT), (200, "", STREAM), (204, "", {})
+
+    def follow(client: Client) -> list[int]:
+        return [one.id for one in client.follow_job(uuid4())]
+
+    with answering(*streams) as (url, _), Client(url, "pmk_x", timeout=0.2) as client:
+        started = time.monotonic()
+        assert follow(client) == [3]
+        assert time.monotonic() - started > 1
+    if node := shutil.which("node"):
+        (tmp_path / "silent.mjs").write_text(SILENT_TRIAL % (CLIENTS / "typescript"))
+        with answering(*streams) as (url, _):
+            assert subprocess.check_output([node, "silent.mjs", url], cwd=tmp_path, text=True, timeout=30) == "3\n"
+
+
 def test_a_state_that_only_a_newer_server_knows_is_kept() -> None:
     with answering((202, ACCEPTED | {"state": "resting", "more": 1}, {})) as (url, _):
         assert sync(url, lambda client: client.submit_job("x")).state == "resting"
@@ -252,6 +275,11 @@ def test_a_webhook_is_read_if_the_installation_has_signed_it_just_now() -> None:
             verify_webhook(SECRET, headers, body.encode())
 
 
+SILENT_TRIAL = """
+import { Client } from "%s/index.js";
+const client = new Client({ url: process.argv[2], key: "pmk_x", timeoutSeconds: 0.2 });
+for await (const event of client.followJob("1")) console.log(event.id);
+"""
 TRIAL = """
 import { Client, ApiError, UnreachableError, WebhookRefusedError, verifyWebhook } from "%s/index.js";
 const [url, secret, headers, message] = JSON.parse(process.argv[2]);

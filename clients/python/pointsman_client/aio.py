@@ -103,7 +103,7 @@ class AsyncClient(AsyncOperations):
         """
         failures = count(1)
         while True:
-            wait = 0.0
+            wait = 1.0
             try:
                 async with self._http.stream(
                     "GET", f"/v1/jobs/{job_id}/events", headers={"Last-Event-ID": str(after)}
@@ -116,7 +116,7 @@ class AsyncClient(AsyncOperations):
                         async for sent in httpx2.EventSource(answer):
                             event = EventView.model_validate_json(sent.data)
                             after = event.id
-                            failures = count(1)
+                            failures, wait = count(1), 0.0
                             yield event
             except httpx2.TransportError as error:
                 wait = self._pause_after_cut(Call("GET", ""), error, next(failures))
