@@ -410,8 +410,11 @@ class IntentReader:
         if not sentence.asks and any(hit.last == sentence.end - 1 for hit in self._inside("praise", sentence)):
             return True
         small_talk = union(self._words["small_talk"], self._words["filler"], self._words["politeness"])
+        said = [*self._inside("chat", sentence), *self._inside("praise_abroad", sentence)]
         return all(
-            self._tokens[at].kind is COMMA or self._tokens[at].word in small_talk
+            self._tokens[at].kind is COMMA
+            or self._tokens[at].word in small_talk
+            or any(hit.first <= at <= hit.last for hit in said)
             for at in range(chat.last + 1, sentence.end)
         )
 
