@@ -128,7 +128,8 @@ def _read_pipeline(body: Mapping[str, Any]) -> PullRequestNews | Ignored:
         return Ignored("it is no pipeline that failed")
     if not isinstance(commit, str) or not COMMIT.fullmatch(commit):
         return Ignored("it names no commit")
-    jobs = [job for job in body.get("builds") or () if isinstance(job, Mapping)]
+    builds = body.get("builds")
+    jobs = [job for job in builds if isinstance(job, Mapping)] if isinstance(builds, list) else []
     failed = [job for job in jobs if job.get("status") == "failed" and not job.get("allow_failure")][:_MAX_JOBS]
     lines = [
         f"The job {one_line(job.get('name'))} failed in the stage {one_line(job.get('stage'))}"

@@ -145,6 +145,7 @@ def test_a_failed_pipeline_is_an_order_that_names_the_jobs_that_count() -> None:
     for other in (pipeline("success"), pipeline("running"), pipeline(sha="no commit"), {}):
         assert news_of(PIPELINE, other) is None
     assert is_about_pull_request(PIPELINE, pipeline())
+    assert "pipelines/31" in news_of(PIPELINE, pipeline() | {"builds": 5}).comment.body
 
 
 def test_another_event_is_ignored() -> None:
