@@ -6,6 +6,7 @@ Besides `workers.main` this is the only module that reads the environment.
 from __future__ import annotations
 
 import gc
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -13,6 +14,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer._click.exceptions import UsageError
 from typer.core import TyperGroup
 
 VERSION = "0.1.0"
@@ -131,6 +133,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
 }
 """Examples that `--help` shows, by command."""
 
+_AS_JSON = "pointsman.as_json"
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 
 
@@ -178,6 +181,21 @@ class _RootGroup(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the sub-commands in their order."""
         return list(self.commands)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Note whether JSON is asked for: a command that is not understood cannot know it."""
+        ctx.meta[_AS_JSON] = "--json" in args
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the sub-command; what it does not understand is an object where JSON is asked for."""
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            if not ctx.meta[_AS_JSON]:
+                raise
+            typer.echo(json.dumps({"error": error.format_message()}, ensure_ascii=False), err=True)
+            raise typer.Exit(error.exit_code) from None
 
 
 def _read_environment() -> Mapping[str, str]:

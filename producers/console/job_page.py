@@ -20,7 +20,7 @@ from ledger.spending import calls_of
 from ledger.tables import Approval, Call, Job, Release, Site, Tenant
 from producers.api.requests import Resources
 from producers.console.failures import failure_of
-from producers.console.presentation import excerpt, words
+from producers.console.presentation import excerpt, name_of, words
 from producers.console.waterfall import CUTS, MOST_CUTS, waterfall_of
 from producers.use_cases.job_search import JobFilter, find_job_ids
 from producers.use_cases.jobs import CONSOLE_AUDIENCE, EventView, JobView, describe, describe_events
@@ -91,6 +91,8 @@ class Wait(NamedTuple):
     path: str = ""
     """Where they lead, below the console's prefix."""
     until: datetime | None = None
+    then: str = "goes on"
+    """What happens at that time."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,9 @@ def _actions(view: JobView) -> dict[str, bool]:
 def _waits_for(session: Session, job: Job) -> Wait | None:
     """Return what a job waits for, named: the holder of its site, a person, a provider's circuit, its queue."""
     if job.state == State.CLARIFYING:
-        return Wait(f"for an answer from {job.requested_by or 'its owner'}", until=job.expires_at)
+        return Wait(
+            f"for an answer from {name_of(job.requested_by or 'its owner')}", until=job.expires_at, then="expires"
+        )
     if job.waiting_since is None or job.ended_at is not None:
         return None
     if job.held_for == WaitReason.SITE:

@@ -17,6 +17,7 @@ from ledger import audit
 from ledger.attempts import effective_policy
 from ledger.errors import ClusterNotFoundError
 from ledger.record_tables import AuditRow
+from ledger.tables import Job
 from producers.api.requests import asker_of
 from producers.console.charts import Bar, bars, spark
 from producers.console.presentation import cents, duration, plural
@@ -148,8 +149,11 @@ def show_clusters(request: Request, resources: ConsoleResources, viewer: ViewerD
     """Show dead letters by failure signature, the largest cluster first."""
     with refusals_on("/dead"):
         page = resources.dead_letters.clusters(viewer.caller.tenant, cursor=cursor)
+    newest = select(col(Job.id), col(Job.prompt)).where(col(Job.id).in_([one.example for one in page.clusters]))
+    with resources.ledger.begin() as session:
+        prompts = dict(session.execute(newest).tuples().all())
     most = max((cluster.jobs for cluster in page.clusters), default=0)
-    return render(request, "dead.html", viewer=viewer, page=page, most=most)
+    return render(request, "dead.html", viewer=viewer, page=page, most=most, prompts=prompts)
 
 
 @dead_letters_router.get("/{cluster}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from math import ceil
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -16,11 +17,13 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from ledger.events import EventKind
-from producers.use_cases.jobs import EventView, tier_name
+from producers.use_cases.jobs import EventView, JobSummary, JobView, tier_name
 from routing.jobs import FAILURES, State
 from routing.policy.prices import format_usd, nanousd_of
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_UNITS = (("d", _DAY, 2 * _DAY), ("h", _HOUR, _HOUR), ("min", _MINUTE, _MINUTE), ("s", 1, 1))
+"""Names of units, their seconds, and the shortest span that is told in each."""
 _KIB = 1024
 _HEADS = ("--- ", "+++ ", "diff --git ", "index ")
 """Lines of a diff that repeat the file's heading."""
@@ -36,6 +39,11 @@ TONES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Colours of state badges."""
+
+
+_WORK = {"answer": "question", "tools": "command", "intake": "undecided", "control": "run", "steps": "step"}
+"""What jobs without a tier are, by queue."""
+_MODES = {"ANSWER": "taken as a question", "ACTION": "taken as an order"}
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,10 @@ def ago(at: datetime | None) -> str:
     if at is None:
         return "–"
     seconds = (datetime.now(UTC) - at).total_seconds()
-    return "just now" if abs(seconds) < 1 else f"{duration(seconds)} ago" if seconds > 0 else f"in {duration(-seconds)}"
+    if abs(seconds) < 1:
+        return "just now"
+    name, size = next((name, size) for name, size, least in _UNITS if abs(seconds) >= least)
+    return f"{seconds // size:.0f} {name} ago" if seconds > 0 else f"in {ceil(-seconds / size)} {name}"
 
 
 def moment(at: datetime | None) -> str:
@@ -96,6 +107,16 @@ def offset(began: datetime, at: datetime) -> str:
     if passed < 60:
         return f"+{passed:.1f} s"
     return f"+{passed / 60:.0f} min" if passed < 5400 else f"+{passed / 3600:.1f} h"
+
+
+def work(job: JobView | JobSummary) -> str:
+    """Return what kind of work a job is: its tier or, where none decides it, in a word."""
+    return job.tier or _WORK.get(job.queue, job.queue)
+
+
+def name_of(actor: str) -> str:
+    """Return the name of a person or key from an actor: `key:acme/ci` is ci."""
+    return actor.rpartition("/")[2].rpartition(":")[2] or actor
 
 
 def size(count: int | None) -> str:
@@ -155,8 +176,9 @@ def dollars(text: str) -> str:
 
 
 def column(text: str) -> str:
-    """Return an exact decimal string as an amount with four digits, so that columns align."""
-    return format_usd(nanousd_of(text), digits=4)
+    """Return an exact decimal string as an amount with four digits, so that columns align; nothing is a dash."""
+    nanousd = nanousd_of(text)
+    return format_usd(nanousd, digits=4) if nanousd else "–"
 
 
 def cents(nanousd: int) -> str:
@@ -260,7 +282,7 @@ _TOKENS = ((("input_tokens", "cache_write_tokens", "cache_read_tokens"), "in"), 
 _LINES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
     EventKind.ACCEPTED: (
         "Accepted",
-        lambda data: _join(f"by {data.get('source')}", words(data.get("mode")), f"queue {data.get('queue')}"),
+        lambda data: _join(f"by {data.get('source')}", _MODES.get(str(data.get("mode"))), f"queue {data.get('queue')}"),
     ),
     EventKind.WAITING: ("Waits", lambda data: what_it_waits_for(data)),
     EventKind.STARTED: ("Started", _started),
@@ -292,7 +314,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {"tier": tier_name} | {
     each.__name__: each
     for each in (
         *(tone, words, duration, ago, moment, size, short, excerpt, dollars, column, diff_lines, share, cents, plural),
-        *(count, usd, event_line, offset, plain, markdown),
+        *(count, usd, event_line, offset, plain, markdown, work, name_of),
     )
 }
 """Of the templates, by name."""

@@ -25,7 +25,7 @@ def timeline_of(run: RunView, *, until: datetime) -> tuple[Span, ...]:
 
     Args:
         run: the run.
-        until: its end, or now.
+        until: its end, or now, until which what still runs is drawn.
     """
     tries = [
         (execution.started_at, _span(step, execution, execution.started_at))
@@ -36,7 +36,8 @@ def timeline_of(run: RunView, *, until: datetime) -> tuple[Span, ...]:
     newest = sorted(tries, key=lambda item: item[0])[-MOST_TRIES:]
     if not newest:
         return ()
-    return tuple(within(span, newest[0][0], until) for _, span in newest)
+    end = max(span.ended or until for _, span in newest)  # a person's hours at a gate would leave no room for the steps
+    return tuple(within(span, newest[0][0], end) for _, span in newest)
 
 
 def _span(step: StepTreeView, execution: ExecutionView, began: datetime) -> Span:

@@ -160,6 +160,36 @@ def test_a_reviewer_submits_follows_looks_approves_thinks_better_of_it_approves_
     assert "Seen in the console" not in live.text
 
 
+def test_previews_that_were_approved_together_are_undone_by_one_click_and_nothing_is_published(
+    installation: Installation, browser: Browser
+) -> None:
+    edits = {}
+    for site in ("north", "south"):
+        installation.embedded.import_site(site)
+        edits[site] = installation.submit(f"Change the hero heading to 'Hello {site}'", site=site)
+    for job_id in edits.values():
+        installation.wait_for(job_id, "awaiting_approval")
+    with open_page(browser, width=390) as page:
+        enter(page, installation)
+        page.get_by_role("link", name="Jobs", exact=True).click()
+        approve = page.get_by_role("button", name="Approve")
+        expect(approve).to_have_count(0)  # there is nothing to approve before something is selected
+        for job_id in edits.values():
+            page.get_by_role("checkbox", name=f"Select {str(job_id)[:8]}").check()
+        approve.click()
+        expect(page.get_by_role("heading", name="Approve 2 jobs?")).to_be_visible()
+        page.get_by_role("button", name="Approve and publish 2 jobs").click()
+        expect(page.get_by_role("status")).to_have_text("2 of 2 are approved.")
+        expect(page.get_by_role("timer")).to_have_text(re.compile(r"Publishing in \d+ s"))
+        assert complaints_of(page) == []
+        page.get_by_role("button", name="Undo 2 approvals").click()
+        expect(page.get_by_role("status")).to_have_text("2 of 2 are undone.")
+        expect(page.get_by_role("timer")).to_have_count(0)
+    for site, job_id in edits.items():
+        assert installation.job(job_id)["state"] == "awaiting_approval"
+        assert "Hello" not in installation.http.get(f"{installation.embedded.pages_url}/live/demo/{site}/").text
+
+
 @pytest.mark.long
 def test_a_preview_is_rejected_revised_and_done_over(installation: Installation, browser: Browser) -> None:
     installation.embedded.import_site("desk")

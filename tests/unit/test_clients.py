@@ -21,6 +21,7 @@ from pointsman_client import (
     ConflictError,
     InvalidRequestError,
     NoRoomError,
+    UnexpectedAnswerError,
     UnreachableError,
     WebhookRefusedError,
     verify_webhook,
@@ -243,6 +244,25 @@ def test_a_stream_that_falls_silent_is_cut_and_one_that_says_nothing_is_not_aske
 def test_a_state_that_only_a_newer_server_knows_is_kept() -> None:
     with answering((202, ACCEPTED | {"state": "resting", "more": 1}, {})) as (url, _):
         assert sync(url, lambda client: client.submit_job("x")).state == "resting"
+
+
+@both
+def test_an_answer_of_another_version_is_told_from_a_stranger_s_with_the_field_that_is_at_fault(run: Run) -> None:
+    with (
+        answering((202, ACCEPTED | {"is_new": {"no": 1}}, {})) as (url, _),
+        pytest.raises(UnexpectedAnswerError, match=r"^[^\n]*\(is_new: [^\n]*versions differ$"),
+    ):
+        run(url, lambda client: client.submit_job("x"))
+    with answering((200, "<h1>Hello</h1>", {})) as (url, _), pytest.raises(UnexpectedAnswerError, match="is no JSON"):
+        run(url, lambda client: client.list_jobs())
+
+
+def test_an_event_of_another_version_is_told_too() -> None:
+    with (
+        answering((200, 'id: 1\ndata: {"id": 1}\n\n', STREAM)) as (url, _),
+        pytest.raises(UnexpectedAnswerError, match=r"\(at: Field required\)"),
+    ):
+        sync(url, lambda client: list(client.follow_job(uuid4())))
 
 
 SECRET = "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQ="

@@ -12,6 +12,7 @@ from pointsman_client.errors import (
     NotFoundError,
     PointsmanError,
     ServerError,
+    UnexpectedAnswerError,
     UnreachableError,
     WebhookRefusedError,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "NotFoundError",
     "PointsmanError",
     "ServerError",
+    "UnexpectedAnswerError",
     "UnreachableError",
     "WebhookRefusedError",
     "verify_webhook",

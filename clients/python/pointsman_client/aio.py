@@ -114,7 +114,7 @@ class AsyncClient(AsyncOperations):
                         wait = self._pause(Call("GET", ""), answer, await answer.aread(), next(failures))
                     else:
                         async for sent in httpx2.EventSource(answer):
-                            event = EventView.model_validate_json(sent.data)
+                            event = read_answer(EventView, sent.data)
                             after = event.id
                             failures, wait = count(1), 0.0
                             yield event

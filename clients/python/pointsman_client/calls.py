@@ -8,8 +8,10 @@ from datetime import datetime
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
+
+from pointsman_client.errors import UnexpectedAnswerError
 
 T = TypeVar("T")
 
@@ -52,9 +54,24 @@ class Call:
         return cls(method, path, asked, content, headers, has_key=takes_key)
 
 
-def read_answer(kind: type[T], content: bytes) -> T:
-    """Return an answer's body as an object."""
-    return cast(T, content) if kind is bytes else TypeAdapter(kind).validate_json(content)
+def read_answer(kind: type[T], content: bytes | str) -> T:
+    """Return an answer's body as an object.
+
+    Raises:
+        UnexpectedAnswerError: the body is none of this kind.
+    """
+    if kind is bytes:
+        return cast(T, content)
+    try:
+        return TypeAdapter(kind).validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        if first["type"] == "json_invalid":
+            raise UnexpectedAnswerError("the answer is no JSON: is this the address of Pointsman's API?") from None
+        place = ".".join(map(str, first["loc"])) or "the answer"
+        raise UnexpectedAnswerError(
+            f"the server's answer does not fit this client ({place}: {first['msg']}): their versions differ"
+        ) from None
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -15,6 +15,10 @@ class UnreachableError(PointsmanError):
     """There was no answer, or it broke off. Whether the request took effect is unknown."""
 
 
+class UnexpectedAnswerError(PointsmanError):
+    """The request was carried out, but its answer is not one that this client reads: the versions differ."""
+
+
 class WebhookRefusedError(PointsmanError):
     """A message that claims to be a webhook is none: its signature, time or body is wrong."""
 

@@ -113,7 +113,7 @@ class Client(Operations):
                         wait = self._pause(Call("GET", ""), answer, answer.read(), next(failures))
                     else:
                         for sent in httpx2.EventSource(answer):
-                            event = EventView.model_validate_json(sent.data)
+                            event = read_answer(EventView, sent.data)
                             after = event.id
                             failures, wait = count(1), 0.0
                             yield event

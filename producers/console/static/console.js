@@ -77,6 +77,9 @@ document.addEventListener("keydown", (event) => {
   else meant.click();
 });
 
+// A panel of filters closes once they are shown.
+document.addEventListener("submit", (event) => event.target.querySelector(":scope > details.drop")?.removeAttribute("open"));
+
 // What costs, deletes or publishes asks once more; without scripts the page that follows says how to undo it.
 let asked = null;
 document.addEventListener("click", (event) => {

@@ -1,13 +1,18 @@
 """Ids by their beginning."""
 
+import json
+from pathlib import Path
 from uuid import UUID
 
 import httpx2
 import pytest
 import typer
 from pointsman_client import Client
+from typer.testing import CliRunner
 
+from producers.cli import app
 from producers.commands.connection import job_id_of
+from tests.unit.test_clients import answering
 
 ONE, OTHER, ELSE = (f"{start}-0000-4000-8000-000000000000" for start in ("abcd0001", "abcd0002", "00abcd00"))
 
@@ -30,3 +35,19 @@ def test_a_beginning_means_the_one_job_whose_id_begins_with_it(capsys: pytest.Ca
         assert ended.value.exit_code == code
     said = capsys.readouterr().err
     assert (ONE in said, OTHER in said, ELSE in said) == (True, True, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [(["jobs"], 1, "does not fit this client (jobs.0.id: "), (["job", "nope"], 2, "the first 4 characters")],
+)
+def test_an_answer_of_another_version_and_a_wrong_argument_are_one_line_or_one_object(
+    tmp_path: Path, arguments: list[str], code: int, message: str
+) -> None:
+    with answering(*[(200, {"jobs": [{"id": "x"}], "next_cursor": None}, {})] * 2) as (url, _):
+        given = dict.fromkeys(("HOME", "XDG_CONFIG_HOME"), str(tmp_path))
+        given |= {"POINTSMAN_URL": url, "POINTSMAN_KEY": "pmk_k"}
+        said = CliRunner().invoke(app, arguments, env=given, prog_name="pointsman")
+        told = CliRunner().invoke(app, [*arguments, "--json"], env=given, prog_name="pointsman")
+    assert (said.exit_code, message in " ".join(said.stderr.split())) == (code, True), said.output
+    assert (told.exit_code, told.stdout, message in json.loads(told.stderr)["error"]) == (code, "", True)

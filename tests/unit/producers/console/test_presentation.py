@@ -1,6 +1,6 @@
 """Values and events are told in words that fit, and what strangers wrote stays text."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -8,10 +8,13 @@ import pytest
 from ledger.events import EventKind
 from producers.console.presentation import (
     FILTERS,
+    ago,
     cents,
+    column,
     duration,
     event_line,
     markdown,
+    name_of,
     notice,
     plain,
     plural,
@@ -85,6 +88,36 @@ def test_small_amounts_keep_the_digits_that_model_calls_need(nanousd: int, shown
 )
 def test_spans_of_time_are_as_short_as_they_can_be_told(seconds: float | None, shown: str) -> None:
     assert duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.4, "just now"),
+        (59.9, "59 s ago"),
+        (102, "1 min ago"),
+        (3599, "59 min ago"),
+        (7100, "1 h ago"),
+        (47 * 3600, "47 h ago"),
+        (75 * 3600, "3 d ago"),
+        (-86_399, "in 24 h"),
+        (-259_100, "in 3 d"),
+    ],
+)
+def test_a_moment_is_told_in_whole_units_that_have_passed_or_are_at_most_left(seconds: float, shown: str) -> None:
+    assert ago(datetime.now(UTC) - timedelta(seconds=seconds)) == shown
+
+
+def test_what_cost_nothing_is_a_dash_in_a_column_of_costs() -> None:
+    assert (column("0.00"), column("0.0045"), column("12.3")) == ("–", "$0.0045", "$12.3000")
+
+
+@pytest.mark.parametrize(
+    ("actor", "name"),
+    [("key:acme/ci", "ci"), ("tenant:acme", "acme"), ("policy:gates-passed", "gates-passed"), ("cli", "cli")],
+)
+def test_who_did_it_is_told_by_name(actor: str, name: str) -> None:
+    assert name_of(actor) == name
 
 
 def test_an_answer_has_emphasis_and_lists_and_nothing_that_leads_or_loads() -> None:
