@@ -211,6 +211,8 @@ def _is_about_existing(parsed: ParsedPrompt, hit: Hit, group: str) -> bool:
     if parsed.tokens[hit.first].word in _HOW_IT_WORKS:
         return False  # `the tube without reception`
     definite = parsed.vocabulary.words["definite"]
+    if intent is SentenceIntent.QUESTION:
+        definite = definite | parsed.vocabulary.words["definite_abroad"]  # `les prix du calculateur sont les mêmes ?`
     if any(_stands_beside(parsed, at) for at in range(max(sentence.first + 1, hit.first - 2), hit.first)):
         return True
     reach = _CLOSE.get(group, _REACH)

@@ -224,8 +224,9 @@ def contrast_note(theme: Theme) -> str | None:
     if theme.primary is None:
         return None
     colours = palette(theme, dark=theme.mode == "dark")
-    chosen, used, ground = colours["fill"], colours["link"], colours["bg"]
-    if chosen == used:
+    chosen, used = colours["fill"], colours["link"]
+    ground = min((colours[name] for name in ("bg", "surface", "tint")), key=lambda ground: contrast(chosen, ground))
+    if contrast(chosen, ground) >= MIN_TEXT_CONTRAST:
         return None
     return (
         f"words in {theme.primary} are set in {used}: on {ground} it has a contrast of {contrast(chosen, ground):.1f}, "

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
-from types import MappingProxyType
 from typing import Any
 
 from gateway.client import Text
@@ -176,9 +175,7 @@ def limits_of(inputs: Inputs) -> str:
 _NO_MORE_QUESTIONS = "The owner was asked often enough. Do what is clear, or say in `cannot` why nothing can be done."
 
 
-def unchanged(
-    inputs: Inputs, answer: str, facts: Mapping[str, Any] = MappingProxyType({"how": "a model found nothing to change"})
-) -> Answered | Candidate:
+def unchanged(inputs: Inputs, answer: str, facts: Mapping[str, Any]) -> Answered | Candidate:
     """Return what ends a request for which nothing has to change; what an earlier round made stays to be approved."""
     if inputs.begun is None:
         return Answered(answer, facts)
@@ -197,7 +194,7 @@ def decline(inputs: Inputs, reply: Mapping[str, Any], *, to: Tier) -> Answered |
         to: the tier that takes over.
     """
     if answer := way_out(reply, "answer"):
-        return unchanged(inputs, answer)
+        return unchanged(inputs, answer, {"how": "a model found nothing to change"})
     if question := way_out(reply, "ask"):
         return Asked(question) if inputs.may_ask else _NO_MORE_QUESTIONS
     if reason := way_out(reply, "cannot"):

@@ -1,13 +1,18 @@
 """Tier 1 needs no container engine: it starts no process and opens no connection of its own (seed 000)."""
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from routing.policy.platform import platform_policy
 from routing.queues import Tier
+from workers.attempt import Inputs
+from workers.handlers.spec import decline
 
 ROOT = Path(__file__).parents[4]
 _WHOLE_TIER = """
@@ -41,3 +46,14 @@ def test_the_limits_give_tier_one_no_container() -> None:
 def test_building_and_scanning_a_site_starts_no_process_and_reaches_no_engine() -> None:
     done = subprocess.run([sys.executable, "-c", _WHOLE_TIER], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("way", ["answer", "ask", "cannot"])
+@pytest.mark.parametrize("begun", [None, "an earlier round"])
+def test_what_follows_an_edit_that_a_model_left_empty_travels_from_the_child_that_computes_it(
+    way: str, begun: Any
+) -> None:
+    inputs = SimpleNamespace(begun=begun, files={"index.html": b"<p>"}, spec=None, may_ask=True)
+    declined = decline(cast(Inputs, inputs), {way: "It is so already."}, to=Tier.PATCH)
+    assert pickle.loads(pickle.dumps(declined)) == declined
+    assert "It is so already." in repr(declined)
