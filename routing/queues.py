@@ -63,6 +63,8 @@ class Queue:
     """The Celery task. Producers publish by this name and import no worker code."""
     tier: Tier | None = None
     """The tier whose edits, and nothing else, wait here."""
+    job: str = ""
+    """What a job without a tier is called here."""
     has_all_tiers: bool = False
     """Edits of every tier and jobs without a tier wait here."""
     leaves_open: bool = False
@@ -112,6 +114,7 @@ QUEUES: Mapping[QueueName, Queue] = {
     QueueName.INTAKE: Queue(
         work="clarification and planning debates",
         task="pointsman.intake",
+        job="undecided",
         has_all_tiers=True,
         leaves_open=True,
         call="assist",
@@ -121,6 +124,7 @@ QUEUES: Mapping[QueueName, Queue] = {
     QueueName.TOOLS: Queue(
         work="tools that need no model",
         task="pointsman.tools",
+        job="command",
         egress="Pings the hosts that the policy lists.",
         busy_share=(0.02, 0.2),
         arrivals=0.02,
@@ -131,6 +135,7 @@ QUEUES: Mapping[QueueName, Queue] = {
     QueueName.ANSWER: Queue(
         work="questions",
         task="pointsman.answer",
+        job="question",
         volumes=("content-store",),
         call="answer",
         is_model_bound=True,
@@ -192,6 +197,7 @@ QUEUES: Mapping[QueueName, Queue] = {
     QueueName.STEPS: Queue(
         work="steps of runs",
         task="pointsman.step",
+        job="step",
         leaves_open=True,
         waits_forever=True,
         box="on_demand",
@@ -209,6 +215,7 @@ QUEUES: Mapping[QueueName, Queue] = {
     QueueName.CONTROL: Queue(
         work="publishing, and the advance of runs",
         task="pointsman.control",
+        job="run",
         has_all_tiers=True,
         leaves_open=True,
         waits_forever=True,

@@ -20,6 +20,7 @@ from ledger.events import EventKind
 from producers.use_cases.jobs import EventView, JobSummary, JobView, tier_name
 from routing.jobs import FAILURES, State
 from routing.policy.prices import format_usd, nanousd_of
+from routing.queues import QUEUES, QueueName
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _UNITS = (("d", _DAY, 2 * _DAY), ("h", _HOUR, _HOUR), ("min", _MINUTE, _MINUTE), ("s", 1, 1))
@@ -41,8 +42,6 @@ TONES: Mapping[str, str] = MappingProxyType(
 """Colours of state badges."""
 
 
-_WORK = {"answer": "question", "tools": "command", "intake": "undecided", "control": "run", "steps": "step"}
-"""What jobs without a tier are, by queue."""
 _MODES = {"ANSWER": "taken as a question", "ACTION": "taken as an order"}
 
 
@@ -111,7 +110,7 @@ def offset(began: datetime, at: datetime) -> str:
 
 def work(job: JobView | JobSummary) -> str:
     """Return what kind of work a job is: its tier or, where none decides it, in a word."""
-    return job.tier or _WORK.get(job.queue, job.queue)
+    return job.tier or QUEUES[QueueName(job.queue)].job
 
 
 def name_of(actor: str) -> str:
