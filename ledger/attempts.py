@@ -38,6 +38,7 @@ from routing.jobs import DEFERRED, DEFERRED_KEPT, PAID_REPLIES, JobMessage, Reas
 from routing.policy.platform import Policy, ProjectOverrides, lower
 from routing.provider_circuit import Circuits, job_pause
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
+from routing.rounds import work_begun
 from routing.scheduling import WaitReason, retry_delay_seconds
 
 _MOST_REPLY_CHARACTERS = 256 * 1024
@@ -327,6 +328,7 @@ def defer(
     circuits: Circuits,
     kept: Release | None = None,
     replies: Mapping[str, Any] = MappingProxyType({}),
+    facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> float | None:
     """Close the attempt that holds a locked job, and let the job wait for its provider or for storage.
 
@@ -339,6 +341,7 @@ def defer(
         circuits: the policy's rules for all three.
         kept: the work that the job continues from; None when nothing is kept.
         replies: of models, that the next attempt need not buy again as long as its site stays as it is.
+        facts: about the kept work.
 
     Returns:
         The seconds that it waits; None when it has waited for as long as it may, and nothing was done.
@@ -352,7 +355,8 @@ def defer(
     job.fence += 1
     if kept is not None:
         job.start_release_id = kept.id
-        job.result = {**job.result, "begun": {**job.result.get("begun", {}), "report": detail, "is_kept": True}}
+        result = {**job.result, **facts}
+        job.result = {**result, "begun": work_begun(result, report=detail, keeps=True)}
     elif job.start_release_id is None and not keeps:
         give_up_site(session, job)
     _keep_replies(job, replies)

@@ -247,6 +247,7 @@ def _prepare_deferred(attempt: Attempt, deferred: Deferred) -> Settlement:
             detail=deferred.detail,
             kept=release,
             replies=attempt.replies,
+            facts=deferred.facts,
             circuits=attempt.policy.circuits,
         )
         if pause is not None:
