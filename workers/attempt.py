@@ -201,7 +201,8 @@ class Attempt(Inputs):
     @property
     def begun_transcript(self) -> str | None:
         """The digest of what the code agent said whose work was kept, from which the same request goes on."""
-        return self.claim.job.result["begun"].get(TRANSCRIPT) if self.is_finishing else None
+        begun = self.claim.job.result.get("begun") or {}
+        return begun.get(TRANSCRIPT) if self.is_finishing or (self.step_order and begun.get("is_kept")) else None
 
     @property
     def remaining_nanousd(self) -> int:

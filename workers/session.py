@@ -72,7 +72,7 @@ class Allowance(NamedTuple):
         return f"You have at most {self.text} left. Whichever ends first ends your work: finish it in good time."
 
 
-GO_ON = "Your session was interrupted. Go on where you stopped; whatever its last command did may have to be looked at."
+_GO_ON = "Your session was interrupted. Go on where you stopped; what its last command did may have to be looked at."
 
 
 class Begun(NamedTuple):
@@ -80,8 +80,8 @@ class Begun(NamedTuple):
 
     transcript_sha256: str
     """Of what it said, in the content store."""
-    prompt: str
-    """What the agent is told instead of its whole task."""
+    told: str
+    """What the agent is told instead of its whole task, beside what it has left."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,9 @@ def hold_session(
         asked = time.monotonic()
         try:
             lines = _lay_conversation(attempt, box, plan, begun)
-            reader, held = _hold(attempt, box, replace(plan, goes_on=True), begun.prompt, clocks=clocks, begun=lines)
+            left = Allowance(plan.max_turns, clocks.soft_seconds, plan.budget_usd).left
+            told = "\n\n".join((begun.told, _GO_ON, left))
+            reader, held = _hold(attempt, box, replace(plan, goes_on=True), told, clocks=clocks, begun=lines)
             if not (reader.found_nothing and held.verdict.end is End.FAILED):
                 return replace(held, facts={**held.facts, "went_on_from": begun.transcript_sha256})
             why = reader.finished.text if reader.finished is not None else held.verdict.text

@@ -261,7 +261,6 @@ def test_the_cli_stops_at_the_cap_at_once_and_the_job_says_so(yard: Yard, tmp_pa
     assert yard.shown(job.site_id) == {"index.html": PAGE, "site.css": STYLE}
 
 
-@pytest.mark.req("H-041", "H-048")
 @pytest.mark.threat("C9")
 def test_a_cut_session_goes_on_from_what_it_said_and_afresh_from_what_the_cli_does_not_take(
     yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -59,7 +59,6 @@ def news(rig: Rig, job: Job) -> list[str]:
     return [text for (text,) in rows if "session" in text]
 
 
-@pytest.mark.req("H-041", "H-048")
 def test_a_resumed_session_has_the_conversation_and_is_told_what_is_left_and_not_the_task_again(
     rig: Rig, maker: PlayedMaker, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ from workers.handlers.build import build_candidate, build_commands
 from workers.handlers.spec import unchanged
 from workers.outcomes import Candidate, Deferred, Ended, Outcome
 from workers.retries import decide_end
-from workers.session import GO_ON, Allowance, Begun, hold_session, obstacle_to
+from workers.session import Begun, hold_session, obstacle_to
 
 ENDS: dict[End, tuple[State, Reason]] = {
     End.REFUSED: (State.FAILED, Reason.BOX_FAILED),
@@ -151,8 +151,7 @@ def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) ->
         with attempt.step("execute"):
             clocks = session_clocks(attempt, has_build=before.has_build, now=time.monotonic())
             plan = session_plan(attempt.policy, remaining_nanousd=attempt.remaining_nanousd)
-            begun = _begun(attempt, plan, clocks)
-            held = hold_session(attempt, box, plan, prompt=attempt.order, clocks=clocks, begun=begun)
+            held = hold_session(attempt, box, plan, prompt=attempt.order, clocks=clocks, begun=_begun(attempt))
         facts = {"how": "a code agent", "agent": held.facts}
         with attempt.step("extract"):
             return _extract(attempt, box, held.verdict, left_out=_left_out(files, injected.dropped), facts=facts)
@@ -164,16 +163,13 @@ def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) ->
                 box.close()
 
 
-def _begun(attempt: Attempt, plan: SessionPlan, clocks: Clocks) -> Begun | None:
-    """Return what the session goes on from, where it has the same request: what is left, and not the task again."""
+def _begun(attempt: Attempt) -> Begun | None:
+    """Return what the session goes on from, where it has the same request again."""
     said = attempt.begun_transcript
     if said is None:
         return None
-    begun = attempt.claim.job.result["begun"]
-    keep_to = f"Keep to this: {attempt.instruction}" if attempt.instruction else ""
-    allowance = Allowance(plan.max_turns, clocks.soft_seconds, plan.budget_usd)
-    parts = (brief_worker({"report": begun.get("report"), "is_kept": True}), keep_to, GO_ON, allowance.left)
-    return Begun(said, "\n\n".join(part for part in parts if part))
+    told = brief_worker({"report": attempt.claim.job.result["begun"]["report"], "is_kept": True})
+    return Begun(said, f"{told}\n\nKeep to this: {attempt.instruction}" if attempt.instruction else told)
 
 
 def _model(attempt: Attempt) -> str:

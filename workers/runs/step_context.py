@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any
 
+from gateway.errors import GatewayError
 from routing.decision.llm_router import system_prompt
 from routing.decision.router import Mode
 from routing.errors import PolicyError
@@ -23,7 +24,7 @@ from sites.repository.trees import Snapshot
 from sites.repository.workspace import Difference
 from workers.attempt import Attempt
 from workers.runs.scheduling.plan import PLANNER
-from workers.session import Allowance
+from workers.session import Allowance, Begun
 
 INDEX = f"{CONTEXT_DIRECTORY}index.md"
 TICKET = f"{CONTEXT_DIRECTORY}ticket.md"
@@ -310,6 +311,8 @@ class AgentOrder:
     """Path rules (routing.policy.agents): which of the agent's files are kept."""
     cap_usd: float
     """The step's budget; the gateway has the last word."""
+    begun: Begun | None = None
+    """An earlier try that was cut off, and whose files it gets."""
 
 
 def agent_order(
@@ -363,6 +366,8 @@ class AgentRun:
     """What it tried to write and was refused, each with the reason."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """For the record: turns, seconds, tools, digests."""
+    obstacle: GatewayError | None = None
+    """What was away or busy, so that the step waits and then goes on."""
 
 
 AgentRunner = Callable[[AgentOrder, Attempt], AgentRun]

@@ -70,7 +70,6 @@ def test_no_key_is_kept_whatever_it_stands_in_and_the_rest_is_as_it_was() -> Non
     assert json.loads(said.splitlines()[1]) == INIT
 
 
-@pytest.mark.req("H-048")
 def test_a_conversation_is_the_prompt_and_what_was_said_and_done_in_one_chain() -> None:
     found = records(lines(use(1), used(1), {"type": "result", "subtype": "error_max_turns"}))
     assert [record["type"] for record in found] == ["user", "assistant", "user"]
