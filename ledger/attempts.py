@@ -38,6 +38,7 @@ from routing.jobs import DEFERRED, DEFERRED_KEPT, PAID_REPLIES, JobMessage, Reas
 from routing.policy.platform import Policy, ProjectOverrides, lower
 from routing.provider_circuit import Circuits, job_pause
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
+from routing.rounds import work_begun
 from routing.scheduling import WaitReason, retry_delay_seconds
 
 _MOST_REPLY_CHARACTERS = 256 * 1024
@@ -327,6 +328,8 @@ def defer(
     circuits: Circuits,
     kept: Release | None = None,
     replies: Mapping[str, Any] = MappingProxyType({}),
+    facts: Mapping[str, Any] = MappingProxyType({}),
+    begun: Mapping[str, Any] | None = None,
 ) -> float | None:
     """Close the attempt that holds a locked job, and let the job wait for its provider or for storage.
 
@@ -339,6 +342,8 @@ def defer(
         circuits: the policy's rules for all three.
         kept: the work that the job continues from; None when nothing is kept.
         replies: of models, that the next attempt need not buy again as long as its site stays as it is.
+        facts: about the kept work.
+        begun: what a step has kept in its run's workspace.
 
     Returns:
         The seconds that it waits; None when it has waited for as long as it may, and nothing was done.
@@ -347,12 +352,15 @@ def defer(
     seconds = job_pause(asked, circuits, times=deferred.times, waited_seconds=deferred.seconds, salt=job.id.int)
     if seconds is None:
         return None
-    keeps = kept is not None or bool(replies)
+    keeps = kept is not None or begun is not None or bool(replies)
     close_attempt(session, job, outcome=DEFERRED_KEPT if keeps else DEFERRED, reason=reason)
     job.fence += 1
     if kept is not None:
         job.start_release_id = kept.id
-        job.result = {**job.result, "begun": {**job.result.get("begun", {}), "report": detail, "is_kept": True}}
+        result = {**job.result, **facts}
+        job.result = {**result, "begun": work_begun(result, report=detail, keeps=True)}
+    elif begun is not None:
+        job.result = {**job.result, **facts, "begun": dict(begun)}
     elif job.start_release_id is None and not keeps:
         give_up_site(session, job)
     _keep_replies(job, replies)

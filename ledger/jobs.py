@@ -43,6 +43,7 @@ from routing.jobs import (
 )
 from routing.queues import QueueName
 from routing.redaction import redact
+from routing.rounds import work_begun
 from routing.scheduling import CONTROL_RETRIES, WaitReason
 
 _CLOSED = """
@@ -460,7 +461,7 @@ def _another_try(job: Job) -> NewJob:
     result = {name: job.result[name] for name in INHERITED_FACTS if name in job.result}
     salvaged_id = job.release_id if job.result.get("is_salvaged") else None
     if salvaged_id is not None:
-        result["begun"] = {**result.get("begun", {}), "report": job.detail or "", "is_kept": True}
+        result["begun"] = work_begun(job.result, report=job.detail or "", keeps=True)
     return NewJob(
         id=uuid4(),
         tenant=job.tenant,

@@ -28,6 +28,10 @@ EARLIER_REQUESTS = 4
 REQUEST_CHARACTERS = 1_000
 
 
+TRANSCRIPT = "transcript_sha256"
+"""Field of what is recorded of a code agent's session, and of what was begun: what it said, in the content store."""
+
+
 class Verb(StrEnum):
     """How a job continues from another."""
 
@@ -182,6 +186,22 @@ def quote_answers(answers: Sequence[Mapping[str, str]]) -> str:
         f"The owner answered:\n{each['answer']}"
         for each in answers
     )
+
+
+def work_begun(result: Mapping[str, Any], *, report: str, keeps: bool) -> dict[str, Any]:
+    """Return the `begun` of whoever continues the same request.
+
+    Args:
+        result: of the job that ended, or has to wait.
+        report: how that came.
+        keeps: whether its own work was kept; what it had itself been given otherwise stays what was begun.
+    """
+    begun = {**(result.get("begun") or {}), "report": report}
+    if not keeps:
+        return {**begun, "is_kept": bool(begun.get("is_kept"))}
+    begun.pop(TRANSCRIPT, None)
+    said = (result.get("agent") or {}).get(TRANSCRIPT)
+    return {**begun, "is_kept": True} | ({TRANSCRIPT: said} if said else {})
 
 
 _KEPT = (

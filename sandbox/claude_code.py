@@ -90,6 +90,8 @@ class Finished:
     """Number of refused tool uses."""
     own_count: CliUsage | None = None
     """None if unreadable: unknown is not zero (S-061)."""
+    api_status: int | None = None
+    """HTTP status of the model call that ended it, if one did."""
 
     @property
     def is_success(self) -> bool:
@@ -178,6 +180,7 @@ def _finished(event: dict[str, Any]) -> Finished:
         turns=_count(event.get("num_turns")),
         denials=len(_list(event.get("permission_denials"))),
         own_count=_own_count(event),
+        api_status=_count(event.get("api_error_status")) or None,
     )
 
 
@@ -213,8 +216,9 @@ def _count(value: Any) -> int:
     return min(value, 1_000_000) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-MAX_PROGRESS_LINES = 200
-"""Maximum progress lines of one session."""
+MAX_PROGRESS_LINES = 200  # of one session
+_UNANNOUNCED = "it worked before it said what it may do"
+_REFUSED_STATUSES = (400, 413)  # a provider's, of a conversation that is invalid or too large
 
 
 class End(StrEnum):
@@ -304,11 +308,14 @@ class SessionReader:
         match happening:
             case _ if self.finished is not None:
                 self.went_on = True  # the CLI prints nothing after its result
+                self.refusal = self.refusal or ("" if self.started else _UNANNOUNCED)
             case Started():
                 self.started = self.started or happening
                 self.refusal = find_violations(happening, self.plan)
+            case Finished() if self.started is None and self.plan.goes_on:
+                self.finished = happening  # it found nothing to go on from
             case _ if self.started is None and not isinstance(happening, RetryReported):
-                self.refusal = "it worked before it said what it may do"
+                self.refusal = _UNANNOUNCED
             case ToolUsed(tool, about):
                 self.tools_used += 1
                 self._tell(f"{tool} {about}".strip())
@@ -318,6 +325,12 @@ class SessionReader:
                 self.retries += 1
             case Finished():
                 self.finished = happening
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether the CLI, or the model's provider, refused the conversation that it was to go on from."""
+        status = self.finished.api_status if self.finished else None
+        return self.plan.goes_on and not self.tools_used and (self.started is None or status in _REFUSED_STATUSES)
 
     def _tell(self, news: str) -> None:
         self._news += 1
@@ -348,7 +361,9 @@ class SessionReader:
 CLI_VERSION = "2.1.330"
 """The version for which the flags below hold; sessions of any other are stopped."""
 CONFIG_DIRECTORY = "/home/agent/.claude"
-"""Writable and empty; an unwritable configuration directory makes the CLI hang."""
+"""Writable and empty; an unwritable one makes the CLI hang."""
+CONVERSATION_FILE = "/home/agent/conversation.jsonl"
+"""What a session goes on from: outside of the workspace, and read once, before anything runs."""
 MAX_OUTPUT_TOKENS = 6000
 """Limit of a reply; with more, the worst case of one call would not fit its budgets."""
 MAX_PROMPT_BYTES = 262_144
@@ -408,6 +423,8 @@ class SessionPlan:
     budget_usd: float
     """Stops the CLI by its own estimate; the gateway meters and limits the real cost."""
     max_output_tokens: int
+    goes_on: bool = False
+    """Whether it goes on from `CONVERSATION_FILE`."""
 
 
 def arguments(plan: SessionPlan, *, is_walled: bool) -> tuple[str, ...]:
@@ -440,6 +457,7 @@ def arguments(plan: SessionPlan, *, is_walled: bool) -> tuple[str, ...]:
         f"--model={plan.model}",
         f"--max-turns={plan.max_turns}",
         f"--max-budget-usd={plan.budget_usd:.4f}",
+        *((f"--resume={CONVERSATION_FILE}",) if plan.goes_on else ()),
     )
 
 

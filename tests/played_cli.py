@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.box import WORKSPACE, BoxSpec, Clocks, ExecResult, OnLine, OutputLimits, Target
-from sandbox.claude_code import CLI_VERSION
+from sandbox.claude_code import CLI_VERSION, CONVERSATION_FILE
 from sandbox.local_box import LocalBox
 
 PRELUDE = """
@@ -27,8 +27,9 @@ def init(**fields):
     put(type="system", subtype="init", **{**base, **fields})
 
 def use(tool, **given):
-    block = {"type": "tool_use", "name": tool, "input": given}
-    put(type="assistant", message={"content": [block]})
+    block = {"type": "tool_use", "id": f"toolu_{time.monotonic_ns()}", "name": tool, "input": given}
+    put(type="assistant", message={"role": "assistant", "model": MODEL, "content": [block]})
+    return block["id"]
 
 def write(path, text):
     use("Write", file_path=path)
@@ -81,7 +82,14 @@ class PlayedBox(LocalBox):
         self.environments.append(dict(env or {}))
         own = {**(env or {}), "PATH": f"{self.programs}:{os.defpath}"}
         return super().run(
-            argv, clocks=clocks, stdin=stdin, env=own, cwd=cwd, output=output, on_line=on_line, watch=watch
+            [word.replace(CONVERSATION_FILE, f"{self._home}/conversation.jsonl") for word in argv],
+            clocks=clocks,
+            stdin=stdin,
+            env=own,
+            cwd=cwd,
+            output=output,
+            on_line=on_line,
+            watch=watch,
         )
 
     @property

@@ -25,7 +25,7 @@ from routing.policy.agents import AccountsConfig
 from routing.policy.platform import ModelCall, Policy
 from routing.policy.prices import BudgetExceeded
 from routing.queues import QUEUES, CallPurpose, Limits, QueueName
-from routing.rounds import brief_worker, quote_answers
+from routing.rounds import TRANSCRIPT, brief_worker, quote_answers
 from sandbox.box import Box
 from sites.content_store import ContentStore
 from sites.releases import manifest_of
@@ -197,6 +197,12 @@ class Attempt(Inputs):
     def is_finishing(self) -> bool:
         """Whether it continues the same request, so that what was kept may already be all of it."""
         return self.begun is not None and bool((self.claim.job.result.get("begun") or {}).get("is_kept"))
+
+    @property
+    def begun_transcript(self) -> str | None:
+        """The digest of what the code agent said whose work was kept, from which the same request goes on."""
+        begun = self.claim.job.result.get("begun") or {}
+        return begun.get(TRANSCRIPT) if self.is_finishing or (self.step_order and begun.get("is_kept")) else None
 
     @property
     def remaining_nanousd(self) -> int:

@@ -103,6 +103,8 @@ class Deferred:
     facts: Mapping[str, Any] = field(default_factory=dict)
     kept: Candidate | None = None
     """The work done so far, from which the next attempt continues; without it, it starts over."""
+    begun: Mapping[str, Any] | None = None
+    """What of a step's work was kept in its run's workspace, from which its next attempt continues."""
 
 
 Outcome = Answered | Asked | Candidate | Escalate | Routed | Replied | StepReport | Deferred | Ended

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.errors import GatewayError, GatewayUnreachableError, ProviderBusyError
 from ledger.events import EventKind
 from monitoring import traces
-from routing.policy.prices import BudgetExceeded
+from routing.policy.prices import TOKENS_PER_PRICE, BudgetExceeded, Price, price_of
 from sandbox.box import Box, Clocks, ExecResult
-from sandbox.claude_code import End, SessionPlan, SessionReader, Verdict, arguments, encode_prompt, environment
+from sandbox.claude_code import (
+    CONVERSATION_FILE,
+    End,
+    SessionPlan,
+    SessionReader,
+    Verdict,
+    arguments,
+    encode_prompt,
+    environment,
+)
+from sandbox.transcripts import MAX_RESUMED_BYTES, Transcript, TranscriptRefusedError, conversation, unpack
+from sites.errors import BlobCorruptError, BlobMissingError
 from workers.attempt import Attempt
 
 TOKEN_PLACEHOLDER = "[token]"
 LEAST_CHARACTERS = 16
 """Shortest token worth masking: the gateway's have 47, and a shorter one would mask ordinary words."""
-MAX_BYTES = 2_097_152
-"""Of one session; the beginning and the end are kept."""
 
 
 class TokenMasker:
@@ -42,25 +51,37 @@ class TokenMasker:
         return text.replace(self._token, TOKEN_PLACEHOLDER) if self._token else text
 
 
-class Transcript:
-    """Collects a session's masked lines."""
+class Allowance(NamedTuple):
+    """What a session may use, as its agent is told."""
 
-    def __init__(self) -> None:
-        self._head = bytearray()
-        self._tail = bytearray()
+    turns: int
+    """Model calls."""
+    seconds: float
+    """At most: what the queue leaves may be less."""
+    usd: float
 
-    def add(self, line: bytes) -> None:
-        """Take one line."""
-        clean = line + b"\n"
-        if not self._tail and len(self._head) + len(clean) <= MAX_BYTES // 2:
-            self._head += clean
-            return
-        self._tail += clean
-        del self._tail[: -(MAX_BYTES // 2)]
+    @property
+    def text(self) -> str:
+        """The same in words."""
+        minutes = max(1, round(self.seconds / 60))
+        return f"{self.turns} replies, {minutes} min and ${self.usd:.2f}"
 
-    def packed(self) -> bytes:
-        """Return it compressed; equal lines give equal bytes."""
-        return gzip.compress(bytes(self._head + self._tail), mtime=0)
+    @property
+    def left(self) -> str:
+        """What whoever goes on is told of it."""
+        return f"You have at most {self.text} left. Whichever ends first ends your work: finish it in good time."
+
+
+_GO_ON = "Your session was interrupted. Go on where you stopped; what its last command did may have to be looked at."
+
+
+class Begun(NamedTuple):
+    """An earlier session of the same work, from which this one goes on."""
+
+    transcript_sha256: str
+    """Of what it said, in the content store."""
+    told: str
+    """What the agent is told instead of its whole task, beside what it has left."""
 
 
 @dataclass(frozen=True)
@@ -72,25 +93,86 @@ class SessionResult:
     """What is recorded: a session can be explained by it, though never repeated (H-048)."""
 
 
-def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, clocks: Clocks) -> SessionResult:
+def hold_session(
+    attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, clocks: Clocks, begun: Begun | None = None
+) -> SessionResult:
     """Run the CLI in a box until it ends or has to.
+
+    A conversation that cannot be gone on from costs nothing: the session begins afresh, on the same bill.
 
     Args:
         attempt: whose session it is; it is checked periodically that its job is still wanted.
         box: with the files in place.
         plan: what it may do.
-        prompt: sent over stdin.
+        prompt: the whole task, sent over stdin.
         clocks: its idle and time limits.
+        begun: what it goes on from, if it can.
 
     Raises:
         UncontainedSessionError: the plan is for a container and the box is none; nothing was started.
         CancelledByOwnerError, LeaseLostError: nobody's fault: nothing that it did counts.
         BoxLostError: the box was gone before it began.
     """
+    if begun is not None:
+        asked = time.monotonic()
+        try:
+            lines = _lay_conversation(attempt, box, plan, begun)
+            left = Allowance(plan.max_turns, clocks.soft_seconds, plan.budget_usd).left
+            told = "\n\n".join((begun.told, _GO_ON, left))
+            reader, held = _hold(attempt, box, replace(plan, goes_on=True), told, clocks=clocks, begun=lines)
+            if not (reader.found_nothing and held.verdict.end is End.FAILED):
+                return replace(held, facts={**held.facts, "went_on_from": begun.transcript_sha256})
+            why = reader.finished.text if reader.finished is not None else held.verdict.text
+        except (BlobMissingError, BlobCorruptError, TranscriptRefusedError) as error:
+            why = str(error)
+        text = f"the earlier session cannot be gone on from, so a new one begins: {why}"
+        attempt.report(EventKind.PROGRESS, {"text": text})
+        clocks = _less(clocks, time.monotonic() - asked)
+    return _hold(attempt, box, plan, prompt, clocks=clocks)[1]
+
+
+_LAY = ("bash", "-c", f"cat > {CONVERSATION_FILE}")
+_LAYING = Clocks(soft_seconds=10, hard_seconds=15, grace_seconds=2)
+_BYTES_A_TOKEN = 3
+"""At least, of a conversation as JSON."""
+_READING_SHARE = 0.5
+"""Of a session's budget may go into reading what it goes on from."""
+
+
+def _less(clocks: Clocks, passed: float) -> Clocks:
+    return replace(clocks, soft_seconds=max(clocks.soft_seconds - passed, 1), hard_seconds=clocks.hard_seconds - passed)
+
+
+def readable_bytes(price: Price, budget_usd: float) -> int:
+    """Return how large a conversation may be to be worth its reading: beyond that, a new session is cheaper."""
+    usd_per_byte = max(price.cache_write, price.input) / TOKENS_PER_PRICE / _BYTES_A_TOKEN
+    most = _READING_SHARE * budget_usd
+    return int(most / usd_per_byte) if most < MAX_RESUMED_BYTES * usd_per_byte else MAX_RESUMED_BYTES
+
+
+def _lay_conversation(attempt: Attempt, box: Box, plan: SessionPlan, begun: Begun) -> bytes:
+    """Put what the session goes on from into its box, and return the transcript.
+
+    Raises:
+        BlobMissingError, BlobCorruptError, TranscriptRefusedError: it cannot go on from it.
+    """
+    lines = unpack(attempt.content_store.get(begun.transcript_sha256))
+    price = price_of(attempt.policy.prices, plan.model)
+    file = conversation(lines, model=plan.model, most_bytes=readable_bytes(price, plan.budget_usd))
+    if not box.run(_LAY, clocks=_LAYING, stdin=file).is_success:
+        raise TranscriptRefusedError("its box did not take it")
+    return lines
+
+
+def _hold(
+    attempt: Attempt, box: Box, plan: SessionPlan, prompt: str, *, clocks: Clocks, begun: bytes = b""
+) -> tuple[SessionReader, SessionResult]:
     argv = arguments(plan, is_walled=box.is_walled)
-    transcript = Transcript()
+    transcript = Transcript(known=attempt.secrets, begun=begun)
     hider = TokenMasker(attempt.token)
     reader = SessionReader(plan, tell=lambda news: attempt.report(EventKind.PROGRESS, {"text": hider.text(news)}))
+    message = encode_prompt(prompt)
+    transcript.add(message.rstrip())
 
     def on_line(line: bytes) -> bool:
         line = hider.line(line)
@@ -101,7 +183,7 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
     result = box.run(
         argv,
         clocks=clocks,
-        stdin=encode_prompt(prompt),
+        stdin=message,
         on_line=on_line,
         watch=attempt.watcher(),
         env=environment(plan, gateway_url=box.egress.gateway_url, token=attempt.token, trace=traces.current()),
@@ -111,7 +193,7 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
         "transcript_sha256": attempt.content_store.put(transcript.packed()),
     }
     verdict = reader.judge(result)
-    return SessionResult(replace(verdict, text=hider.text(verdict.text)), facts)
+    return reader, SessionResult(replace(verdict, text=hider.text(verdict.text)), facts)
 
 
 def obstacle_to(

@@ -247,11 +247,13 @@ def _prepare_deferred(attempt: Attempt, deferred: Deferred) -> Settlement:
             detail=deferred.detail,
             kept=release,
             replies=attempt.replies,
+            facts=deferred.facts,
+            begun=deferred.begun,
             circuits=attempt.policy.circuits,
         )
         if pause is not None:
             return
-        facts = dict(deferred.facts)
+        facts = {**deferred.facts} | ({"begun": deferred.begun} if deferred.begun else {})
         if release is not None:
             job.release_id = release.id
             facts |= {"is_salvaged": True}

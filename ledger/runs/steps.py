@@ -149,7 +149,9 @@ def start_steps(session: Session, job: Job, starts: Iterable[StepStart]) -> list
         step.tries, step.state = start.attempt, "running"
         step.context = list(start.context) if start.context is not None else step.context
         session.flush()
-        step_job = accept(session, _step_job(job, step), actor="pointsman").job
+        before = session.get(Job, execution_id(job.id, step.key, step.tries - 1))
+        begun = before.result.get("begun") if before is not None else None
+        step_job = accept(session, _step_job(job, step, begun), actor="pointsman").job
         session.add(
             AgentExecution(
                 job_id=step_job.id,
@@ -170,7 +172,8 @@ def start_steps(session: Session, job: Job, starts: Iterable[StepStart]) -> list
     return started
 
 
-def _step_job(job: Job, step: RunStep) -> NewJob:
+def _step_job(job: Job, step: RunStep, begun: Mapping[str, Any] | None) -> NewJob:
+    """Return the job of a step's next try, with what its last one began and kept."""
     task = storable(step.task).encode()[:MAX_PROMPT_BYTES].decode(errors="ignore").strip() or step.key
     return NewJob(
         id=execution_id(job.id, step.key, step.tries),
@@ -185,6 +188,7 @@ def _step_job(job: Job, step: RunStep) -> NewJob:
         cap_nanousd=job.cap_nanousd,
         parent_id=job.id,
         root_id=job.root_id,
+        result={"begun": begun} if begun else {},
     )
 
 

@@ -62,6 +62,7 @@ from routing.rounds import (
     earlier_requests,
     fit_route,
     higher_stakes,
+    work_begun,
 )
 
 Result = dict[str, Any]
@@ -242,9 +243,7 @@ class Rounds(Continuation):
 
 def _resumed(new: NewJob, job: Job, context: RoundContext, *, cap_nanousd: int) -> NewJob:
     """Return the job that continues the same work on the same tier."""
-    begun = job.result.get("begun") or {}
-    is_kept = job.release_id is not None or bool(begun.get("is_kept"))
-    begun = {**begun, "report": _report(job), "is_kept": is_kept}
+    begun = work_begun(job.result, report=_report(job), keeps=job.release_id is not None)
     facts = {name: job.result[name] for name in INHERITED_FACTS if name in job.result}
     is_debated = "debate" in job.result or bool(job.result.get("failure_debate"))
     queue = choose_resume_queue(tier=job.tier, queue=job.queue, route=job.route, is_debated=is_debated)

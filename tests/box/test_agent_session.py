@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
@@ -21,15 +21,19 @@ import pytest
 from ledger.releases import active_release
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Job, Release, Site
+from producers.use_cases.rounds import Requester, ResumeOrder, Rounds
 from producers.use_cases.sites import Sites
+from routing.jobs import Source
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName, Tier
 from sandbox.docker.engine import Engine, is_outer_network
+from sandbox.transcripts import unpack
 from sites.content_store import ContentStore
 from sites.releases import manifest_of
 from tests.engine import TestEngine
 from tests.factories import Shop
 from tests.services import Postgres, wait_until
+from tests.well import well_gateway
 from workers.boxes import EnginePool, open_engine_pool
 from workers.handlers.agent import edit_with_agent
 from workers.handlers.publish import run_control
@@ -39,6 +43,8 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
 GATEWAY_PORT = 8096
 MODEL_PORT = 8097
+DOES_HALF = "printf '<p>half' >> half.html; printf %s sk-ant-api03 -of-the-tests-0123456789abcdef"
+SEEN = b"sk-ant-api03-of-the-tests-0123456789abcdef"
 CANARY = "sk-ant-canary-of-the-session-0123456789abcdef"
 PAGE = b"""<!doctype html>
 <html lang="en">
@@ -62,6 +68,20 @@ rules:
           command: >-
             env; cat /proc/*/environ; curl http://203.0.113.7/; echo "curl $?"; /usr/bin/wget -h; echo "wget $?";
             sh -c "ssh -V"; echo "ssh $?"; printf '<p>By hand' > shell.html; echo "written $?"
+  - name: goes-on
+    when: {tag: half, prompt: Go on where you stopped}
+    say:
+      - text: "I went on after {{ results | length }} use: {{ results[0].input.command }}: {{ results[0].text }}"
+  - name: begins-afresh
+    when: {tag: half, prompt: do not begin anew}
+    say:
+      - text: I began afresh.
+  - name: does-half
+    when: {tag: half, turn: 1, tools: [Bash]}
+    say:
+      - tool: Bash
+        input:
+          command: printf '<p>half' >> half.html; printf %s sk-ant-api03 -of-the-tests-0123456789abcdef
   - name: makes-a-build
     when: {tag: build, turn: 1, tools: [Write]}
     say:
@@ -100,9 +120,20 @@ class Yard:
         (folder / "site.css").write_bytes(STYLE)
         Sites(self.shop.ledger, self.resources.content_store, self.shop.policy).import_site("acme", "cafe", folder)
         site = self.shop.scalar("SELECT id FROM site WHERE name = 'cafe'")
-        job_id = self.shop.accept(prompt=prompt, site_id=site, tier=Tier.AGENT, **fields)
+        return self.work(self.shop.accept(prompt=prompt, site_id=site, tier=Tier.AGENT, **fields))
+
+    def work(self, job_id: UUID) -> Job:
         run_attempt(self.shop.message(job_id), QueueName.AGENT, edit_with_agent, self.resources)
         return self.shop.job(job_id)
+
+    def resume(self, job: Job) -> Job:
+        requester = Requester(tenant="acme", source=Source.PYTHON, actor="owner")
+        order = ResumeOrder(budget_usd=0.4)
+        return self.work(Rounds(self.shop.ledger, self.shop.policy).resume(job.id, order, requester=requester).job.id)
+
+    def news(self, job: Job) -> list[str]:
+        found = "SELECT data ->> 'text' FROM event WHERE job_id = :id AND data ->> 'text' LIKE 'the earlier session%'"
+        return [said for (said,) in self.shop.rows(found, id=job.id)]
 
     def files(self, job: Job) -> dict[str, bytes]:
         release: Release = self.shop.find(Release, job.release_id)
@@ -160,7 +191,7 @@ def yard(daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPa
             ledger=ledger,
             content_store=ContentStore(home / "content-store"),
             policy=platform_policy(),
-            gateway_url="http://127.0.0.1:1",
+            gateway_url=stack.enter_context(well_gateway()),
             worker="w1",
             boxes=pool,
             known_keys=(CANARY,),
@@ -228,3 +259,32 @@ def test_the_cli_stops_at_the_cap_at_once_and_the_job_says_so(yard: Yard, tmp_pa
     assert yard.shop.scalar(refused) == 1
     assert job.result["agent"]["seconds"] < 30
     assert yard.shown(job.site_id) == {"index.html": PAGE, "site.css": STYLE}
+
+
+@pytest.mark.threat("C9")
+def test_a_cut_session_goes_on_from_what_it_said_and_afresh_from_what_the_cli_does_not_take(
+    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = yard.shop.policy
+    one_turn = policy.agent.model_copy(update={"max_turns": 1})
+    yard = replace(yard, resources=replace(yard.resources, policy=policy.model_copy(update={"agent": one_turn})))
+
+    job = yard.edit("Add a page [rehearse:half]", tmp_path)
+    assert (job.state, job.result["is_salvaged"]) == ("failed", True), job.detail
+    said = unpack(yard.resources.content_store.get(job.result["agent"]["transcript_sha256"]))
+    assert b"[redacted]" in said
+    assert SEEN not in said
+    again = yard.resume(job)
+    assert (again.state, again.detail) == ("awaiting_approval", None)
+    assert again.result["summary"] == f"I went on after 1 use: {DOES_HALF}: [redacted]"
+    assert yard.files(again)["half.html"] == b"<p>half"
+    assert yard.news(again) == []
+
+    job = yard.edit("Add a page [rehearse:half]", tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("workers.session.conversation", lambda *a, **limits: b"what no CLI takes\n")
+        again = yard.resume(job)
+    assert (again.state, again.result["summary"]) == ("awaiting_approval", "I began afresh.")
+    assert yard.files(again)["half.html"] == b"<p>half"
+    assert "went_on_from" not in again.result["agent"]
+    assert "No conversation found" in yard.news(again)[0]

@@ -90,7 +90,23 @@ rules:
     when: {tag: tests, turn: 3}
     say:
       - text: I tested it.
+  - name: goes-on
+    when: {tag: forgets, prompt: Go on where you stopped, tool_result: false}
+    say:
+      - tool: Write
+        input:
+          file_path: /workspace/.agent-result.json
+          content: '{"status": "complete", "summary": "Went on after: {{ results[0].input.command }}"}'
+  - name: has-gone-on
+    when: {tag: forgets, prompt: Go on where you stopped}
+    say:
+      - text: I have handed it in.
   - name: forgets-its-result
+    when: {tag: forgets, turn: 1}
+    say:
+      - tool: Bash
+        input: {command: echo half > src/half.js}
+  - name: has-forgotten-its-result
     when: {tag: forgets}
     say:
       - text: I am done.
@@ -229,12 +245,18 @@ def test_a_tester_that_edits_source_has_edited_nothing_and_is_reported(
 
 
 @pytest.mark.req("S-051")
-def test_a_session_that_leaves_no_result_has_failed_whatever_it_says(yard: StepYard) -> None:
+def test_a_session_that_leaves_no_result_has_failed_whatever_it_says_and_the_next_goes_on(yard: StepYard) -> None:
     done = yard.do("frontend-dev", "Build it [rehearse:forgets]")
 
     assert (done.job.state, done.job.reason) == ("failed", "agent_failed")
     assert "left no .agent-result.json" in (done.job.detail or "")
     assert done.execution.commit is None
+
+    yard.shop.execute("UPDATE run_step SET state = 'failed'")  # as its run does
+    done = yard.do("frontend-dev", "Build it [rehearse:forgets]")
+    assert (done.job.state, done.job.detail) == ("answered", None)
+    assert done.result["summary"] == "Went on after: echo half > src/half.js"
+    assert done.changes() == {"src/half.js": b"half\n"}
 
 
 @pytest.mark.req("S-003")

@@ -148,7 +148,7 @@ def test_what_the_added_budget_does_not_pay_is_refused_and_kept_again(
     assert (again.state, again.reason) == ("budget_exceeded", "cost_cap")
     assert again.release_id != job.release_id
     assert rig.files(again.release_id) == {**BASE, "half.html": b"<p>half"}
-    (argv,) = maker.boxes[-1].commands
+    *_, argv = maker.boxes[-1].commands
     assert "--max-budget-usd=0.0500" in argv
     assert rig.shop.scalar("SELECT count(*) FROM call") == 0, "nothing was reserved: the box was told its budget"
 

@@ -410,6 +410,8 @@ def test_a_deferred_edit_gives_up_its_site_and_begins_from_what_the_site_shows_t
 AGENT = """
 init()
 if pathlib.Path("second.txt").exists():
+    [conversation] = [word.partition("=")[2] for word in sys.argv if word.startswith("--resume=")]
+    assert "second.txt" in pathlib.Path(conversation).read_text() and "multi-page" not in prompt, prompt
     result("I finished it.")
 else:
     write("second.txt", "half of the work")

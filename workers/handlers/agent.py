@@ -17,6 +17,7 @@ from routing.jobs import Reason, State
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded
 from routing.queues import QueueName
+from routing.rounds import brief_worker
 from sandbox.box import Box, BoxLostError, Clocks, CollectRules
 from sandbox.claude_code import SITE, End, SessionPlan, Verdict
 from sites.content_store import ChangeSet, Manifest, change_set, review_diff
@@ -27,7 +28,7 @@ from workers.handlers.build import build_candidate, build_commands
 from workers.handlers.spec import unchanged
 from workers.outcomes import Candidate, Deferred, Ended, Outcome
 from workers.retries import decide_end
-from workers.session import hold_session, obstacle_to
+from workers.session import Begun, hold_session, obstacle_to
 
 ENDS: dict[End, tuple[State, Reason]] = {
     End.REFUSED: (State.FAILED, Reason.BOX_FAILED),
@@ -150,7 +151,7 @@ def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) ->
         with attempt.step("execute"):
             clocks = session_clocks(attempt, has_build=before.has_build, now=time.monotonic())
             plan = session_plan(attempt.policy, remaining_nanousd=attempt.remaining_nanousd)
-            held = hold_session(attempt, box, plan, prompt=attempt.order, clocks=clocks)
+            held = hold_session(attempt, box, plan, prompt=attempt.order, clocks=clocks, begun=_begun(attempt))
         facts = {"how": "a code agent", "agent": held.facts}
         with attempt.step("extract"):
             return _extract(attempt, box, held.verdict, left_out=_left_out(files, injected.dropped), facts=facts)
@@ -160,6 +161,15 @@ def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) ->
                 attempt.leave()
             finally:
                 box.close()
+
+
+def _begun(attempt: Attempt) -> Begun | None:
+    """Return what the session goes on from, where it has the same request again."""
+    said = attempt.begun_transcript
+    if said is None:
+        return None
+    told = brief_worker({"report": attempt.claim.job.result["begun"]["report"], "is_kept": True})
+    return Begun(said, f"{told}\n\nKeep to this: {attempt.instruction}" if attempt.instruction else told)
 
 
 def _model(attempt: Attempt) -> str:

@@ -17,13 +17,14 @@ import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ledger.events import EventKind
 from routing.jobs import Reason, State
 from routing.policy.agents import RESULT_FILE
-from routing.policy.prices import BudgetExceeded, nanousd_of
+from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, nanousd_of
 from routing.policy.project import Commands
 from sandbox.box import WORKSPACE, Box, BoxLostError, BoxSpec, Clocks, CollectRules, Ending, ExecResult, Target
 from sandbox.claude_code import End, SessionPlan, Verdict, ticket_role
@@ -98,7 +99,7 @@ def run_claude_code(order: AgentOrder, attempt: Attempt) -> AgentRun:
     Raises:
         SandboxUnavailableError: there is no engine, or no image (the operator's fault).
         UncontainedSessionError: the box is no container (the operator's fault); nothing was started.
-        ProviderBusyError, GatewayUnreachableError: nobody's fault: the step waits, and begins anew.
+        ProviderBusyError: nobody's fault: the step waits before anything was done.
     """
     attempt.await_circuit(order.model)
     given = {**order.files, INSTRUCTIONS: order.instructions.encode()}
@@ -109,25 +110,24 @@ def run_claude_code(order: AgentOrder, attempt: Attempt) -> AgentRun:
         with attempt.step("inject"):
             put(box, given)
         with attempt.step("execute"):
-            held = hold_session(attempt, box, _plan(order), prompt=order.prompt, clocks=session_clocks(order, attempt))
+            plan, clocks = _plan(order, attempt), session_clocks(order, attempt)
+            held = hold_session(attempt, box, plan, prompt=order.prompt, clocks=clocks, begun=order.begun)
         exceeded = attempt.budget_exceeded() if held.verdict.end in (End.FAILED, End.BUDGET) else None
         obstacle = obstacle_to(attempt, held.verdict, model=order.model, exceeded=exceeded)
-        if obstacle is not None:
-            raise obstacle
         with attempt.step("extract"):
-            return _extract(attempt, box, held, order, exceeded=exceeded)
+            return replace(_extract(attempt, box, held, order, exceeded=exceeded), obstacle=obstacle)
     finally:
         with attempt.step("teardown"):
             box.close()
 
 
-def _plan(order: AgentOrder) -> SessionPlan:
+def _plan(order: AgentOrder, attempt: Attempt) -> SessionPlan:
     role = ticket_role(order.agent.tools, rules_file=f"{WORKSPACE}/{INSTRUCTIONS}")
     return SessionPlan(
         role=role,
         model=order.model,
         max_turns=order.agent.max_turns,
-        budget_usd=order.cap_usd,
+        budget_usd=min(order.cap_usd, attempt.remaining_nanousd / NANOUSD_PER_USD),
         max_output_tokens=order.agent.max_output_tokens,
     )
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from gateway.errors import GatewayError
 from ledger.events import EventKind
 from ledger.runs.steps import StepOrder, StepReport
 from routing.errors import PolicyError
@@ -21,15 +22,17 @@ from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.policy.project import ProjectConfig, for_project
 from routing.redaction import redact
+from routing.rounds import TRANSCRIPT, brief_worker
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.files import NameSet, check_path, is_planted
 from sites.repository.trees import Snapshot
-from sites.repository.workspace import RESERVED, Step, Workspace
+from sites.repository.workspace import RESERVED, Difference, Step, Workspace
 from sites.scan.rules import Notes, TooManyFindingsError
 from sites.scan.secrets import SecretBudget, find_secrets
 from workers.attempt import Attempt
 from workers.errors import ResultInvalidError
-from workers.outcomes import Ended, Outcome
+from workers.outcomes import Deferred, Ended, Outcome
+from workers.retries import decide_end
 from workers.runs.api_runner import run_api
 from workers.runs.cli_runners import run_check, run_claude_code, run_codex
 from workers.runs.git.sync import create_workspace, pack_limits, remote_of, remote_rules, tree_limits
@@ -43,6 +46,7 @@ from workers.runs.step_context import (
     agent_order,
     changes_text,
 )
+from workers.session import Begun
 
 _KNOWN_KEY = "known-key"
 _MAX_REPORTED = 50
@@ -231,7 +235,27 @@ def _work(start: _Start, attempt: Attempt, runners: Mapping[Runtime, AgentRunner
     if runner is None:
         raise PolicyError(f"agents.{start.order.agent}: runtime {definition.runtime} is not available here")
     order = _agent_order(start, start.order.agent, definition, attempt)
-    return _Work(order.files, order.writes, runner(order, attempt))
+    return _Work(order.files, order.writes, runner(_going_on(start, order, attempt), attempt))
+
+
+def with_kept(files: Mapping[str, bytes], kept: Mapping[str, Difference]) -> dict[str, bytes]:
+    """Return a step's files as its earlier try left them; a file that others have changed since is theirs."""
+    own = {path: after for path, (before, after) in kept.items() if files.get(path) == before}
+    return {path: data for path, data in {**files, **own}.items() if data is not None}
+
+
+_TOLD = f"Whatever you wrote where you may not is gone, and so is `{RESULT_FILE}`: it still has to be handed in."
+
+
+def _going_on(start: _Start, order: AgentOrder, attempt: Attempt) -> AgentOrder:
+    """Return the order of a step that was cut off: in the files that it left, from what it had said."""
+    said, begun = attempt.begun_transcript, attempt.claim.job.result.get("begun") or {}
+    if said is None:
+        return order
+    kept = start.workspace.differences(begun["base"], begun["commit"]) if begun["commit"] is not None else {}
+    files = with_kept(order.files, kept)
+    told = f"{brief_worker(begun)}\n\n{_TOLD}"
+    return replace(order, files=files, prompt=f"{order.prompt}\n{told}\n", begun=Begun(said, told))
 
 
 def _start(attempt: Attempt, order: StepOrder) -> _Start:
@@ -289,6 +313,8 @@ def _changes(start: _Start) -> str:
 def _conclude(start: _Start, work: _Work, attempt: Attempt) -> Outcome:
     """Judge what an agent left, and keep what may be kept."""
     ran = work.ran
+    if ran.obstacle is not None:
+        return _deferred(start, work, attempt, ran.obstacle)
     if ran.files is None:
         return _ended(ran.failed or _failure("none of its files are accepted"), ran)
     with attempt.step("judge"):
@@ -298,7 +324,7 @@ def _conclude(start: _Start, work: _Work, attempt: Attempt) -> Outcome:
         attempt.report(EventKind.PROGRESS, {"text": f"{len(dropped)} writes were dropped", "dropped": list(dropped)})
     result = _refusal(taken, attempt) or ran.failed or _result(ran.files, start.policy, attempt.secrets)
     if isinstance(result, Failed):
-        return _ended(_with_kept(result, start, taken, attempt), ran)
+        return _with_kept(result, start, taken, work, attempt)
     result, missing = _with_real_artifacts(result, start.snapshot, taken)
     with attempt.step("commit"):
         changes = {**taken.changes, RESULT_FILE: ran.files[RESULT_FILE]}
@@ -361,12 +387,46 @@ def _with_real_artifacts(result: AgentResult, before: Snapshot, taken: Accepted)
     return result.model_copy(update={"artifacts": real}), named
 
 
-def _with_kept(failed: Failed, start: _Start, taken: Accepted, attempt: Attempt) -> Failed:
-    """Keep for people what a step had written when it was cut off; its run uses nothing of it."""
-    if failed.state not in (State.TIMED_OUT, State.BUDGET_EXCEEDED) or not taken.changes:
-        return failed
-    _commit(start, taken.changes, attempt, said=failed.detail)
-    return replace(failed, detail=f"{failed.detail}; what it had written is kept as {step_of(start.order).ref}")
+def _deferred(start: _Start, work: _Work, attempt: Attempt, obstacle: GatewayError) -> Outcome:
+    """Let a step wait whose agent could not go on, with what it has done so far."""
+    outcome = decide_end(obstacle)
+    assert isinstance(outcome, Deferred)
+    files = work.ran.files
+    taken = _accept(start, work, attempt, files) if files is not None else None
+    if taken is None or _refusal(taken, attempt) is not None:
+        return outcome
+    return replace(outcome, facts=work.ran.facts, begun=_begun(start, taken, work.ran, attempt, said=outcome.detail))
+
+
+def _with_kept(failed: Failed, start: _Start, taken: Accepted, work: _Work, attempt: Attempt) -> Ended:
+    """End a step and keep what it had written when it was cut off: for its next try, else for people.
+
+    Only the next try of the same step uses it, and only if it can go on with the conversation, too.
+    """
+    is_cut = failed.state in (State.TIMED_OUT, State.BUDGET_EXCEEDED)
+    goes_on = failed.reason in (Reason.AGENT_FAILED, Reason.RESOURCE_LIMIT) and _transcript(work.ran) is not None
+    if not is_cut and not goes_on:
+        return _ended(failed, work.ran)
+    begun = _begun(start, taken, work.ran, attempt, said=failed.detail)
+    if begun["commit"] is not None:
+        failed = replace(failed, detail=f"{failed.detail}; what it had written is kept as {step_of(start.order).ref}")
+    return _ended(failed, replace(work.ran, facts={**work.ran.facts, "begun": begun}) if goes_on else work.ran)
+
+
+def _begun(start: _Start, taken: Accepted, ran: AgentRun, attempt: Attempt, *, said: str) -> dict[str, Any]:
+    """Keep what a step has done so far, and return what its next attempt or try continues from."""
+    return {
+        "report": redact(said, known=attempt.secrets),
+        "is_kept": True,
+        TRANSCRIPT: _transcript(ran),
+        "base": start.base,
+        "commit": _commit(start, taken.changes, attempt, said=said) if taken.changes else None,
+    }
+
+
+def _transcript(ran: AgentRun) -> str | None:
+    found: str | None = ran.facts.get("agent", {}).get(TRANSCRIPT)
+    return found
 
 
 def _commit(start: _Start, changes: Mapping[str, bytes | None], attempt: Attempt, *, said: str) -> str:

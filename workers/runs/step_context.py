@@ -11,8 +11,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any
 
+from gateway.errors import GatewayError
 from routing.decision.llm_router import system_prompt
 from routing.decision.router import Mode
 from routing.errors import PolicyError
@@ -23,6 +24,7 @@ from sites.repository.trees import Snapshot
 from sites.repository.workspace import Difference
 from workers.attempt import Attempt
 from workers.runs.scheduling.plan import PLANNER
+from workers.session import Allowance, Begun
 
 INDEX = f"{CONTEXT_DIRECTORY}index.md"
 TICKET = f"{CONTEXT_DIRECTORY}ticket.md"
@@ -42,16 +44,6 @@ _MAX_SUMMARY_CHARS = 1_500
 _MAX_SUMMARIES_CHARS = 60_000
 """Of all preceding steps together: the rest is staged, and can be read there."""
 _MAX_ISSUES = 60
-
-
-class Allowance(NamedTuple):
-    """What one step may use, as its agent is told."""
-
-    turns: int
-    """Model calls."""
-    seconds: float
-    """At most: what the queue leaves may be less."""
-    usd: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,10 +158,9 @@ def changes_text(found: Mapping[str, Difference], *, most_bytes: int) -> str:
 def _allowance(allowance: Allowance | None) -> Iterator[str]:
     if allowance is not None:
         yield "## What you may use"
-        minutes = max(1, round(allowance.seconds / 60))
         yield (
-            f"At most {allowance.turns} replies, {minutes} min and ${allowance.usd:.2f}. Whichever ends first ends your"
-            " step, and a step without a result counts as failed: hand in what you have in good time."
+            f"At most {allowance.text}. Whichever ends first ends your step, and a step without a result counts as"
+            " failed: hand in what you have in good time."
         )
 
 
@@ -320,6 +311,8 @@ class AgentOrder:
     """Path rules (routing.policy.agents): which of the agent's files are kept."""
     cap_usd: float
     """The step's budget; the gateway has the last word."""
+    begun: Begun | None = None
+    """An earlier try that was cut off, and whose files it gets."""
 
 
 def agent_order(
@@ -373,6 +366,8 @@ class AgentRun:
     """What it tried to write and was refused, each with the reason."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """For the record: turns, seconds, tools, digests."""
+    obstacle: GatewayError | None = None
+    """What was away or busy, so that the step waits and then goes on."""
 
 
 AgentRunner = Callable[[AgentOrder, Attempt], AgentRun]

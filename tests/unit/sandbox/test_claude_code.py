@@ -17,6 +17,7 @@ from routing.policy.platform import Profile
 from sandbox.box import Ending, ExecResult
 from sandbox.claude_code import (
     CLI_VERSION,
+    CONVERSATION_FILE,
     MAX_PROGRESS_LINES,
     SITE,
     CliUsage,
@@ -180,8 +181,8 @@ def use(name: str, **given: Any) -> dict[str, Any]:
     return {"type": "assistant", "message": {"content": [{"type": "tool_use", "name": name, "input": given}]}}
 
 
-def read(*events: Any, tell: list[str] | None = None) -> tuple[SessionReader, bool]:
-    reader = SessionReader(PLAN, tell=(tell if tell is not None else []).append)
+def read(*events: Any, tell: list[str] | None = None, plan: SessionPlan = PLAN) -> tuple[SessionReader, bool]:
+    reader = SessionReader(plan, tell=(tell if tell is not None else []).append)
     goes_on = True
     for event in events:
         line = event if isinstance(event, bytes) else json.dumps(event).encode()
@@ -228,6 +229,42 @@ def test_a_session_that_works_before_it_says_what_it_may_do_is_stopped() -> None
     reader, goes_on = read(use("Bash", command="id"))
     assert not goes_on
     assert reader.judge(FINE).end is End.REFUSED
+
+
+GOES_ON = replace(PLAN, goes_on=True)
+
+
+def test_a_session_that_goes_on_names_one_file_outside_of_its_workspace() -> None:
+    assert arguments(GOES_ON, is_walled=True) == (*arguments(PLAN, is_walled=True), f"--resume={CONVERSATION_FILE}")
+    assert not CONVERSATION_FILE.startswith("/workspace")
+
+
+NOTHING = {"type": "result", "subtype": "error_during_execution", "is_error": True, "errors": ["No conversation found"]}
+
+
+@pytest.mark.parametrize(
+    ("events", "is_so"),
+    [
+        ((NOTHING,), True),
+        ((INIT, {**NOTHING, "api_error_status": 400}), True),
+        ((INIT, {**NOTHING, "api_error_status": 413}), True),
+        ((INIT, {**NOTHING, "api_error_status": 529}), False),
+        ((INIT, NOTHING), False),
+        ((INIT, use("Bash", command="ls"), {**NOTHING, "api_error_status": 400}), False),
+    ],
+)
+def test_a_conversation_is_refused_only_before_anything_was_done(events: tuple[Any, ...], is_so: bool) -> None:
+    reader, goes_on = read(*events, plan=GOES_ON)
+    assert goes_on
+    assert reader.found_nothing is is_so
+    assert not read(*events)[0].found_nothing
+
+
+def test_whatever_follows_a_refused_conversation_is_stopped_before_it_does_anything() -> None:
+    for event in (INIT, use("Bash", command="ls")):
+        reader, goes_on = read(NOTHING, event, plan=GOES_ON)
+        assert not goes_on
+        assert reader.refusal
 
 
 def test_a_later_start_is_checked_like_the_first() -> None:

@@ -1,10 +1,10 @@
-"""What is kept of what a session printed."""
-
-import gzip
+"""A session's token, and what it may read of an earlier one."""
 
 import pytest
 
-from workers.session import MAX_BYTES, TokenMasker, Transcript
+from routing.policy.prices import Price
+from sandbox.transcripts import MAX_RESUMED_BYTES
+from workers.session import TokenMasker, readable_bytes
 
 
 @pytest.mark.threat("C9")
@@ -21,18 +21,8 @@ def test_what_is_too_short_for_a_token_takes_no_words_with_it(token: str) -> Non
     assert TokenMasker(token).line(b"a text") == b"a text"
 
 
-def test_of_a_long_session_the_beginning_and_the_end_are_kept() -> None:
-    transcript = Transcript()
-    for number in range(60):
-        transcript.add(f"{number:04}".encode() + b"x" * 100_000)
-    kept = gzip.decompress(transcript.packed())
-    assert len(kept) <= MAX_BYTES
-    assert kept.startswith(b"0000")
-    assert b"0059" in kept
-
-
-def test_equal_sessions_give_equal_bytes() -> None:
-    first, second = Transcript(), Transcript()
-    first.add(b"a")
-    second.add(b"a")
-    assert first.packed() == second.packed()
+def test_reading_what_was_said_may_use_half_of_what_is_left() -> None:
+    price = Price(input=3, output=15, cache_write=3.75, cache_read=0.3)
+    assert readable_bytes(price, 0.05) == 20_000
+    assert readable_bytes(price, 100) == MAX_RESUMED_BYTES
+    assert readable_bytes(Price(input=0, output=0, cache_write=0, cache_read=0), 0.05) == MAX_RESUMED_BYTES

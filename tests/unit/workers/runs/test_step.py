@@ -11,7 +11,8 @@ from routing.policy.platform import platform_policy
 from sites.errors import PathRefusedError
 from sites.files import check_path, check_tree
 from sites.repository.trees import LeftOut, Snapshot
-from workers.runs.step import Accepted, Dropped, collect_output, holds_key
+from sites.repository.workspace import Difference
+from workers.runs.step import Accepted, Dropped, collect_output, holds_key, with_kept
 
 BASE = {"README.md": b"# Shop\n", "src/app.ts": b"app\n", "src/cart.ts": b"cart\n", "tests/a.test.ts": b"a\n"}
 QA = platform_policy().agents["qa"].writes
@@ -134,3 +135,15 @@ def test_whatever_an_agent_leaves_what_is_taken_makes_a_tree_that_every_file_sys
             assert check_path(path) == path
         except PathRefusedError:
             pytest.fail(path)
+
+
+def test_the_files_that_an_earlier_try_left_are_laid_but_for_those_that_others_have_changed_since() -> None:
+    files = {"a": b"1", "b": b"1", "c": b"others", "d": b"1"}
+    kept = {
+        "a": Difference(b"1", b"2"),
+        "b": Difference(b"1", None),
+        "c": Difference(b"1", b"2"),
+        "new": Difference(None, b"2"),
+        "gone": Difference(b"1", b"2"),
+    }
+    assert with_kept(files, kept) == {"a": b"2", "c": b"others", "d": b"1", "new": b"2"}
