@@ -77,7 +77,7 @@ def submit(page: Page, prompt: str, *, site: str = "", tier: str = "") -> UUID:
     page.get_by_text("New job").click()
     page.get_by_label("What should change").fill(prompt)
     form = page.locator("details.new")
-    form.get_by_label("Site").fill(site)
+    form.get_by_label("Site", exact=True).fill(site)
     if tier:
         form.get_by_label("Tier").select_option(tier)
     page.get_by_role("button", name="Submit").click()
@@ -348,7 +348,7 @@ def test_what_opens_over_the_list_of_jobs_fits_the_window_and_filters_it(
         page.goto(f"{stage.url}/console/jobs")
         page.get_by_text("Filters").click()
         assert complaints_of(page) == []
-        page.get_by_label("Tier", exact=True).last.select_option("agent")
+        page.locator("details.more").get_by_label("Tier").select_option("agent")
         expect(page.locator("#jobs")).to_contain_text("No matching jobs here")
         page.get_by_role("button", name="Show").click()
         expect(page.get_by_label("Who")).to_be_hidden()
