@@ -274,11 +274,13 @@ def submit(
     viewer: Submitter,
     prompt: Annotated[str, Form()],
     site: Annotated[str, Form()] = "",
+    new_site: Annotated[str, Form()] = "",
     tier: Annotated[str, Form()] = "",
     budget: Annotated[str, Form()] = "",
 ) -> Response:
     """Submit a job from the form, which keeps what was written in it when it is refused."""
-    body = {"prompt": prompt, "site": site.strip(), "tier": tier, "budget_usd": budget}
+    sites = {"site": site.strip(), "new_site": new_site.strip()}
+    body = {"prompt": prompt, **sites, "tier": tier, "budget_usd": budget}
     try:
         with refusals_on("/jobs"):
             accepted = resources.submitter.submit(

@@ -151,7 +151,7 @@ def show_clusters(request: Request, resources: ConsoleResources, viewer: ViewerD
         page = resources.dead_letters.clusters(viewer.caller.tenant, cursor=cursor)
     newest = select(col(Job.id), col(Job.prompt)).where(col(Job.id).in_([one.example for one in page.clusters]))
     with resources.ledger.begin() as session:
-        prompts = dict(session.execute(newest).tuples().all())
+        prompts = {row.id: row.prompt for row in session.execute(newest)}
     most = max((cluster.jobs for cluster in page.clusters), default=0)
     return render(request, "dead.html", viewer=viewer, page=page, most=most, prompts=prompts)
 

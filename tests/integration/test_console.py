@@ -512,6 +512,17 @@ def test_a_submission_that_breaks_a_rule_says_which(world: World) -> None:
     assert "What does the page say?" in browser.text
 
 
+def test_a_new_site_is_asked_for_by_the_form_and_a_name_that_breaks_a_rule_stays_in_it(world: World) -> None:
+    browser = Browser(world)
+    browser.get("/jobs")
+    browser.post("/jobs", prompt="A site for Ada's Bikes in Ghent", new_site="No Name")
+    assert "new_site" in browser.text
+    assert 'name="new_site" maxlength="64" autocomplete="off" value="No Name"' in browser.page.text
+    browser.post("/jobs", prompt="A site for Ada's Bikes in Ghent", new_site="adas-bikes")
+    job = world.job(UUID(str(browser.page.url).rsplit("/", 1)[1]))
+    assert job.request["new_site"] == "adas-bikes"
+
+
 def test_the_stream_of_a_job_sends_lines_of_its_page(world: World) -> None:
     job_id = world.submit(prompt="What does the page say?")
     browser = Browser(world)
