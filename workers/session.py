@@ -67,9 +67,14 @@ class Allowance(NamedTuple):
         return f"{self.turns} replies, {minutes} min and ${self.usd:.2f}"
 
     @property
-    def left(self) -> str:
-        """What whoever goes on is told of it."""
-        return f"You have at most {self.text} left. Whichever ends first ends your work: finish it in good time."
+    def told(self) -> str:
+        """What a session is told of it that hands in no result of its own."""
+        return f"You have at most {self.text}. Whichever ends first ends your work: finish it in good time."
+
+
+def allowance_of(plan: SessionPlan, clocks: Clocks) -> Allowance:
+    """Return what a session may use that begins now."""
+    return Allowance(plan.max_turns, clocks.soft_seconds, plan.budget_usd)
 
 
 _GO_ON = "Your session was interrupted. Go on where you stopped; what its last command did may have to be looked at."
@@ -117,8 +122,7 @@ def hold_session(
         asked = time.monotonic()
         try:
             lines = _lay_conversation(attempt, box, plan, begun)
-            left = Allowance(plan.max_turns, clocks.soft_seconds, plan.budget_usd).left
-            told = "\n\n".join((begun.told, _GO_ON, left))
+            told = "\n\n".join((begun.told, _GO_ON, allowance_of(plan, clocks).told))
             reader, held = _hold(attempt, box, replace(plan, goes_on=True), told, clocks=clocks, begun=lines)
             if not (reader.found_nothing and held.verdict.end is End.FAILED):
                 return replace(held, facts={**held.facts, "went_on_from": begun.transcript_sha256})

@@ -43,6 +43,7 @@ write("about.html", pathlib.Path("index.html").read_text().replace("Welcome", "A
 pathlib.Path("index.html").write_text(pathlib.Path("index.html").read_text().replace("Welcome", "Hello"))
 result("I added a page about us.")
 """
+TOLD = "Convert to a multi-page site\n\nYou have at most 40 replies, "
 THIRTEEN = (
     "lock",
     "snapshot",
@@ -103,7 +104,7 @@ def check_nothing_happened(rig: Rig, site: UUID, maker: PlayedMaker) -> None:
 def test_a_session_s_files_become_a_candidate_and_its_box_is_gone(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
     site = plain_site(rig, tmp_path)
     seen = f"assert {{p: pathlib.Path(p).read_bytes() for p in {list(BASE)!r}}} == {BASE!r}"
-    maker.program("claude", f"{seen}\nassert prompt == 'Convert to a multi-page site', prompt\n{WORKS}")
+    maker.program("claude", f"{seen}\nassert prompt.startswith({TOLD!r}), prompt\n{WORKS}")
     job = edit(rig, site, maker)
 
     assert (job.state, job.detail) == ("awaiting_approval", None)
@@ -154,7 +155,8 @@ result("I used " + os.environ["ANTHROPIC_AUTH_TOKEN"])
     assert (job.state, job.detail) == ("awaiting_approval", None)
     box, seen = maker.boxes[0], json.loads(rig.files(job.release_id)["seen.json"])
     assert box.token is not None
-    assert seen[:3] == ["Convert to a multi-page site", 200, box.token[::-1]]
+    assert seen[0].startswith(TOLD)
+    assert seen[1:3] == [200, box.token[::-1]]
     assert (seen[3] == box.started[0], len(box.started)) == ((True, 1) if is_fit else (False, 2))
     assert job.result["summary"] == "I used [token]"
     (stored,) = rig.shop.rows("SELECT token_hash FROM attempt WHERE job_id = :id", id=job.id)

@@ -28,7 +28,7 @@ from workers.handlers.build import build_candidate, build_commands
 from workers.handlers.spec import unchanged
 from workers.outcomes import Candidate, Deferred, Ended, Outcome
 from workers.retries import decide_end
-from workers.session import Begun, hold_session, obstacle_to
+from workers.session import Begun, allowance_of, hold_session, obstacle_to
 
 ENDS: dict[End, tuple[State, Reason]] = {
     End.REFUSED: (State.FAILED, Reason.BOX_FAILED),
@@ -151,7 +151,8 @@ def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) ->
         with attempt.step("execute"):
             clocks = session_clocks(attempt, has_build=before.has_build, now=time.monotonic())
             plan = session_plan(attempt.policy, remaining_nanousd=attempt.remaining_nanousd)
-            held = hold_session(attempt, box, plan, prompt=attempt.order, clocks=clocks, begun=_begun(attempt))
+            prompt = f"{attempt.order}\n\n{allowance_of(plan, clocks).told}"
+            held = hold_session(attempt, box, plan, prompt=prompt, clocks=clocks, begun=_begun(attempt))
         facts = {"how": "a code agent", "agent": held.facts}
         with attempt.step("extract"):
             return _extract(attempt, box, held.verdict, left_out=_left_out(files, injected.dropped), facts=facts)

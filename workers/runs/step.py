@@ -244,7 +244,10 @@ def with_kept(files: Mapping[str, bytes], kept: Mapping[str, Difference]) -> dic
     return {path: data for path, data in {**files, **own}.items() if data is not None}
 
 
-_TOLD = f"Whatever you wrote where you may not is gone, and so is `{RESULT_FILE}`: it still has to be handed in."
+_TOLD = (
+    f"Whatever you wrote where you may not is gone, and so is `{RESULT_FILE}`: it still has to be handed in. What is"
+    f" staged in `{CONTEXT_DIRECTORY}` is as of now."
+)
 
 
 def _going_on(start: _Start, order: AgentOrder, attempt: Attempt) -> AgentOrder:

@@ -13,6 +13,7 @@ from routing.queues import MEBIBYTE, QueueName, Tier
 from routing.rounds import (
     EARLIER_REQUESTS,
     REPORT_CHARACTERS,
+    TRANSCRIPT,
     Floor,
     Verb,
     Work,
@@ -29,6 +30,7 @@ from routing.rounds import (
     higher_stakes,
     quote_answers,
     raise_route,
+    work_begun,
 )
 
 POLICY = platform_policy()
@@ -186,3 +188,16 @@ def test_of_many_requests_the_first_and_the_latest_are_told_once_each(prompts: l
     if prompts:
         assert told[0] == prompts[0]
         assert set(told) <= set(prompts)
+
+
+def test_who_continues_has_the_conversation_of_whoever_made_the_files_and_no_other() -> None:
+    said = {"agent": {TRANSCRIPT: "second"}, "begun": {TRANSCRIPT: "first", "is_kept": True, "earlier": ["x"]}}
+    assert work_begun(said, report="cut", keeps=True) == {
+        "report": "cut",
+        "is_kept": True,
+        "earlier": ["x"],
+        TRANSCRIPT: "second",
+    }
+    assert work_begun(said, report="lost", keeps=False)[TRANSCRIPT] == "first", "nothing of the second was kept"
+    assert TRANSCRIPT not in work_begun({"begun": said["begun"]}, report="cut", keeps=True), "another tier made them"
+    assert work_begun({}, report="lost", keeps=False) == {"report": "lost", "is_kept": False}
