@@ -107,7 +107,7 @@ def matching_rules(
     evidence = (*expressed, *parsed.hits.get(group, ()))
     if (
         asks_opinion
-        and not (is_new or light or expressed)
+        and not (is_new or light or expressed or (is_spec and _links(parsed)))
         and (opinion := _opinion(parsed, least=SURE if evidence else CONFIDENT))
     ):
         yield opinion
@@ -118,6 +118,11 @@ def matching_rules(
         "rule" if evidence else "default",
         evidence=evidence,
     )
+
+
+def _links(parsed: ParsedPrompt) -> bool:
+    """Return whether an address is given, to be linked or shown: `put this in at the bottom: instagram.com/us`."""
+    return bool(_tokens(parsed, _ADDRESSES, lambda word: _DATA_URL.search(word) is None))
 
 
 def _opinion(parsed: ParsedPrompt, *, least: float) -> Choice | None:

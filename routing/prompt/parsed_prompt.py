@@ -406,8 +406,8 @@ def _drop_orders_and_trades(
 ) -> None:
     """Drop defects that are orders or somebody's trade.
 
-    `don't let people send it empty` orders, `the form doesn't let people send it` does not; `we repair broken zips`
-    names what is offered.
+    `don't let people send it empty` and `tell me, don't change it` order, `the form doesn't let people send it` does
+    not; `we repair broken zips` names what is offered.
     """
     if "defect" not in hits:
         return
@@ -423,7 +423,8 @@ def _drop_orders_and_trades(
         at = hit.first
         while at not in starts and tokens[at - 1].word in filler:
             at -= 1
-        if tokens[hit.first].word not in _PROHIBITING or at not in starts:
+        is_order = at in starts or tokens[at - 1].kind is Kind.COMMA
+        if tokens[hit.first].word not in _PROHIBITING or not is_order:
             left.append(hit)
     if left:
         hits["defect"] = left

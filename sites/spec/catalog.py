@@ -122,6 +122,8 @@ class Link(Props):
 
     label: Label
     href: LinkUrl
+    accent: bool = False
+    """Whether its button has the accent colour, to stand out from the others."""
 
 
 class Picture(Props):

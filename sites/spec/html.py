@@ -238,8 +238,9 @@ def buttons(ctx: RenderContext, actions: Sequence[Link]) -> Html:
 
 
 def anchor(ctx: RenderContext, link: Link, *, class_: str | None = None) -> Html:
-    """Return a link of the page."""
-    return tag("a", link.label, class_=class_, href=ctx.url(link.href))
+    """Return a link of the page; one with a class is a button."""
+    accent = " button-accent" if class_ and link.accent else ""
+    return tag("a", link.label, class_=f"{class_}{accent}" if class_ else None, href=ctx.url(link.href))
 
 
 def image(ctx: RenderContext, picture: Picture, *, class_: str | None = None, eager: bool = False) -> Html:

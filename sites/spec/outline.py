@@ -160,7 +160,7 @@ def _business(outline: Outline, pages: Mapping[str, tuple[str, list[OutlinedSect
     where = next((path for path, (_, held) in pages.items() if any(part.kind == "ContactForm" for part in held)), None)
     if where is None and contact.email:
         where = INDEX
-    direct = f"mailto:{contact.email}" if contact.email else None
+    direct = f"mailto:{contact.email}" if contact.email else f"tel:{_dialled(contact.phone)}" if contact.phone else None
     trade, drawing = _trade(outline), outline.theme.art
     return Business(
         name=outline.name,
@@ -175,6 +175,10 @@ def _business(outline: Outline, pages: Mapping[str, tuple[str, list[OutlinedSect
         art=drawing or (trade.art if trade else None),
         opening=trade.opening if trade and not drawing else "split",
     )
+
+
+def _dialled(phone: str) -> str:
+    return re.sub(r"[^+\d]", "", phone)
 
 
 def _trade(outline: Outline) -> Trade | None:
@@ -380,13 +384,23 @@ def outline_kinds() -> list[str]:
     return [component.name for component in components().values() if component.outline]
 
 
+_SUMMARY: Final = {
+    "summary": {
+        "type": "string",
+        "maxLength": 200,
+        "description": "one plain sentence to the owner, in the owner's language: what the site has, and what of the "
+        "request it cannot have",
+    }
+}
+
+
 def outline_tool() -> JsonObject:
     """Return the tool that a model is forced to call for a new site."""
     schema = outline_schema()
     return {
         "name": "write_outline",
         "description": "Hand over the outline of the new site.",
-        "input_schema": schema | {"properties": {**schema["properties"], **WAYS_OUT}},
+        "input_schema": schema | {"properties": {**schema["properties"], **_SUMMARY, **WAYS_OUT}},
     }
 
 
@@ -418,6 +432,11 @@ def has_empty_news(outline: object) -> bool:
     return bool(lists) and not any(section.items for section in lists)
 
 
+def draws_pictures(outline: object) -> bool:
+    """Whether a valid outline asks for pictures, which are drawn until the owner has sent some."""
+    return any(section.kind == "Gallery" for section in _parse(outline).sections)
+
+
 def further_languages(outline: object) -> tuple[str, ...]:
     """Return the languages, other than its own, in which a valid outline asks for the site."""
     parsed = _parse(outline)
@@ -428,7 +447,7 @@ def _parse(outline: object) -> Outline:
     try:
         checked = deepcopy_checked(outline)
         given = (
-            {name: value for name, value in checked.items() if name not in WAYS_OUT}
+            {name: value for name, value in checked.items() if name not in (*WAYS_OUT, *_SUMMARY)}
             if isinstance(checked, dict)
             else checked
         )

@@ -131,6 +131,8 @@ class Theme(BaseModel):
     align: Literal["left", "center"] | None = None
     """The alignment of section headings."""
     mode: Literal["auto", "light", "dark"] = "auto"
+    size: Literal["large", "larger"] | None = None
+    """Of all text and what is measured by it; that of the visitor's browser by default."""
 
 
 class Preset(NamedTuple):
@@ -246,7 +248,8 @@ _BASE_RULES: Final = (pkgutil.get_data(__name__, "base.css") or b"").decode()
 
 def theme_class(theme: Theme) -> str:
     """Return the class of a page with a theme other than the index page's."""
-    return "theme-" + hashlib.sha256(theme.model_dump_json().encode()).hexdigest()[:8]
+    chosen = theme.model_dump_json(exclude=None if theme.size else {"size"})  # as before there were sizes
+    return "theme-" + hashlib.sha256(chosen.encode()).hexdigest()[:8]
 
 
 def stylesheet(theme: Theme, others: Mapping[str, Theme], component_rules: Iterable[str]) -> bytes:
@@ -309,6 +312,8 @@ def _variables(selector: str, theme: Theme) -> str:
     if theme.mode == "auto":
         dark = _rule(selector, _colours(theme, dark=True), None).replace("\n", "\n  ")
         rules += f"\n@media (prefers-color-scheme: dark) {{\n  {dark}\n}}"
+    if theme.size:
+        rules += f"\n{selector} {{ font-size: {_CHOICES['sizes'][theme.size]}; }}"
     return rules
 
 

@@ -45,7 +45,7 @@ from sites.spec.html import (
 )
 from sites.spec.model import JsonObject
 
-_ANY_ART: Final = ("tiles", "orbit", "waves", "rays", "arches")
+ANY_ART: Final = ("tiles", "orbit", "waves", "rays", "arches")
 """Drawings that suit any trade."""
 
 
@@ -86,7 +86,7 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
 
 def _art_for(business: Business) -> str:
     """Return the drawing of the choice or trade, else one by the name, so that two new sites seldom open alike."""
-    return business.art or _ANY_ART[sum(business.name.encode()) % len(_ANY_ART)]
+    return business.art or ANY_ART[sum(business.name.encode()) % len(ANY_ART)]
 
 
 @Component(
@@ -299,76 +299,6 @@ class ImageProps(Picture):
 def _image(props: ImageProps, ctx: RenderContext) -> Html:
     caption = tag("figcaption", props.caption) if props.caption else None
     return tag("figure", image(ctx, props), caption, id=ctx.id, class_=f"figure figure-{props.width}")
-
-
-class GalleryImage(Picture):
-    caption: Title | None = None
-
-
-class GalleryProps(SectionProps):
-    images: Annotated[tuple[GalleryImage, ...], Field(min_length=1, max_length=24)]
-    layout: Literal["grid", "mosaic", "wide", "strip"] = "grid"
-    """Squares, a mosaic of large and small pictures, pictures in full width, or a strip to swipe through."""
-    enlarge: bool = False
-    """Whether a click shows a picture large and alone: a popover, which needs no script and closes on Escape."""
-
-
-def _figure(picture: GalleryImage, ctx: RenderContext, *, large: str | None) -> Html:
-    shown: Html = image(ctx, picture)
-    if large is not None:
-        shown = tag(
-            "button", shown, type="button", class_="enlarge", popovertarget=large, aria_label=_enlarging(picture, ctx)
-        )
-    return tag("figure", shown, tag("figcaption", picture.caption) if picture.caption else None)
-
-
-def _enlarging(picture: GalleryImage, ctx: RenderContext) -> str:
-    what = picture.caption or picture.alt
-    return f"{ctx.say('Enlarge')}: {what}" if what else ctx.say("Enlarge")
-
-
-def _large(picture: GalleryImage, ctx: RenderContext, *, key: str) -> Html:
-    """Return the large picture, which a browser loads when it is shown."""
-    closer = tag(
-        "button",
-        icon("close"),
-        tag("span", ctx.say("Close"), class_="visually-hidden"),
-        type="button",
-        class_="large-close",
-        popovertarget=key,
-        popovertargetaction="hide",
-    )
-    caption = tag("p", picture.caption) if picture.caption else None
-    return tag("div", image(ctx, picture), caption, closer, id=key, class_="large", popover=True)
-
-
-@Component(
-    "Gallery",
-    summary="pictures: heading, images [{src, alt, caption}], layout grid|mosaic|wide|strip (to swipe), enlarge true "
-    "(a click shows one large)",
-    example={
-        "heading": "From the oven",
-        "images": [{"src": "assets/rye.svg", "alt": "A dark rye loaf", "caption": "Rye"}],
-    },
-    words=("gallery", "photo gallery", "photos", "image gallery", "pictures"),
-    nav_label="Gallery",
-)
-def _gallery(props: GalleryProps, ctx: RenderContext) -> Html:
-    keys = [f"{ctx.id}.{at}" if props.enlarge else None for at, _ in enumerate(props.images, 1)]
-    figures = [_figure(picture, ctx, large=key) for picture, key in zip(props.images, keys, strict=True)]
-    larges = [_large(picture, ctx, key=key) for picture, key in zip(props.images, keys, strict=True) if key]
-    columns = 2 if len(figures) in (2, 4) else 3
-    style = f"gallery-{columns}" if props.layout == "grid" else f"gallery-{props.layout}"
-    is_strip = props.layout == "strip"  # which a keyboard scrolls only when it can be focused
-    grid = tag(
-        "div",
-        *figures,
-        class_=f"gallery-grid {style}",
-        tabindex=0 if is_strip else None,
-        role="group" if is_strip else None,
-        aria_label=(props.heading or ctx.say("Gallery")) if is_strip else None,
-    )
-    return section(ctx, props, grid, *larges, kind="gallery")
 
 
 _FILM: Final = re.compile(r"[^?#]+\.(?P<kind>mp4|webm)", re.IGNORECASE)

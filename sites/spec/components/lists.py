@@ -251,12 +251,18 @@ class TeamProps(SectionProps):
     people: Annotated[tuple[Person, ...], Field(min_length=1, max_length=16)]
 
 
+def _initials(name: str) -> str:
+    """Return the first letters of the first and the last name, without titles: `Dr. Helene Brandt` is HB."""
+    words = name.split()
+    names = [word for word in words if not word.endswith(".")] or words
+    return "".join(word[0] for word in (names[0], *names[1:][-1:])).upper() if names else ""
+
+
 def _person(person: Person, ctx: RenderContext, level: int) -> Html:
     if person.image:
         face = image(ctx, person.image, class_="face")
     else:
-        initials = "".join(word[0] for word in person.name.split()[:2]).upper()
-        face = tag("div", initials, class_="face", aria_hidden="true")
+        face = tag("div", _initials(person.name), class_="face", aria_hidden="true")
     role = tag("p", person.role, class_="role") if person.role else None
     text = tag("p", person.text) if person.text else None
     return tag("li", face, tag("div", heading(level, person.name), role, text))

@@ -312,11 +312,10 @@ class PageProps(Props):
 @Component(
     "Page",
     summary="root of every page: title, description, date (of a post, 2026-05-31), "
-    "lang (a page at xx/PATH with lang xx is PATH in that language), "
-    "url (on index.html: the site's public address, https://www.bakery.example/), "
-    "theme {preset, primary, accent, background, font, headings, radius "
-    "none|small|medium|large, spacing compact|regular|airy, cards outlined|raised|flat|open, align left|center, "
-    "mode auto|light|dark}; theme null = index.html's",
+    "lang (a page at xx/PATH with lang xx is PATH in that language), url (on index.html: https://www.bakery.example/), "
+    "theme {preset, primary, accent, background, font (of headings too, unless they have one), headings, radius "
+    "none|small|medium|large, spacing compact|regular|airy, size large|larger (of all text), "
+    "cards outlined|raised|flat|open, align left|center, mode auto|light|dark}; theme null = index.html's",
     example={"title": "Hill Bakery", "description": "Bread from a wood oven.", "theme": {"preset": "warm"}},
     place="root",
     has_children=True,

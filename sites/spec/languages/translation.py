@@ -280,9 +280,14 @@ def left_over(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[st
         and "address" not in entry.keys
         and len(entry.text.split()) >= _SENTENCE_WORDS
     ]
-    notes = [f"{len(kept)} texts stay as they are, such as “{kept[0][:60]}”"] if kept else []
+    notes = [_kept_note(kept)] if kept else []
     data = sorted(path for path in pages if site.pages[path].get("state"))
     return (*notes, *(f"the data that {path} repeats stay as they are" for path in data))
+
+
+def _kept_note(kept: Sequence[str]) -> str:
+    first = f"“{kept[0][:60]}”"
+    return f"{first} stays as it is" if len(kept) == 1 else f"{len(kept)} texts stay as they are, such as {first}"
 
 
 _ByElement = dict[str, list[tuple[tuple[str | int, ...], str]]]

@@ -15,6 +15,7 @@ from sites.spec.catalog import components
 from sites.spec.model import INDEX
 from sites.spec.outline import (
     Outline,
+    draws_pictures,
     expand_outline,
     further_languages,
     has_empty_news,
@@ -106,6 +107,22 @@ def test_what_lacks_an_address_is_left_out_and_named() -> None:
 
 
 @pytest.mark.req("H-011")
+def test_a_new_gallery_shows_drawings_that_differ_with_the_outline_s_captions() -> None:
+    sections = [
+        {"kind": "Hero", "heading": "Weddings"},
+        {"kind": "Gallery", "heading": "Work", "items": [{"title": "Weddings"}, {"title": "Portraits"}]},
+        {"kind": "Gallery"},
+    ]
+    outline = {"name": "Elena", "trade": "photographer", "sections": sections}
+    elements = expand_outline(outline).pages[INDEX]["elements"]
+    images = elements["gallery"]["props"]["images"]
+    assert [image["caption"] for image in images] == ["Weddings", "Portraits"]
+    assert len({image["art"] for image in images}) == 2
+    assert len(elements["gallery-2"]["props"]["images"]) == 3
+    assert draws_pictures(outline)
+    assert not draws_pictures(OUTLINE)
+
+
 def test_an_outline_becomes_a_whole_valid_site() -> None:
     site = expand_outline(OUTLINE)
     assert validate(site) == []

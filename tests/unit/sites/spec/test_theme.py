@@ -5,7 +5,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sites.spec.theme import MIN_TEXT_CONTRAST, PRESETS, Theme, contrast, contrast_note, mix, palette, parse_colour
+from sites.spec.theme import (
+    MIN_TEXT_CONTRAST,
+    PRESETS,
+    Theme,
+    contrast,
+    contrast_note,
+    mix,
+    palette,
+    parse_colour,
+    stylesheet,
+    theme_class,
+)
 
 TEXT_ON_GROUND = [(text, ground) for text in ("ink", "muted", "link") for ground in ("bg", "surface", "tint")] + [
     ("on-fill", "fill"),
@@ -60,6 +71,13 @@ def test_the_note_tells_the_contrast_on_the_ground_where_it_is_least() -> None:
     colours = palette(theme, dark=False)
     least = min(contrast("#5a8a3c", colours[ground]) for ground in ("bg", "surface", "tint"))
     assert f"contrast of {least:.1f}, and words need 4.5" in note
+
+
+def test_text_is_larger_only_where_the_theme_says_so() -> None:
+    plain, large = (stylesheet(Theme(size=size), {}, []).decode() for size in (None, "large"))
+    assert ":root { font-size: 112.5%; }" in large
+    assert plain == large.replace("\n:root { font-size: 112.5%; }", "")
+    assert theme_class(Theme(size="larger")) != theme_class(Theme())
 
 
 def test_the_colour_that_was_asked_for_is_the_colour_of_the_buttons() -> None:

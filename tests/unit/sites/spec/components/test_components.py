@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from sites.spec.catalog import IconName
 from sites.spec.components.content import VideoProps
+from sites.spec.components.gallery import GalleryProps
 from sites.spec.components.page import MapLinkProps, NewsletterProps
 from sites.spec.html import ART_NAMES, ArtName, art, icon
 from sites.spec.model import INDEX, parse_site
@@ -187,6 +188,42 @@ def test_a_form_asks_for_what_its_owner_wants_to_know_in_fields_of_their_kind() 
     assert {label.get("for") for label in form.iter("label")} >= {field.get("id") for field in fields.values()}
     assert (fields["people"].get("min"), fields["phone"].get("autocomplete")) == ("1", "tel")
     assert all(field.get("required") is not None for field in fields.values())
+
+
+def test_a_gallery_draws_what_it_has_no_picture_of_and_enlarges_only_pictures() -> None:
+    found = one("Gallery", images=[{"art": "hills", "caption": "The valley"}, PICTURE], enlarge=True)
+    assert len(found.xpath(".//figure/div[@class='gallery-art']/svg[@aria-hidden]")) == 1
+    assert len(found.xpath(".//figure/button//img")) == 1
+    assert found.xpath(".//figcaption/text()") == ["The valley"]
+
+
+@pytest.mark.parametrize("image", [{"alt": "A loaf"}, {**PICTURE, "art": "hills"}])
+def test_a_picture_of_a_gallery_has_exactly_one_source(image: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="either src or art"):
+        GalleryProps.model_validate({"images": [image]})
+
+
+@pytest.mark.parametrize(
+    ("name", "initials"),
+    [
+        ("Dr. Helene Brandt", "HB"),
+        ("Aylin Demir", "AD"),
+        ("Anna Maria van Dijk", "AD"),
+        ("Prof. Dr. Seidel", "S"),
+        ("resi", "R"),
+        ("J. R.", "JR"),
+    ],
+)
+def test_who_has_no_picture_is_shown_by_the_first_letters_of_first_and_last_name(name: str, initials: str) -> None:
+    assert one("Team", people=[{"name": name}]).xpath(".//div[@class='face']/text()") == [initials]
+
+
+@pytest.mark.parametrize("kind", ["Hero", "CallToAction"])
+def test_one_button_can_have_the_accent_colour(kind: str) -> None:
+    actions = [{"label": "Donate", "href": "#x", "accent": True}, {"label": "Come and plant", "href": "#y"}]
+    found = one(kind, heading="Bread", actions=actions)
+    buttons = {link.text: "button-accent" in link.get("class").split() for link in found.xpath(".//a")}
+    assert buttons == {"Donate": True, "Come and plant": False}
 
 
 def test_a_gallery_enlarges_its_pictures_without_a_script() -> None:
