@@ -20,7 +20,7 @@ from typing import Any
 from gateway.client import Text
 from gateway.errors import BudgetExceededError, CallTimeoutError
 from routing.jobs import Reason
-from routing.model_call import way_out
+from routing.model_call import MAX_SUMMARY_CHARACTERS, summary_of, way_out
 from routing.queues import CallPurpose, Tier
 from sites.direct_edit.direct import NoPlainEdit, PlainEdit, apply_direct, edit_plain, parse_direct
 from sites.errors import DetachedPagesError, SpecError
@@ -183,7 +183,7 @@ def unchanged(
     if inputs.begun is None:
         return Answered(answer, facts)
     spec = inputs.spec.canonical().encode() if inputs.spec is not None else None
-    return Candidate(inputs.files, answer[:300], spec=spec, facts=facts)
+    return Candidate(inputs.files, answer[:MAX_SUMMARY_CHARACTERS], spec=spec, facts=facts)
 
 
 def decline(inputs: Inputs, reply: Mapping[str, Any], *, to: Tier) -> Answered | Asked | Candidate | Escalate | str:
@@ -291,7 +291,7 @@ def _edited(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | _
         return _Poor(Reason.SPEC_POOR, "the model's patch drops more than half of the site's copy")
     if lost := lost_change(inputs.words, site, changed):
         return _Poor(Reason.SPEC_POOR, lost)
-    summary = str(reply.get("summary") or "Edited by the model.")[:300]
+    summary = summary_of(reply, otherwise="Edited by the model.")
     return _candidate(inputs, changed, before=site, summary=summary, how="a model's patch of the spec")
 
 
