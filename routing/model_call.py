@@ -120,8 +120,8 @@ _LINE_SCHEMA = {"type": "string", "maxLength": MAX_QUESTION_CHARACTERS}
 SUMMARY: Mapping[str, Any] = {
     "type": "string",
     "maxLength": MAX_SUMMARY_CHARACTERS,
-    "description": "what changed, in one plain sentence; then, if there is any, the answer to what was asked beside it, "
-    "what is left, and what the owner should check; empty if nothing changes",
+    "description": "what changed, in one plain sentence; then, if there is any, the answer to what was asked beside "
+    "it, what is left, and what the owner should check; empty if nothing changes",
 }
 """Property of an edit tool's input: what its owner reads, whole, before approving."""
 WAYS_OUT: Mapping[str, Any] = {

@@ -152,6 +152,8 @@ class _PageReader(HTMLParser):
             self.parts.append("[")
         elif name in _INLINE_TEXT:
             self.parts.append(" | " if name in _CELLS else "")
+        elif name == "form":
+            self.parts.append(f"\n(form sends to {values.get('action') or 'this page'})\n")
         elif name == "img":
             self.parts.append(f" ({values.get('alt') or 'image'}: {values.get('src') or ''}) ")
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -251,12 +252,28 @@ class TeamProps(SectionProps):
     people: Annotated[tuple[Person, ...], Field(min_length=1, max_length=16)]
 
 
+_TITLE = re.compile(
+    r"(?:dra?|drs|prof|professor|mrs?|ms|miss|mx|sir|dame|herr|frau|monsieur|madame|maître|mme|mlle|señora?|sra?|srta"
+    r"|dott|dottore|dottoressa|signora?|dhr|mevrouw|mevr|pani|senhora?)\.?"
+    r"|(?:mag|ing|dipl|dipl\.-ing|mgr|inż|ir|eng|med|jur|phil|rer|nat|h\.c|habil|avv|arch|geom|sig|hr|fr)\."
+    r"|dott\.ssa|sig\.ra|prof\.ssa",
+    re.IGNORECASE,
+)
+"""A title; some, which are names too, only with a full stop."""
+
+
+def initials_of(name: str) -> str:
+    """Return the initials of a person's first two names, without titles, such as `Dr.`, or degrees behind a comma."""
+    words = [word for word in name.partition(",")[0].split() if word[0].isalpha()]
+    names = [word for word in words if not _TITLE.fullmatch(word)] or words or name.split()
+    return "".join(word[0] for word in names[:2]).upper()
+
+
 def _person(person: Person, ctx: RenderContext, level: int) -> Html:
     if person.image:
         face = image(ctx, person.image, class_="face")
     else:
-        initials = "".join(word[0] for word in person.name.split()[:2]).upper()
-        face = tag("div", initials, class_="face", aria_hidden="true")
+        face = tag("div", initials_of(person.name), class_="face", aria_hidden="true")
     role = tag("p", person.role, class_="role") if person.role else None
     text = tag("p", person.text) if person.text else None
     return tag("li", face, tag("div", heading(level, person.name), role, text))

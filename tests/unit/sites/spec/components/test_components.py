@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from sites.spec.catalog import IconName
 from sites.spec.components.content import VideoProps
+from sites.spec.components.lists import initials_of
 from sites.spec.components.page import MapLinkProps, NewsletterProps
 from sites.spec.html import ART_NAMES, ArtName, art, icon
 from sites.spec.model import INDEX, parse_site
@@ -229,3 +230,27 @@ def test_a_footer_says_when_one_is_open_and_marks_pages_elsewhere() -> None:
 def test_a_header_stays_in_sight_where_it_is_asked_to() -> None:
     assert "site-header-sticky" in one("Header", brand="Hill", sticky=True).get("class", "")
     assert "sticky" not in one("Header", brand="Hill").get("class", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "initials"),
+    [
+        ("Ida Holm", "IH"),
+        ("Dr. Helene Brandt", "HB"),
+        ("Prof. Dr. med. Anna Maria Koch", "AM"),
+        ("Frau Dipl.-Ing. Özlem Kaya", "ÖK"),
+        ("Mme Claire Dubois", "CD"),
+        ("Dott.ssa Élena Rossi", "ÉR"),
+        ("Sra. Ana Pérez, LL.M.", "AP"),
+        ("Mag. Nat King", "NK"),
+        ("J. R. Smith", "JR"),
+        ("Dr. Seidel", "S"),
+        ("Dr.", "D"),
+        ("17 & Co", "C"),
+        ("17", "1"),
+    ],
+)
+def test_a_person_without_a_picture_is_shown_by_the_initials_of_the_name_not_of_titles(
+    name: str, initials: str
+) -> None:
+    assert initials_of(name) == initials
