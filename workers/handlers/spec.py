@@ -30,6 +30,7 @@ from sites.releases import profile_of, refusal_of
 from sites.scan.rules import describe_limits
 from sites.spec.catalog import catalog_prompt, outline_prompt, read_prompt
 from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
+from sites.spec.languages.address import address_line
 from sites.spec.languages.translation import (
     MAX_CHUNK_CHARACTERS,
     MAX_CHUNKS,
@@ -306,12 +307,12 @@ def _outline_task(inputs: Inputs) -> _Task:
 
 
 def _translation_task(inputs: Inputs, site: Site, texts: Choice, detached: frozenset[str]) -> _Task:
-    parts = chunks(texts.entries)
+    parts, address = chunks(texts.entries), address_line(site, inputs.words)
     return _Task(
         "spec_edit",
         partial(read_prompt, "translate.md"),
         [
-            [Text(f"The site's texts{_part(number, len(parts))}:\n{part}"), Text(inputs.asked)]
+            [Text(f"{address}\n\nThe site's texts{_part(number, len(parts))}:\n{part}"), Text(inputs.asked)]
             for number, part in enumerate(parts, 1)
         ],
         translate_tool,
@@ -396,10 +397,10 @@ def _new_site(inputs: Inputs, *, spec: str, summary: str) -> Outcome:
 def _versions_task(inputs: Inputs, site: Site, summary: str, further: Sequence[str]) -> _Task:
     """Return the task of translating a new site into further languages; without it the site is in one language."""
     texts = choose_texts(site, "")
-    parts = chunks(texts.entries)
+    parts, address = chunks(texts.entries), address_line(site, inputs.words)
     prompts = [
         [
-            Text(f"The site's texts{_part(number, len(parts))}:\n{part}"),
+            Text(f"{address}\n\nThe site's texts{_part(number, len(parts))}:\n{part}"),
             Text(f"{inputs.asked}\n\nThe site was made from that. Put all of these texts into the language “{lang}”."),
         ]
         for lang in further
