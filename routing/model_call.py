@@ -115,14 +115,25 @@ def forced_tool(name: str, description: str, shape: type[Reply]) -> dict[str, An
 
 MAX_QUESTION_CHARACTERS = 300
 _MAX_ANSWER_CHARACTERS = 1_000
+MAX_SUMMARY_CHARACTERS = 400
 _LINE_SCHEMA = {"type": "string", "maxLength": MAX_QUESTION_CHARACTERS}
+SUMMARY: Mapping[str, Any] = {
+    "type": "string",
+    "maxLength": MAX_SUMMARY_CHARACTERS,
+    "description": "what changed, in one plain sentence; then, if there is any, the answer to what was asked beside "
+    "it, what is left, and what the owner should check; empty if nothing changes",
+}
+"""Property of an edit tool's input: what its owner reads, whole, before approving."""
 WAYS_OUT: Mapping[str, Any] = {
     "answer": {
         "type": "string",
         "maxLength": _MAX_ANSWER_CHARACTERS,
         "description": "only if nothing has to change, as it is so already or they only asked: what to tell the owner",
     },
-    "cannot": {**_LINE_SCHEMA, "description": "only if this tool cannot do it at all: why, in one sentence"},
+    "cannot": {
+        **_LINE_SCHEMA,
+        "description": "only if this tool cannot do it at all: why, in one sentence to the owner",
+    },
     "ask": {**_LINE_SCHEMA, "description": "only if nobody could tell what is wanted: one question to the owner"},
 }
 """Properties of an edit tool's input with which the model declines; the edit itself then stays empty."""
@@ -132,6 +143,12 @@ def way_out(reply: Mapping[str, Any], name: str) -> str:
     """Return what an edit tool's input says under one of `WAYS_OUT`, as one line of its length; empty if nothing."""
     text = reply.get(name)
     return one_line(text)[: WAYS_OUT[name]["maxLength"]] if isinstance(text, str) else ""
+
+
+def summary_of(reply: Mapping[str, Any], *, otherwise: str) -> str:
+    """Return what an edit tool's input says under `SUMMARY`, as one line of its length."""
+    text = reply.get("summary")
+    return (one_line(text) if isinstance(text, str) else "")[:MAX_SUMMARY_CHARACTERS] or otherwise
 
 
 _TODAY = "Today is {}."

@@ -17,6 +17,14 @@ from itertools import chain, count
 from typing import Any, Final, NamedTuple
 
 from sites.files import is_text_file
+from sites.style_excerpts import (
+    MAX_SHEET_BYTES,
+    SMALL_SHEET_BYTES,
+    asks_for_looks,
+    classes_near,
+    needs_styles,
+    rule_windows,
+)
 
 MAX_SHOWN_BYTES: Final = 64 * 1024
 """Bytes of files per call; with the instructions they fit the policy's input estimate."""
@@ -36,7 +44,9 @@ _INLINE_TEXT: Final = _CELLS | {"b", "em", "i", "small", "span", "strong", "time
 _LINE_STARTS: Final = {"h1": "# ", "h2": "## ", "h3": "### ", "h4": "#### ", "li": "- ", "dt": "- "}
 _WORD: Final = re.compile(r"[\w-]{4,}")
 _QUOTED: Final = re.compile(r"[\"'“„«‘]([^\"'“”„«»‘’]{2,200})[\"'”“»’]")
-_STYLE: Final = re.compile(r"\b(?:colou?r|font|style|css|hover|spacing|margin|padding|layout|animat\w*|dark)\b", re.I)
+_DRAWING: Final = re.compile(
+    r"\bsvg|drawing|zeichnung|grafik|illustration|\blogo|\bicon|dessin|dibujo|disegn|tekening", re.I
+)
 _SCRIPT: Final = re.compile(r"\b(?:script|js|javascript|click|toggle|validat\w*|slider|countdown|menu)\b", re.I)
 
 
@@ -60,14 +70,24 @@ class Excerpt:
 
 
 def excerpts(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_SHOWN_BYTES) -> list[Excerpt]:
-    """Choose what a request concerns, the most relevant file first, up to `max_bytes` of UTF-8."""
-    texts = {path: text for path, data in files.items() if (text := _text_of(path, data)) is not None}
+    """Choose what a request concerns, the most relevant file first, up to `max_bytes` of UTF-8.
+
+    Of a large style sheet the rules of what the request concerns are shown, and nothing where only text is asked for
+    (issue 20); a drawing only where it is named.
+    """
     wanted = _Wanted.of(prompt)
+    texts = {
+        path: text
+        for path, data in files.items()
+        if (text := _text_of(path, data)) is not None and wanted.may_show(path, data)
+    }
+    pages = (text for path, text in texts.items() if path.endswith(".html"))
+    near = classes_near(pages, wanted.words, wanted.quotes) if wanted.needs_styles else {}
     ranked = sorted(texts, key=lambda path: (-wanted.score(path, texts[path]), len(texts[path]), path))
     chosen: list[Excerpt] = []
     left = max_bytes
     for path in ranked:
-        parts = _parts(path, texts[path], wanted, max_bytes=left)
+        parts = _parts(path, texts[path], wanted, near, max_bytes=left)
         chosen += parts
         left -= sum(len(part.text.encode()) for part in parts)
     return chosen
@@ -132,6 +152,8 @@ class _PageReader(HTMLParser):
             self.parts.append("[")
         elif name in _INLINE_TEXT:
             self.parts.append(" | " if name in _CELLS else "")
+        elif name == "form":
+            self.parts.append(f"\n(form sends to {values.get('action') or 'this page'})\n")
         elif name == "img":
             self.parts.append(f" ({values.get('alt') or 'image'}: {values.get('src') or ''}) ")
         else:
@@ -180,9 +202,20 @@ class _Wanted:
         named = 1000 * (path in self.prompt) + 500 * (name in self.prompt)
         quoted = 100 * sum(quote in text for quote in self.quotes)
         common = sum(word in lower for word in self.words) / (len(self.words) or 1)
-        kind = 5 * (path.endswith(".css") and bool(_STYLE.search(self.prompt)))
+        kind = 30 * (path.endswith(".css") and asks_for_looks(self.prompt))
         kind += 5 * (path.endswith((".js", ".mjs")) and bool(_SCRIPT.search(self.prompt)))
         return named + quoted + 20 * common + kind + 3 * (path == "index.html") + (path.endswith(".html"))
+
+    @property
+    def needs_styles(self) -> bool:
+        """Whether style sheets are shown."""
+        return needs_styles(self.prompt) or ".css" in self.prompt
+
+    def may_show(self, path: str, data: bytes) -> bool:
+        """Whether a file's text can help: not that of a drawing, nor of a large style sheet where looks stay."""
+        if path.endswith(".svg"):
+            return path.rsplit("/", 1)[-1] in self.prompt or bool(_DRAWING.search(self.prompt))
+        return not path.endswith(".css") or len(data) <= SMALL_SHEET_BYTES or self.needs_styles
 
     def touches(self, line: str) -> bool:
         """Whether the prompt concerns a line."""
@@ -190,13 +223,17 @@ class _Wanted:
         return any(quote in line for quote in self.quotes) or sum(word in lower for word in self.words) >= 2
 
 
-def _parts(path: str, text: str, wanted: _Wanted, *, max_bytes: int) -> list[Excerpt]:
+def _parts(path: str, text: str, wanted: _Wanted, near: Mapping[str, int], *, max_bytes: int) -> list[Excerpt]:
     """Return a whole file if it fits, else the lines around what the prompt concerns."""
     lines = text.split("\n")
-    if len(text.encode()) <= max_bytes:
+    is_sheet = path.endswith(".css")
+    size = len(text.encode())
+    if size <= max_bytes and not (is_sheet and size > MAX_SHEET_BYTES):
         return [Excerpt(path, text, 1, len(lines), len(lines))]
+    room = min(max_bytes, MAX_SHEET_BYTES)
+    windows = rule_windows(text, near, max_bytes=room) if is_sheet else _windows(lines, wanted)
     parts: list[Excerpt] = []
-    for first, last in _windows(lines, wanted):
+    for first, last in windows:
         part = "\n".join(lines[first:last])
         max_bytes -= len(part.encode())
         if max_bytes < 0:

@@ -8,6 +8,7 @@ from one alone it counts as the step before it (revise, pivot), because a previe
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -63,6 +64,8 @@ class Subject:
     prompt: str
     route: Route
     stakes: Stakes | None
+    today: str
+    """The line that names the day, as `today_line` writes it; many limits are dates."""
     site_summary: str = ""
     earlier: tuple[str, ...] = ()
     """What a revision's files were made for, oldest first."""
@@ -224,6 +227,7 @@ def _case_file(subject: Subject) -> dict[str, Any]:
     route = subject.route
     earlier = [excerpt(request, limit_bytes=EARLIER_LIMIT_BYTES) for request in subject.earlier]
     return {
+        "today": subject.today,
         **({"work_so_far_was_made_for": earlier} if earlier else {}),
         "request": excerpt(subject.prompt, limit_bytes=REQUEST_LIMIT_BYTES),
         "workflow": route.workflow.value,
@@ -327,11 +331,23 @@ def _combine(heard: _Heard, scale: tuple[VerdictT, ...], *, stakes: Stakes | Non
 
 
 def _instruction(heard: _Heard) -> str:
-    """Return the constraints of both sides, the critic's first; a side that wants no change, or asks, has none."""
+    """Return the constraints of both sides, the critic's first; a side that wants no change, or asks, has none.
+
+    One that says no more than the other is left out.
+    """
     idle = (Verdict.PROCEED, Verdict.ASK, FailureOutcome.RETRY)
     sides = (heard.critic, heard.advocate)
     wanted = [side.constraint for side in sides if side is not None and side.recommendation not in idle]
-    return " ".join(dict.fromkeys(text for text in wanted if text))
+    limits = [text for text in dict.fromkeys(wanted) if text]
+    return " ".join(text for text in limits if not any(_says(text) < _says(other) for other in limits))
+
+
+_SMALL_WORDS = frozenset({"a", "an", "and", "the", "or", "und", "oder", "et", "ou", "y", "o", "e", "en", "of"})
+
+
+def _says(text: str) -> frozenset[str]:
+    """Return the words of a limit; one whose words are all another's, with more, is repeated by it."""
+    return frozenset(re.findall(r"\w+", text.lower())) - _SMALL_WORDS
 
 
 def _note(heard: _Heard, verdict: Verdict | FailureOutcome) -> str:

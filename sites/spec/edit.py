@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import jsonpatch
 
-from routing.model_call import WAYS_OUT
+from routing.model_call import SUMMARY, WAYS_OUT
 from sites.errors import SpecError, refuse, shown
 from sites.spec.catalog import components
 from sites.spec.expressions import SHARED_TYPE
@@ -162,7 +162,7 @@ def edit_tool() -> JsonObject:
             "type": "object",
             "properties": {
                 "operations": {"type": "array", "maxItems": MAX_OPERATIONS, "items": operation},
-                "summary": {"type": "string", "maxLength": 200, "description": "one plain sentence: what changed"},
+                "summary": SUMMARY,
                 **WAYS_OUT,
             },
             "required": ["operations", "summary"],

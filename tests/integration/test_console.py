@@ -268,6 +268,14 @@ def test_a_job_s_page_tells_why_it_went_there_what_it_cost_and_what_it_changes(w
     assert page.text.count("<iframe") == 2
 
 
+def test_whoever_decides_reads_the_whole_report(world: World, offered: UUID) -> None:
+    report = "Please check the hours on the page. " * 10 + "Is 9 right?"
+    with world.ledger.begin() as session:
+        session.execute(sql_update(Job).where(col(Job.id) == offered).values(result={"summary": report}))
+    decision = Browser(world).get(f"/jobs/{offered}").text.partition('aria-label="Your decision"')[2]
+    assert report in decision
+
+
 def test_the_console_s_links_can_be_framed_by_the_console_alone_and_a_reviewer_s_by_nobody(
     world: World, offered: UUID
 ) -> None:

@@ -101,6 +101,26 @@ rules:
     say:
       - tool: translate_texts
         input: {language: nl, texts: []}
+  - name: long-report
+    when: {tag: long-report, tools: [edit_site]}
+    say:
+      - tool: edit_site
+        input:
+          summary: '{{ "Please check the hours on the page. " * 10 }}'
+          operations: [{op: replace, path: /pages/index.html/elements/hero/props/text, value: Baked slowly.}]
+  - name: long-report-of-a-patch
+    when: {tag: long-report, tools: [patch_files]}
+    say:
+      - tool: patch_files
+        input:
+          summary: '{{ "Please check the hours on the page. " * 10 }}'
+          patch: |
+            slow.html
+            <<<<<<< SEARCH
+            =======
+            <!doctype html>
+            <html lang="en"><head><title>Slow</title></head><body><h1>Baked slowly</h1></body></html>
+            >>>>>>> REPLACE
   - name: already
     when: {tag: already}
     say:
@@ -465,6 +485,16 @@ def test_a_model_that_says_what_its_tool_cannot_do_hands_the_job_on_after_one_ca
     assert len(rig.calls()) == 1
     ((data,),) = rig.shop.rows("SELECT data FROM event WHERE kind = 'escalated'")
     assert (data["reason"], data["detail"]) == ("beyond_tier", "No component counts down.")
+
+
+@pytest.mark.parametrize("handler", [edit_spec, patch_files])
+def test_what_the_owner_should_check_has_its_place_in_the_report(rig: Rig, handler: Handler) -> None:
+    tier = Tier.SPEC if handler is edit_spec else Tier.PATCH
+    job = rig.run(rig.shop.accept(prompt=f"{BY_MODEL} [rehearse:long-report]", site_id=rig.site(), tier=tier), handler)
+    assert (job.state, job.result.get("summary")) == (
+        "awaiting_approval",
+        ("Please check the hours on the page. " * 10).strip(),
+    )
 
 
 @pytest.mark.parametrize("handler", [edit_spec, patch_files])

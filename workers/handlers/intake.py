@@ -36,7 +36,7 @@ from routing.decision.triggers import Debate
 from routing.errors import CallFailedError, CallFailure
 from routing.failures import FailureOutcome
 from routing.jobs import Reason, State, read_stored
-from routing.model_call import Caller, ConstrainedCall
+from routing.model_call import Caller, ConstrainedCall, today_line
 from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
 from routing.queues import QUEUE_OF_TIER, CallPurpose, Tier
 from routing.redaction import redact
@@ -159,6 +159,7 @@ def _subject(attempt: Attempt, route: Route) -> Subject:
         route=route,
         stakes=route.stakes,
         site_summary=attempt.compute(_site_summary),
+        today=today_line(attempt.claim.attempt.started_at),
         earlier=tuple((job.result.get("begun") or {}).get("earlier", ())),
         may_ask=attempt.may_ask,
     )

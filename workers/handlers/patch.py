@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.client import Text, ToolCall
 from routing.jobs import Reason, State
-from routing.model_call import WAYS_OUT, load_prompt
+from routing.model_call import SUMMARY, WAYS_OUT, load_prompt, summary_of
 from routing.queues import CallPurpose, Tier
 from sandbox.box import SandboxUnavailableError
 from sites.diff.apply import SITE, SOURCES, apply_diff
@@ -54,7 +54,7 @@ def patch_tool() -> dict[str, Any]:
             "type": "object",
             "properties": {
                 "patch": {"type": "string", "description": "paths with their SEARCH/REPLACE blocks, or a unified diff"},
-                "summary": {"type": "string", "maxLength": 200, "description": "one plain sentence: what changed"},
+                "summary": SUMMARY,
                 **WAYS_OUT,
             },
             "required": ["patch", "summary"],
@@ -139,7 +139,7 @@ def _apply(inputs: Inputs, reply: Mapping[str, Any], *, may_mend: bool) -> Candi
         if not error.is_repairable:
             return _end_of(error)
         return _Refused(error.feedback, f"the last patch did not apply: {error}")
-    candidate = _candidate(applied, files, summary=str(reply.get("summary") or "Edited by a patch."))
+    candidate = _candidate(applied, files, summary=summary_of(reply, otherwise="Edited by a patch."))
     if may_mend and not has_build and (refusal := refused_by_scan(inputs, candidate)):
         return _Refused(refusal)
     return candidate
@@ -169,5 +169,5 @@ def _candidate(applied: Applied, files: Mapping[str, bytes], *, summary: str) ->
         "needs_person": applied.fuzz.needs_approval,
     }
     return Candidate(
-        files=applied.onto(files), summary=summary[:300], facts=facts, diff=applied.canonical, reverse=applied.reverse
+        files=applied.onto(files), summary=summary, facts=facts, diff=applied.canonical, reverse=applied.reverse
     )

@@ -19,7 +19,7 @@ from typing import Any
 from gateway.client import Text
 from gateway.errors import BudgetExceededError, CallTimeoutError
 from routing.jobs import Reason
-from routing.model_call import way_out
+from routing.model_call import MAX_SUMMARY_CHARACTERS, summary_of, way_out
 from routing.queues import CallPurpose, Tier
 from sites.direct_edit.direct import NoPlainEdit, PlainEdit, apply_direct, edit_plain, parse_direct
 from sites.errors import DetachedPagesError, SpecError
@@ -29,6 +29,7 @@ from sites.releases import profile_of, refusal_of
 from sites.scan.rules import describe_limits
 from sites.spec.catalog import catalog_prompt, outline_prompt, read_prompt
 from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
+from sites.spec.languages.address import address_line
 from sites.spec.languages.translation import (
     MAX_CHUNK_CHARACTERS,
     MAX_CHUNKS,
@@ -187,7 +188,7 @@ def unchanged(inputs: Inputs, answer: str, facts: Mapping[str, Any]) -> Answered
     if inputs.begun is None:
         return Answered(answer, facts)
     spec = inputs.spec.canonical().encode() if inputs.spec is not None else None
-    return Candidate(inputs.files, answer[:300], spec=spec, facts=facts)
+    return Candidate(inputs.files, answer[:MAX_SUMMARY_CHARACTERS], spec=spec, facts=facts)
 
 
 def decline(inputs: Inputs, reply: Mapping[str, Any], *, to: Tier) -> Answered | Asked | Candidate | Escalate | str:
@@ -295,7 +296,7 @@ def _edited(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | _
         return _Poor(Reason.SPEC_POOR, "the model's patch drops more than half of the site's copy")
     if lost := lost_change(inputs.words, site, changed):
         return _Poor(Reason.SPEC_POOR, lost)
-    summary = str(reply.get("summary") or "Edited by the model.")[:300]
+    summary = summary_of(reply, otherwise="Edited by the model.")
     return _candidate(inputs, changed, before=site, summary=summary, how="a model's patch of the spec")
 
 
@@ -310,12 +311,12 @@ def _outline_task(inputs: Inputs) -> _Task:
 
 
 def _translation_task(inputs: Inputs, site: Site, texts: Choice, detached: frozenset[str]) -> _Task:
-    parts = chunks(texts.entries)
+    parts, address = chunks(texts.entries), address_line(site, inputs.words)
     return _Task(
         "spec_edit",
         partial(read_prompt, "translate.md"),
         [
-            [Text(f"The site's texts{_part(number, len(parts))}:\n{part}"), Text(inputs.asked)]
+            [Text(f"{address}\n\nThe site's texts{_part(number, len(parts))}:\n{part}"), Text(inputs.asked)]
             for number, part in enumerate(parts, 1)
         ],
         translate_tool,
@@ -402,10 +403,10 @@ def _new_site(inputs: Inputs, *, spec: str, summary: str) -> Outcome:
 def _versions_task(inputs: Inputs, site: Site, summary: str, further: Sequence[str]) -> _Task:
     """Return the task of translating a new site into further languages; without it the site is in one language."""
     texts = choose_texts(site, "")
-    parts = chunks(texts.entries)
+    parts, address = chunks(texts.entries), address_line(site, inputs.words)
     prompts = [
         [
-            Text(f"The site's texts{_part(number, len(parts))}:\n{part}"),
+            Text(f"{address}\n\nThe site's texts{_part(number, len(parts))}:\n{part}"),
             Text(f"{inputs.asked}\n\nThe site was made from that. Put all of these texts into the language “{lang}”."),
         ]
         for lang in further

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -251,11 +252,18 @@ class TeamProps(SectionProps):
     people: Annotated[tuple[Person, ...], Field(min_length=1, max_length=16)]
 
 
+_TITLE = re.compile(
+    r"\w\w+\.\S*|(?:dr|prof|professor|mr|mrs|ms|miss|sir|dame|herr|frau|monsieur|madame|mme|mlle|maître|señora?|signora?)",
+    re.IGNORECASE,
+)
+"""A title, or an abbreviation, which a name of one letter is not."""
+
+
 def _initials(name: str) -> str:
-    """Return the first letters of the first and the last name, without titles: `Dr. Helene Brandt` is HB."""
-    words = name.split()
-    names = [word for word in words if not word.endswith(".")] or words
-    return "".join(word[0] for word in (names[0], *names[1:][-1:])).upper() if names else ""
+    """Return the first letters of the first and the last name, without titles and degrees behind a comma."""
+    words = [word for word in name.partition(",")[0].split() if word[0].isalpha()] or name.split()
+    names = [word for word in words if not _TITLE.fullmatch(word)] or words
+    return "".join(word[0] for word in (*names[:1], *names[1:][-1:])).upper()
 
 
 def _person(person: Person, ctx: RenderContext, level: int) -> Html:

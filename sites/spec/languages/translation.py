@@ -21,6 +21,8 @@ MAX_CHUNK_CHARACTERS: Final = 3_000
 """Of texts in one call: their translation, with its numbers, fits the tokens that an edit may write."""
 _NUMBER_CHARACTERS: Final = 10
 """What each text's number costs beside it: many short texts fill a reply as fast as a long one."""
+_MOST_PLACES: Final = 4
+"""Named of a text that stands in more."""
 MAX_CHUNKS: Final = 4
 """Calls side by side; of a site with more texts, whole pages are translated as far as they go."""
 _LANGUAGE_NAMES: Final = (
@@ -156,13 +158,15 @@ def _texts(value: object, keys: tuple[str | int, ...] = ()) -> Iterator[tuple[tu
 def chunks(entries: Sequence[Entry]) -> list[str]:
     """Return the numbered texts in as many parts as there are calls to make, none of them above the limit.
 
-    A single text above it is left out, and told by `left_over`.
+    One that stands in several places is given once, by the number of the first, so that it is the same in all of them
+    (issue 20). A single text above the limit is left out, and told by `left_over`.
     """
     parts: list[list[str]] = []
     room = 0
-    for number, entry in enumerate(entries):
-        place = ".".join(str(key) for key in (entry.element, *entry.keys))
-        line = f"{number} [{entry.page} {place}] {entry.text}"
+    for numbers in _places(entries).values():
+        entry = entries[numbers[0]]
+        shown = [_place(entries[number]) for number in numbers[:_MOST_PLACES]]
+        line = f"{numbers[0]} [{'; '.join(shown)}] {entry.text}"
         size = len(entry.text) + _NUMBER_CHARACTERS
         if size > MAX_CHUNK_CHARACTERS:
             continue
@@ -172,6 +176,18 @@ def chunks(entries: Sequence[Entry]) -> list[str]:
             room = MAX_CHUNK_CHARACTERS - size
         parts[-1].append(line)
     return ["\n".join(part) for part in parts]
+
+
+def _places(entries: Sequence[Entry]) -> dict[str, list[int]]:
+    """Return the numbers of each text."""
+    places: dict[str, list[int]] = {}
+    for number, entry in enumerate(entries):
+        places.setdefault(entry.text, []).append(number)
+    return places
+
+
+def _place(entry: Entry) -> str:
+    return f"{entry.page} {'.'.join(str(key) for key in (entry.element, *entry.keys))}"
 
 
 def translate_tool() -> JsonObject:
@@ -298,8 +314,31 @@ def _order(path: str) -> tuple[bool, str]:
 
 
 def _translated(entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]]) -> list[tuple[Entry, str]]:
-    found = [_read(step, len(entries)) for reply in replies for step in _list(reply.get("texts"))]
-    return [(entries[number], text) for number, text in found]
+    """Return the translated texts by place.
+
+    One that was given once for several places is for those whose element, or most of whose page, is translated.
+    """
+    found = dict(_read(step, len(entries)) for reply in replies for step in _list(reply.get("texts")))
+    places = _places(entries)
+    alone = [entries[number] for number in found if len(places[entries[number].text]) == 1]
+    elements = {(entry.page, entry.element) for entry in alone}
+    of_page = Counter(entry.page for entry in entries if len(places[entry.text]) == 1)
+    done = Counter(entry.page for entry in alone)
+    for number, text in list(found.items()):
+        numbers = places[entries[number].text]
+        if number != numbers[0] or len(numbers) == 1:
+            continue
+        meant = [
+            other
+            for other in numbers
+            if (entries[other].page, entries[other].element) in elements
+            or done[entries[other].page] * 2 > of_page[entries[other].page]
+        ]
+        if meant and number not in meant:
+            del found[number]
+        for other in meant:
+            found.setdefault(other, text)
+    return [(entries[number], text) for number, text in sorted(found.items())]
 
 
 def _said(replies: Sequence[Mapping[str, Any]], name: str) -> str:

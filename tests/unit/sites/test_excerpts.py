@@ -51,6 +51,17 @@ def test_a_page_without_room_is_named_and_keeps_no_smaller_one_out() -> None:
     assert shown.endswith("Other pages: 2.html")
 
 
+def test_the_text_of_a_page_tells_where_its_forms_send_to() -> None:
+    page = "<p>Ask</p><form action='mailto:a@b.example' method=post><label>Name</label></form><form>Find</form>"
+    assert read_page(page).split("\n") == [
+        "Ask",
+        "(form sends to mailto:a@b.example)",
+        "Name",
+        "(form sends to this page)",
+        "Find",
+    ]
+
+
 def test_pages_are_read_while_there_is_room_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 

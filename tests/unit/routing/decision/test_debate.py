@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import product
 from typing import Any, get_args
 
@@ -28,6 +29,7 @@ from routing.decision.router import Signals, SiteSignals, decide
 from routing.decision.triggers import Stakes
 from routing.errors import CallFailure
 from routing.failures import FailureOutcome
+from routing.model_call import request_digest, today_line
 from routing.policy.platform import platform_policy
 from routing.policy.prices import Usage, cost_nanousd
 from routing.queues import QueueName
@@ -35,12 +37,13 @@ from routing.redaction import redact
 from tests.unit.routing.model_replies import ANY_JSON, Stage, failing
 
 POLICY = platform_policy()
+TODAY = today_line(datetime(2026, 11, 28, tzinfo=UTC))
 PROMPT = "Delete every page but the home page"
 
 
 def subject(stakes: Stakes | None = Stakes.HIGH, *, prompt: str = PROMPT, summary: str = "home, menu") -> Subject:
     route = decide(Signals(prompt=prompt, site=SiteSignals(files=4)), POLICY)
-    return Subject("session-1", prompt, route, stakes, summary)
+    return Subject("session-1", prompt, route, stakes, TODAY, summary)
 
 
 def says(recommendation: object, *, case: str = "There is a case.", constraint: str = "Keep the menu page.") -> Any:
@@ -142,6 +145,22 @@ def test_a_revision_is_debated_together_with_what_was_asked_before() -> None:
 def test_a_revision_is_one_line_with_what_both_sides_add() -> None:
     record = planning(says("revise", constraint="Keep the imprint."), says("revise", constraint="Keep the menu."))
     assert record.instruction == "Keep the menu. Keep the imprint."
+
+
+def test_a_limit_that_says_no_more_than_the_other_is_told_once() -> None:
+    wide = "Only colours, contrast and sizes in the style sheets change; no words, prices, links, ids or scripts."
+    less = "Only colours, contrast and sizes change; no words, prices, links or scripts."
+    for advocate, critic in ((wide, less), (less, wide), (wide, wide)):
+        record = planning(says("revise", constraint=advocate), says("revise", constraint=critic))
+        assert record.instruction == wide
+
+
+def test_both_sides_know_the_day_and_another_day_is_the_same_question() -> None:
+    stage = Stage(says("proceed"), says("proceed"))
+    hold_debate(subject(), stage, redact=redact)
+    assert [json.loads(call.question)["today"] for call in stage.calls] == ["Today is Saturday 2026-11-28."] * 2
+    later = json.dumps(json.loads(stage.calls[0].question) | {"today": today_line(datetime(2027, 1, 2, tzinfo=UTC))})
+    assert request_digest({"q": later}) == request_digest({"q": stage.calls[0].question})
 
 
 def test_who_recommends_to_proceed_has_no_say_in_the_revision() -> None:

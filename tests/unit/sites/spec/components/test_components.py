@@ -210,8 +210,16 @@ def test_a_picture_of_a_gallery_has_exactly_one_source(image: dict[str, Any]) ->
         ("Aylin Demir", "AD"),
         ("Anna Maria van Dijk", "AD"),
         ("Prof. Dr. Seidel", "S"),
+        ("Prof. Dr. med. Anna Maria Koch", "AK"),
+        ("Frau Dipl.-Ing. Özlem Kaya", "ÖK"),
+        ("Mme Claire Dubois", "CD"),
+        ("Dott.ssa Élena Rossi", "ÉR"),
+        ("Sra. Ana Pérez, LL.M.", "AP"),
         ("resi", "R"),
-        ("J. R.", "JR"),
+        ("J. R. Smith", "JS"),
+        ("Dr.", "D"),
+        ("17 & Co", "C"),
+        ("17", "1"),
     ],
 )
 def test_who_has_no_picture_is_shown_by_the_first_letters_of_first_and_last_name(name: str, initials: str) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sites.errors import SpecError
+from sites.spec.languages.address import address_line
 from sites.spec.languages.translation import (
     MAX_CHUNK_CHARACTERS,
     MAX_CHUNKS,
@@ -77,9 +78,8 @@ def test_a_site_s_own_texts_change_nothing_and_fit_few_calls() -> None:
     parts = chunks(TEXTS)
     assert 1 < len(parts) <= MAX_CHUNKS
     assert all(len(re.sub(r"(?m)^\d+ \[[^]]+\] ", "", part)) < MAX_CHUNK_CHARACTERS * 1.1 for part in parts)
-    assert [line.split(" [")[0] for part in parts for line in part.split("\n") if re.match(r"\d+ \[", line)] == [
-        str(number) for number in range(len(TEXTS))
-    ]
+    given = [int(found) for part in parts for found in re.findall(r"(?m)^(\d+) \[", part)]
+    assert [TEXTS[number].text for number in given] == list(dict.fromkeys(entry.text for entry in TEXTS))
 
 
 def test_every_text_that_visitors_read_can_be_translated() -> None:
@@ -211,7 +211,7 @@ def test_pages_beyond_what_a_site_holds_get_no_version_and_are_named() -> None:
 def test_a_site_of_more_texts_than_a_job_translates_is_translated_by_whole_pages_the_named_first() -> None:
     document = demo_site().to_dict()
     for name in ("one", "two", "three", "four", "five"):
-        items = [{"question": f"{name} {at}", "answer": "Bread and time. " * 50} for at in range(4)]
+        items = [{"question": f"{name} {at}", "answer": f"{name} {at}: " + "Bread and time. " * 50} for at in range(4)]
         document["pages"][f"{name}.html"] = page(faq=element("FAQ", items=items))
     site = parse_site(document)
     choice = choose_texts(site, "Translate the page Three into German")
@@ -258,3 +258,56 @@ def test_any_reply_gives_a_valid_site_whose_pages_stay_or_is_refused(steps: list
         return
     assert {path: made.site.pages[path] for path in demo_site().pages} == demo_site().pages
     render(made.site)
+
+
+def asking_twice() -> Site:
+    hero = element("Hero", heading="The last house", actions=[{"label": "Ask", "href": "#call"}])
+    call = element("CallToAction", heading="Come", actions=[{"label": "Ask", "href": "#hero"}])
+    return parse_site(page(hero=hero, call=call))
+
+
+def given_texts(site: Site) -> dict[str, int]:
+    lines = re.findall(r"(?m)^(\d+) \[([^]]+)\] (.*)$", "\n".join(chunks(entries_of(site))))
+    assert len({text for _, _, text in lines}) == len(lines)
+    return {text: int(number) for number, _, text in lines}
+
+
+def labels(site: Site) -> list[str]:
+    elements = site.pages[INDEX]["elements"]
+    return [elements[key]["props"]["actions"][0]["label"] for key in ("hero", "call")]
+
+
+def test_a_text_in_several_places_is_given_once_and_is_the_same_in_all_of_them() -> None:
+    site = asking_twice()
+    numbers = given_texts(site)
+    assert "hero.actions.0.label; index.html call.actions.0.label] Ask" in "\n".join(chunks(entries_of(site)))
+    texts = [{"n": number, "text": f"ZZ{text}"} for text, number in numbers.items()]
+    done = apply_translation(site, entries_of(site), [{"language": "de", "texts": texts}])
+    assert labels(done) == ["ZZAsk", "ZZAsk"]
+
+
+def test_a_text_in_several_places_stays_where_nothing_else_is_translated() -> None:
+    site = asking_twice()
+    numbers = given_texts(site)
+    call = [{"n": numbers[text], "text": f"ZZ{text}"} for text in ("Come", "Ask")]
+    assert labels(apply_translation(site, entries_of(site), [{"language": "de", "texts": call}])) == ["Ask", "ZZAsk"]
+    alone = [{"n": numbers["Ask"], "text": "ZZAsk"}]
+    assert labels(apply_translation(site, entries_of(site), [{"language": "de", "texts": alone}])) == ["ZZAsk", "Ask"]
+
+
+@pytest.mark.parametrize(
+    ("lang", "text", "request_", "informal"),
+    [
+        ("en", "Ask us.", "Put it into German", False),
+        ("en", "Ask us.", "Auf Deutsch bitte, in der Du-Form", True),
+        ("de", "Frag uns, wenn du magst. Wir helfen dir.", "Translate it into French", True),
+        ("de", "Fragen Sie uns, wir helfen Ihnen.", "Translate it into French", False),
+        ("de", "Frag uns, wir helfen dir.", "auf Französisch, aber mit vouvoiement", False),
+        ("fr", "Viens nous voir, tu es chez toi.", "auf Deutsch", True),
+    ],
+)
+def test_every_part_is_told_how_visitors_are_addressed(lang: str, text: str, request_: str, informal: bool) -> None:
+    document = page(text=element("RichText", body=text))
+    document["elements"]["page"]["props"]["lang"] = lang
+    site = parse_site(document)
+    assert ("informally" in address_line(site, request_)) is informal
