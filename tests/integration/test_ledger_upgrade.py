@@ -266,6 +266,7 @@ def test_events_become_a_partition_without_being_written_again_while_others_writ
     old.execute("INSERT INTO event (kind, data) SELECT 'fenced', '{}' FROM generate_series(1, 20000)")
     before = old.scalar("SELECT count(*) FROM event")
     file = old.scalar("SELECT pg_relation_filenode('event')")
+    old.execute("GRANT SELECT ON event TO pg_monitor")
     stopping = threading.Event()
     holder = psycopg.connect(old.url)
     holder.execute("SELECT count(*) FROM event")
@@ -282,6 +283,7 @@ def test_events_become_a_partition_without_being_written_again_while_others_writ
     assert fit(old.ledger.engine) is Fit.CURRENT
     assert old.scalar("SELECT count(*) FROM event") == before + sum(count for count, _ in done)
     assert old.scalar("SELECT pg_relation_filenode('event_0')") == file
+    assert old.scalar("SELECT has_table_privilege('pg_monitor', 'event', 'SELECT')")
     assert old.scalar("SELECT count(*) FROM pg_index WHERE indrelid = 'event_0'::regclass") == 3
     assert max(slowest for _, slowest in done) < 2.0
 

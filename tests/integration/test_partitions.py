@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from ledger.events import EventKind, events_after_each, newest_events, newest_of
 from ledger.operations import partitions
 from ledger.operations.history_reader import examine
 from ledger.operations.partitions import LOCK_MS, SPAN, mend, tend
+from ledger.start_attempt import finish
 from ledger.store import Ledger, create_ledger_engine
 from monitoring.event_metrics import fold_pending
 from routing.jobs import Reason, State
@@ -279,3 +281,46 @@ def test_a_restored_ledger_whose_dump_read_the_sequence_later_than_the_tables_ta
         mend(session)
     answered(shop)
     assert names_of(shop) == ["event_0", "event_1"]
+
+
+_SIZE = "SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree('event')"
+RUN_SECONDS, KEPT_SECONDS = 150.0, 16.0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_events_that_are_written_for_minutes_take_no_more_room_than_those_that_are_kept(shop: Shop) -> None:
+    """Jobs from acceptance to end as fast as they go, events kept for 16 s in partitions of 4 s."""
+    stopping, began = threading.Event(), time.monotonic()
+
+    def work() -> int:
+        done = 0
+        while not stopping.is_set():
+            claimed = shop.running(tier=None, prompt="Which pages are there?")
+            assert finish(shop.ledger, claimed, State.ANSWERED, reason=Reason.DONE)
+            done += 1
+        return done
+
+    sizes: list[tuple[float, int]] = []
+    gone = 0
+    with ThreadPoolExecutor(2) as threads:
+        workers = [threads.submit(work) for _ in range(2)]
+        try:
+            while (seconds := time.monotonic() - began) < RUN_SECONDS:
+                fold_pending(shop.ledger)
+                mark = int(shop.scalar("SELECT xid FROM rollup_mark"))
+                gone += tend(shop.ledger, keep_seconds=KEPT_SECONDS, mark=mark, least_seconds=1)
+                sizes.append((seconds, int(shop.scalar(_SIZE))))
+                stopping.wait(1)
+        finally:
+            stopping.set()
+    jobs = sum(worker.result() for worker in workers)
+    early, late = (
+        max(size for at, size in sizes if start <= at < start + 40) for start in (2 * KEPT_SECONDS, RUN_SECONDS - 40)
+    )
+    print(f"{jobs} jobs, {gone} partitions dropped, {early / 2**20:.1f} then {late / 2**20:.1f} MiB")
+    assert gone > RUN_SECONDS / KEPT_SECONDS
+    assert late < 1.3 * early
+    assert deleted_rows(shop) == 0
+    fold_pending(shop.ledger)
+    assert shop.scalar("SELECT sum(value) FROM rollup WHERE name LIKE '%jobs_finished%'") == jobs
