@@ -132,19 +132,35 @@ def event_rows(happened: Iterable[NewEvent], job: Job | ClaimedJob | None) -> li
     return [{"kind": kind.value, **owner, "data": redact_all(data)} for kind, data in happened]
 
 
+_MEMBERS = """(
+    SELECT watched.job_id UNION ALL SELECT job_id FROM agent_executions WHERE run_id = watched.job_id
+) AS member"""
+"""A job, or a run and its steps."""
+_COLUMNS = "id, xid, at, job_id, tenant, kind, data"
+_NEWEST = 2**63 - 1
+_BEFORE = Statement(f"""
+    SELECT found.* FROM (SELECT CAST(%(job)s AS uuid) AS job_id) AS watched CROSS JOIN LATERAL {_MEMBERS}
+     CROSS JOIN LATERAL (
+           SELECT {_COLUMNS} FROM event WHERE event.job_id = member.job_id AND id < %(before)s
+            ORDER BY id DESC LIMIT %(limit)s
+     ) AS found
+     ORDER BY found.id DESC LIMIT %(limit)s
+""")
+
+
 def newest_events(session: Session, job_id: UUID, *, limit: int, before_id: int | None = None) -> Sequence[Event]:
     """Return the newest events of a job, or of a run and its steps, oldest first.
 
     Without `before_id`, `events_after_each` can continue from the last one, unless a transaction hangs.
     """
-    newest = select(Event).where(col(Event.job_id).in_(members_of(job_id))).order_by(col(Event.id).desc()).limit(limit)
     if before_id is None:
-        last = session.scalar(newest.with_only_columns(col(Event.id)).limit(1))
+        last = _BEFORE.scalar(session, {"job": job_id, "before": _NEWEST, "limit": 1})
         if last is None:
             return ()
         await_commit_barrier(session, "event")
         before_id = last + 1
-    return session.scalars(newest.where(col(Event.id) < before_id)).all()[::-1]
+    rows = _BEFORE.all(session, {"job": job_id, "before": before_id, "limit": limit})
+    return [Event(**row._asdict()) for row in reversed(rows)]
 
 
 def last_budget_exceeded(session: Session, job_id: UUID, *, since: datetime | None = None) -> BudgetExceeded | None:
@@ -174,20 +190,23 @@ def newest_of_run(session: Session, run_id: UUID, kind: EventKind, *, limit: int
     return session.scalars(newest.order_by(col(Event.id).desc()).limit(limit)).all()
 
 
-_AFTER = Statement("""
-    SELECT watched.job_id AS owner, found.*
-      FROM unnest(CAST(%(jobs)s AS uuid[]), CAST(%(after)s AS bigint[])) AS watched (job_id, after_id)
-     CROSS JOIN LATERAL (
-           SELECT watched.job_id UNION ALL SELECT job_id FROM agent_executions WHERE run_id = watched.job_id
-     ) AS member
-     CROSS JOIN LATERAL (
-           SELECT id, xid, at, job_id, tenant, kind, data FROM event
-            WHERE event.job_id = member.job_id AND id > watched.after_id AND id <= %(newest)s
-            ORDER BY id LIMIT %(limit)s
-     ) AS found
+_WATCHED = f"""
+    unnest(CAST(%(jobs)s AS uuid[]), CAST(%(after)s AS bigint[])) AS watched (job_id, after_id)
+    CROSS JOIN LATERAL {_MEMBERS}
+"""
+_LAST = Statement(f"""
+    SELECT max(last.id) FROM {_WATCHED} CROSS JOIN LATERAL (
+        SELECT id FROM event WHERE event.job_id = member.job_id AND id > watched.after_id ORDER BY id DESC LIMIT 1
+    ) AS last
+""")
+_AFTER = Statement(f"""
+    SELECT watched.job_id AS owner, found.* FROM {_WATCHED} CROSS JOIN LATERAL (
+        SELECT {_COLUMNS} FROM event
+         WHERE event.job_id = member.job_id AND id > watched.after_id AND id <= %(last)s
+         ORDER BY id LIMIT %(limit)s
+    ) AS found
      ORDER BY found.id
 """)
-_NEWEST = 2**63 - 1
 
 
 def events_after_each(session: Session, positions: Mapping[UUID, int], *, limit: int = 500) -> dict[UUID, EventPage]:
@@ -196,14 +215,14 @@ def events_after_each(session: Session, positions: Mapping[UUID, int], *, limit:
     An event is returned once no running transaction can add one with a lower id, so a reader that continues after the
     last id misses nothing. While a transaction hangs, until its timeout, no new event is returned.
     """
-    values = {"jobs": list(positions), "after": list(positions.values()), "newest": _NEWEST, "limit": limit}
-    visible = _AFTER.all(session, values)
-    if not visible:
+    watched = {"jobs": list(positions), "after": list(positions.values())}
+    last = _LAST.scalar(session, watched)
+    if last is None:
         return dict.fromkeys(positions, EventPage((), is_all=True))
     if not await_commit_barrier(session, "event"):
         return dict.fromkeys(positions, EventPage((), is_all=False))
     found: dict[UUID, list[Event]] = {job_id: [] for job_id in positions}
-    for row in _AFTER.all(session, values | {"newest": visible[-1].id}):
+    for row in _AFTER.all(session, watched | {"last": last, "limit": limit}):
         found[row.owner].append(Event(**{name: getattr(row, name) for name in Event.model_fields}))
     return {job_id: EventPage(events[:limit], is_all=len(events) < limit) for job_id, events in found.items()}
 

@@ -16,7 +16,11 @@ class Event(SQLModel, table=True):
     """What happened, in order: the job's stream for its owner, and the source of the metrics."""
 
     __tablename__ = "event"
-    __table_args__ = (Index("ix_event_job", "job_id", "id"), Index("ix_event_xid", "xid"))
+    __table_args__ = (
+        Index("ix_event_job", "job_id", "id"),
+        Index("ix_event_xid", "xid"),
+        {"postgresql_partition_by": "RANGE (id)"},  # operations.partitions
+    )
 
     id: int | None = Field(default=None, sa_column=Column(BigInteger, primary_key=True, autoincrement=True))
     xid: int = Field(

@@ -36,7 +36,7 @@ _CLAIM = Statement("""
                              %(writes)s, %(may_be_lost)s)
 """)
 _END = Statement("""
-    SELECT pointsman_end_2(%(job)s, %(attempt)s, %(state)s, %(reason)s, %(detail)s, %(facts)s, %(signature)s,
+    SELECT pointsman_end_3(%(job)s, %(attempt)s, %(state)s, %(reason)s, %(detail)s, %(facts)s, %(signature)s,
                            %(limit)s, %(output_bytes)s, %(wasted)s, %(task_key)s, %(prompt)s)
 """)
 _MAY_BE_LOST = frozenset(name for name, queue in QUEUES.items() if not queue.leaves_open and queue.box != "warm")

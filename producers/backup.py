@@ -37,6 +37,7 @@ from ledger.operations.migrate import (
     users_of,
     write_dump,
 )
+from ledger.operations.partitions import mend
 from ledger.record_tables import Epoch, Leader, Notice, Notification
 from ledger.releases import KeptRelease, kept_releases, lagging_sites
 from ledger.store import Fit, Ledger, after, fit_of, found_revision, wanted_revision
@@ -78,6 +79,7 @@ def repair(session: Session, *, resend: bool = False, **facts: Any) -> Repaired:
 
     `resend` sends the notifications that were due, although receivers may have them; `facts` are for the audit trail.
     """
+    mend(session)
     folded = rebase(session)
     session.execute(sql_delete(Leader))
     session.add(Epoch())

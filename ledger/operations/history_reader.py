@@ -234,7 +234,7 @@ def examine_snapshot(connection: Connection, rules: Retention, *, journal: Itera
 def read_horizon(connection: Connection, rules: Retention) -> Horizon:
     """Return the times from which nothing may be missing, by the ledger's clock."""
     # No job is deleted before `job_days`: `dead_letter_days` only keeps some for longer.
-    days = {"event_seconds": rules.event_days, "audit_seconds": rules.audit_days, "job_seconds": rules.job_days}
+    days = {"event_seconds": rules.days_of_events, "audit_seconds": rules.audit_days, "job_seconds": rules.job_days}
     return Horizon(*_HORIZONS.one(connection, {name: value * _DAY_SECONDS for name, value in days.items()}))
 
 

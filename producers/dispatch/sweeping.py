@@ -1,8 +1,8 @@
 """Delete old rows of the ledger, a session or a run always as a whole.
 
 A pass goes page by page through an index, for a fraction of a second at a time: what has to stay (the provenance of a
-release that still has files, an open dead letter) costs one look per pass. Events go into the metrics before they are
-deleted, so no metric changes.
+release that still has files, an open dead letter) costs one look per pass. Events go by the partition, after they are
+in the metrics (`ledger.operations.partitions`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from uuid import UUID
 from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session
 
+from ledger.operations.partitions import tend
 from ledger.store import Ledger, Statement
 from monitoring.event_metrics import fold_step
 from routing.policy.platform import Retention
@@ -54,7 +55,6 @@ _NEEDED = Statement(f"""
         OR EXISTS (SELECT FROM ticket_note AS note
                     WHERE note.run_id = job.id AND note.delivered_at IS NULL AND note.next_at IS NOT NULL)
         OR EXISTS (SELECT FROM call WHERE call.job_id = job.id AND call.state = 'reserved')
-        OR EXISTS (SELECT FROM event WHERE event.job_id = job.id AND event.xid >= %(mark)s)
         OR EXISTS (SELECT FROM release JOIN site ON site.id = release.site_id
                      LEFT JOIN release AS active ON active.id = site.active_release_id
                     WHERE release.job_id = job.id AND (release.swept_at IS NULL
@@ -68,24 +68,6 @@ _NEEDED = Statement(f"""
 _CAPS = Statement("""
     DELETE FROM cap USING unnest(CAST(%(scopes)s AS text[]), CAST(%(keys)s AS text[])) AS gone (scope, key)
      WHERE cap.scope = gone.scope AND cap.key = gone.key
-""")
-
-_EVENTS = Statement("""
-    WITH page AS MATERIALIZED (SELECT id, at, xid, job_id FROM event WHERE id > %(after)s ORDER BY id LIMIT %(limit)s),
-    gone AS (
-        DELETE FROM event USING page LEFT JOIN job ON job.id = page.job_id
-         WHERE event.id = page.id AND page.xid < %(mark)s AND (job.id IS NULL OR job.ended_at IS NOT NULL)
-           AND page.at < clock_timestamp() - make_interval(secs => %(seconds)s)
-        RETURNING event.id
-    )
-    SELECT (SELECT max(id) FROM page) AS last, (SELECT count(*) FROM gone) AS gone,
-           (SELECT count(*) = %(limit)s AND max(at) < clock_timestamp() - make_interval(secs => %(seconds)s) FROM page)
-               AS has_more
-""")
-
-_NEXT_EVENTS = Statement("""
-    SELECT max(id) AS last, 0 AS gone, count(*) = %(limit)s AS has_more
-      FROM (SELECT id FROM event WHERE id > %(after)s ORDER BY id LIMIT %(limit)s) AS page
 """)
 
 # Rows that belong to no job. Each statement is bounded and runs once per pass. Scalar subqueries look up what a swept
@@ -141,7 +123,6 @@ ROUND_SECONDS = 0.25
 REST_SECONDS = 60.0
 """The pause after a whole pass."""
 _PAGE_JOBS = 200
-_PAGE_EVENTS = 2_000
 _PAGE_SHRINKS = (1, 20, 200, 2_000)
 """A failing page is tried again in ever smaller pages, and skipped when the smallest fails."""
 _PAGES_OF_A_SIZE = 20
@@ -166,7 +147,6 @@ CHAIN_TABLES = (
     ("delivery", "job_id"),
     ("notification", "job_id"),
     ("release", "job_id"),
-    ("event", "job_id"),
     ("job", "id"),
 )
 """Tables that belong to jobs, each with its column, in the order of deletion."""
@@ -176,8 +156,8 @@ class Swept(NamedTuple):
     """What one round deleted."""
 
     jobs: int
-    events: int
-    """Of jobs that stay, or of none."""
+    partitions: int
+    """Of events."""
     is_done: bool
     """Whether it completed a pass."""
 
@@ -206,33 +186,30 @@ class RowSweeper:
         self._rest_seconds = rest_seconds
         self._rests_until = -float("inf")
         self._job_mark = _BEGINNING
-        self._event_mark = 0
-        self._jobs_done = self._events_done = False
+        self._jobs_done = False
         self._shrunk = 0  # how often the page size was reduced
         self._good = 0  # successful pages since then
 
     def run(self, *, seconds: float = ROUND_SECONDS) -> Swept:
         """Sweep for at most this long, give or take one page."""
         until = self._clock() + seconds
-        jobs = events = 0
+        jobs = partitions = 0
         if self._clock() < self._rests_until:
             return Swept(0, 0, is_done=True)
         self._rests_until = self._clock() + self._rest_seconds  # unless this round succeeds
-        mark = self._fold()
         while not self._jobs_done and self._clock() < until:
-            jobs += self._sweep_page(mark)
-        while self._jobs_done and not self._events_done and self._clock() < until:
-            events += self._sweep_events(mark)
-        is_done = self._jobs_done and self._events_done
+            jobs += self._sweep_page()
+        is_done = self._jobs_done
         if is_done:
-            self._jobs_done = self._events_done = False
+            self._jobs_done = False
             self._sweep_oddments()
+            partitions = tend(self._ledger, keep_seconds=_seconds(self._rules.days_of_events), mark=self._fold())
             self._rests_until = self._clock() + self._rest_seconds
         else:
             self._rests_until = -float("inf")
-        if jobs or events:
-            logger.info("rows_swept", extra={"jobs": jobs, "events": events})
-        return Swept(jobs, events, is_done)
+        if jobs or partitions:
+            logger.info("rows_swept", extra={"jobs": jobs, "partitions": partitions})
+        return Swept(jobs, partitions, is_done)
 
     def _fold(self) -> int:
         """Add pending events to the metrics; returns the transaction number below which all of them are."""
@@ -255,23 +232,23 @@ class RowSweeper:
         yield is_worth_it
         self._shrunk, self._good = shrunk, good + 1
         if not is_worth_it:
-            logger.error("sweep_passed_over", extra={"jobs_from": self._job_mark, "events_from": self._event_mark})
+            logger.error("sweep_passed_over", extra={"jobs_from": self._job_mark})
         if not is_worth_it or (self._shrunk and self._good >= _PAGES_OF_A_SIZE):
             self._shrunk -= 1
             self._good = 0
 
-    def _sweep_page(self, mark: int) -> int:
+    def _sweep_page(self) -> int:
         limit = self._limit(_PAGE_JOBS)
         with self._tried() as is_worth_it, self._ledger.begin() as session:
             bounds = {"seconds": _seconds(self._rules.job_days), **self._job_mark._asdict(), "limit": limit}
             page = _ENDED.all(session, bounds)
             roots = sorted({root for _, root, _ in page})
-            gone = self._sweep_chains(session, roots, mark) if roots and is_worth_it else 0
+            gone = self._sweep_chains(session, roots) if roots and is_worth_it else 0
         self._jobs_done = len(page) < limit
         self._job_mark = _BEGINNING if self._jobs_done else _JobMark(page[-1][2], page[-1][0])
         return gone
 
-    def _sweep_chains(self, session: Session, roots: Sequence[UUID], mark: int) -> int:
+    def _sweep_chains(self, session: Session, roots: Sequence[UUID]) -> int:
         """Delete those of some sessions and runs that nobody holds locked and nothing needs."""
         locked = _LOCK.all(session, {"roots": roots})
         held: dict[UUID, list[UUID]] = {}
@@ -281,7 +258,6 @@ class RowSweeper:
         whole = [root for root in held if len(held[root]) == members[root]]
         facts: dict[str, Any] = {
             "roots": whole,
-            "mark": mark,
             "seconds": _seconds(self._rules.job_days),
             "dead_seconds": _seconds(self._rules.dead_letter_days),
         }
@@ -291,18 +267,6 @@ class RowSweeper:
         if ids:
             _remove(session, ids, roots=free)
         return len(ids)
-
-    def _sweep_events(self, mark: int) -> int:
-        bounds = {"after": self._event_mark, "limit": self._limit(_PAGE_EVENTS)}
-        with self._tried() as is_worth_it, self._ledger.begin() as session:
-            if is_worth_it:
-                facts = {**bounds, "mark": mark, "seconds": _seconds(self._rules.event_days)}
-                last, gone, has_more = _EVENTS.one(session, facts)
-            else:
-                last, gone, has_more = _NEXT_EVENTS.one(session, bounds)
-        self._events_done = not has_more
-        self._event_mark = 0 if self._events_done else int(last)
-        return int(gone)
 
     def _sweep_oddments(self) -> None:
         for statement in _ODDMENTS:

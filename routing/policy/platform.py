@@ -188,9 +188,15 @@ class Retention(_Section):
     dead_letter_days: Days = 180
     """Dead letters that nobody has handled."""
     event_days: Days = 30
-    """Events of ended jobs. Metrics made from them stay forever."""
+    """Events of ended jobs, which go up to a quarter of that time later: many at once. Metrics made from them stay
+    forever."""
     audit_days: Days = 365
     """Audit rows; after that they move to the archive, if one is configured."""
+
+    @property
+    def days_of_events(self) -> float:
+        """For how many days events of ended jobs are kept: never by intent for longer than the jobs."""
+        return min(self.event_days, self.job_days)
 
 
 class Tools(_Section):

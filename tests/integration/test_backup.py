@@ -22,6 +22,7 @@ from ledger.errors import DumpError, FencedError, SchemaMismatchError
 from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
 from ledger.operations.migrate import find_program, is_empty
+from ledger.operations.partitions import SPAN, _begin, _provide
 from ledger.releases import kept_releases
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Release, Site
@@ -435,6 +436,22 @@ def edit(path: Path) -> None:
 
 def edit_blob(source: Path) -> None:
     edit(next((source / BLOBS / "blobs").glob("*/*")))
+
+
+def test_events_come_back_in_the_partitions_that_they_were_in(origin: Rig, target: Rig, tmp_path: Path) -> None:
+    site_id = origin.site()
+    publish(origin, site_id, "one")
+    following = int(origin.shop.scalar("SELECT last_value FROM event_id_seq")) // SPAN + 1
+    with origin.shop.ledger.begin() as session:
+        _provide(session, following)
+    _begin(origin.shop.ledger, following)
+    publish(origin, site_id, "two")
+    events = "SELECT tableoid::regclass::text, id, kind, job_id FROM event ORDER BY id"
+    told = origin.shop.rows(events)
+    assert len({row[0] for row in told}) == 2
+    bring_back(target, take_backup(origin, tmp_path / "backup"))
+    assert target.shop.rows(events)[: len(told)] == told
+    publish(target, UUID(str(target.shop.scalar("SELECT id FROM site"))), "later")
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {

@@ -16,12 +16,14 @@ import pytest
 from psycopg.rows import dict_row
 
 from ledger.operations.activity import read_session
+from ledger.operations.partitions import tend
 from ledger.store import SESSION, Ledger, create_ledger_engine
+from monitoring.event_metrics import fold_pending
 from producers.diagnosis import Verdict, judge_session
 from producers.local.supervisor import free_port
 from tests.factories import Shop
 from tests.integration.worker_world import World
-from tests.services import Valkey, memory, wait_until
+from tests.services import Postgres, Valkey, memory, wait_until
 
 SAMPLE = Path(__file__).parents[2] / "compose" / "pgbouncer.ini"
 SERVERS = 2
@@ -110,6 +112,17 @@ def test_sessions_have_the_limits_that_the_sample_sets_and_doctor_misses_them_wi
         found = judge_session(session_behind(bare))
     assert found.verdict is Verdict.FAIL
     assert "statement_timeout=10s" in found.seen
+
+
+def test_partitions_are_made_and_dropped_behind_it(postgres: Postgres) -> None:
+    with postgres.database() as url, pgbouncer(url) as pooler, closing(Ledger(create_ledger_engine(url))) as ledger:
+        shop = Shop(ledger, url=url)
+        shop.execute("INSERT INTO event (kind, data, at) VALUES ('fenced', '{}', now() - interval '9 days')")
+        fold_pending(ledger)
+        mark = int(shop.scalar("SELECT xid FROM rollup_mark"))
+        with closing(Ledger(create_ledger_engine("", pooler_url=pooler.url))) as pooled:
+            assert tend(pooled, keep_seconds=8 * 86_400, mark=mark) == 1
+        assert shop.rows("SELECT * FROM event") == []
 
 
 def test_workers_of_many_connections_share_two_and_lose_nothing_when_the_pooler_dies(

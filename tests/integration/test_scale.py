@@ -29,7 +29,7 @@ from tests.factories import Shop, make_new_job
 from tests.services import Postgres
 
 WAITING = 12_000
-BIG = frozenset({"job", "event", "attempt", "call", "audit", "notification", "agent_executions"})
+BIG = frozenset({"job", "event_0", "attempt", "call", "audit", "notification", "agent_executions"})
 """Tables that grow with the work: none of them may be read from end to end in a round."""
 RUNWAY, ADMISSION = DispatchWindow(per_queue=64, per_tenant=16), Admission()
 

@@ -56,12 +56,12 @@ def grow_old(shop: Shop, job_id: UUID, *, days: float) -> None:
 
 def sweep(shop: Shop, rules: Retention = RULES) -> Swept:
     sweeper = RowSweeper(shop.ledger, rules)
-    jobs = events = 0
+    jobs = partitions = 0
     for _ in range(50):
         swept = sweeper.run(seconds=5)
-        jobs, events = jobs + swept.jobs, events + swept.events
+        jobs, partitions = jobs + swept.jobs, partitions + swept.partitions
         if swept.is_done:
-            return Swept(jobs, events, True)
+            return Swept(jobs, partitions, True)
     raise AssertionError("no pass came to its end")
 
 
@@ -104,14 +104,15 @@ def test_no_metric_changes_when_rows_go_and_what_was_never_folded_is_folded_firs
         assert read_series(session) == expected
 
 
-def test_events_that_a_running_transaction_keeps_from_being_folded_keep_their_jobs(shop: Shop) -> None:
+def test_events_that_a_running_transaction_keeps_from_being_folded_stay(shop: Shop) -> None:
     with shop.ledger.begin() as open_session:
         record(open_session, EventKind.REFUSED, source="http", field="prompt")
-        old = answered(shop, days=11)
-        sweep(shop)
-        assert jobs(shop) == {old}
-    sweep(shop)
-    assert jobs(shop) == set()
+        answered(shop, days=11)
+        assert sweep(shop) == Swept(1, 0, is_done=True)
+        assert shop.scalar("SELECT count(*) FROM event") > 0
+    shop.execute("UPDATE event SET at = at - interval '11 days' WHERE job_id IS NULL")
+    assert sweep(shop).partitions == 1
+    assert shop.scalar("SELECT count(*) FROM event") == 0
 
 
 def test_a_session_goes_only_as_a_whole(shop: Shop) -> None:
@@ -193,7 +194,7 @@ def test_events_go_before_their_jobs_and_never_those_of_unfinished_ones(shop: Sh
         record(session, EventKind.REFUSED, source="http", field="prompt")
     shop.execute("UPDATE event SET at = at - interval '6 days' WHERE job_id IS NULL")
     swept = sweep(shop)
-    assert (swept.jobs, swept.events > 0) == (0, True)
+    assert (swept.jobs, swept.partitions) == (0, 1)
     left = shop.rows("SELECT DISTINCT job_id FROM event")
     assert [row[0] for row in left] == [running]
     assert ended in jobs(shop)
@@ -384,19 +385,14 @@ def refusing(shop: Shop, table: str, condition: str) -> Iterator[None]:
         shop.execute("DROP FUNCTION refuse CASCADE")
 
 
-@pytest.mark.parametrize("table", ["job", "event"])
-def test_what_cannot_be_removed_keeps_nothing_else_from_going(shop: Shop, table: str) -> None:
-    days = {"job": 11, "event": 6}[table]
-    first, poison, *others = [answered(shop, days=days) for _ in range(5)]
-    column = "id" if table == "job" else "job_id"
+def test_what_cannot_be_removed_keeps_nothing_else_from_going(shop: Shop) -> None:
+    poison = [answered(shop, days=11) for _ in range(5)][1]
     sweeper = RowSweeper(shop.ledger, RULES, rest_seconds=0)
-    with refusing(shop, table, f"OLD.{column} = '{poison}'"):
+    with refusing(shop, "job", f"OLD.id = '{poison}'"):
         for _ in range(20):
             with contextlib.suppress(DBAPIError):
                 sweeper.run(seconds=5)
-    left = {row[0] for row in shop.rows(f"SELECT {column} FROM {table}")}
-    assert poison in left
-    assert not left & {first, *others}
+    assert jobs(shop) == {poison}
 
 
 def test_a_look_that_failed_is_not_repeated_before_its_rest(shop: Shop) -> None:

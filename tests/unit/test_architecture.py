@@ -272,4 +272,5 @@ def test_the_formatter_decides_everywhere() -> None:
 def test_no_folder_of_modules_is_crowded(package: str) -> None:
     folders = {path.parent for path in (ROOT / package).rglob("*.py") if path.name != "__init__.py"}
     modules = {folder: sum(path.name != "__init__.py" for path in folder.glob("*.py")) for folder in folders}
+    modules.pop(ROOT / "ledger" / "migrations" / "versions", None)  # a list that only grows
     assert {folder: count for folder, count in modules.items() if count > 20} == {}

@@ -12,6 +12,8 @@ from ledger.store import SCRIPTS, Fit, fit_of, wanted_revision
 
 BEFORE_RELEASE = ("0001", "0010")
 """The first ledger, and the names that were changed before anybody ran a release."""
+EXCHANGED = "0022"
+"""Makes the table of events the first partition of one with its name; `test_ledger_upgrade` writes to it meanwhile."""
 ADDING = frozenset({"create_table", "add_column", "create_index", "drop_index", "drop_constraint", "f"})
 """Operations of Alembic that take nothing away from a process that knows only the schema before."""
 NARROWER = frozenset({"uq_job_key", "uq_job_next"})
@@ -88,7 +90,7 @@ def breaches(script: str) -> list[str]:
 
 def scripts() -> list[Path]:
     found = sorted((SCRIPTS / "versions").glob("[0-9]*_*.py"))
-    return [path for path in found if not path.name.startswith(BEFORE_RELEASE)]
+    return [path for path in found if not path.name.startswith((*BEFORE_RELEASE, EXCHANGED))]
 
 
 @pytest.mark.parametrize("path", scripts(), ids=lambda path: path.stem)
