@@ -7,7 +7,7 @@ one reads, writes and deletes by `event` as ever.
 
 from alembic import op
 
-revision = "0022"
+revision = "0021"
 down_revision = "0020"
 branch_labels = None
 depends_on = None
