@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -107,6 +107,7 @@ def conversation(lines: bytes, *, model: str, most_bytes: int = MAX_RESUMED_BYTE
     records = _Records(UUID(bytes=hashlib.sha256(lines).digest()[:16], version=4))
     for message in _messages(lines, model):
         records.add(message)
+    records.end_uses()
     if not records.asked:
         raise TranscriptRefusedError("the model had done nothing yet")
     file = bytes(records.file)
@@ -133,13 +134,20 @@ def _messages(lines: bytes, model: str) -> Iterator[dict[str, Any]]:
                 raise TranscriptRefusedError("it is damaged")
 
 
+_INTERRUPTED = "[Request interrupted by user"
+_REJECTED = "The user doesn't want to proceed with this tool use."
+"""What the CLI writes of a use that SIGINT ended: a model would take it for the owner's wish to stop."""
+_UNKNOWN = "This was interrupted: whether it took effect is unknown. Look before you rely on it or do it again."
+
+
 class _Records:
-    """The records of the CLI's file."""
+    """The records of the CLI's file. A use that an interruption left without a result gets one."""
 
     def __init__(self, session: UUID) -> None:
         self.file = bytearray()
         self.asked: set[str] = set()
         """The uses of tools so far."""
+        self._unanswered: dict[str, None] = {}
         self._session = session
         self._last: str | None = None
         self._count = 0
@@ -150,9 +158,19 @@ class _Records:
             content = [block for block in map(self._block, content) if block is not None]
         if not isinstance(content, str | list) or (self._last is None and role != "user"):
             raise TranscriptRefusedError("it is damaged")
-        if not content:
-            return
-        about = _of_reply(message) if role == "assistant" else {}
+        if role == "user" and (isinstance(content, str) or not any("tool_use_id" in block for block in content)):
+            self.end_uses()
+        if content:
+            self._write(role, content, _of_reply(message) if role == "assistant" else {})
+
+    def end_uses(self) -> None:
+        """Answer the uses that nothing answers."""
+        uses, self._unanswered = self._unanswered, {}
+        blocks = [_result(use, _UNKNOWN, is_error=True) for use in uses]
+        if blocks:
+            self._write("user", blocks, {})
+
+    def _write(self, role: str, content: Any, about: Mapping[str, Any]) -> None:
         self._count += 1
         last, self._last = self._last, str(uuid5(self._session, str(self._count)))
         record = {
@@ -173,7 +191,7 @@ class _Records:
         """Return a block as it may be sent again; None for a thought that redaction has changed: its seal is broken."""
         match block:
             case {"type": "text", "text": str(text)}:
-                return {"type": "text", "text": text}
+                return None if text.startswith(_INTERRUPTED) else {"type": "text", "text": text}
             case {"type": "thinking", "thinking": str(text), "signature": str(seal)}:
                 is_whole = REDACTED not in text + seal
                 return {"type": "thinking", "thinking": text, "signature": seal} if is_whole else None
@@ -181,10 +199,18 @@ class _Records:
                 return {"type": "redacted_thinking", "data": data}
             case {"type": "tool_use", "id": str(use), "name": str(name), "input": dict(given)}:
                 self.asked.add(use)
+                self._unanswered[use] = None
                 return {"type": "tool_use", "id": use, "name": name, "input": given}
             case {"type": "tool_result", "tool_use_id": str(use)} if use in self.asked:
-                return {key: block[key] for key in ("type", "tool_use_id", "content", "is_error") if key in block}
+                self._unanswered.pop(use, None)
+                content = block.get("content", "")
+                is_cut = isinstance(content, str) and content.startswith(_REJECTED)
+                return _result(use, _UNKNOWN if is_cut else content, is_error=block.get("is_error") is True)
         raise TranscriptRefusedError("it is damaged")
+
+
+def _result(use: str, content: Any, *, is_error: bool) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": use, "content": content, "is_error": is_error}
 
 
 _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,11 +84,14 @@ def test_a_resumed_session_has_the_conversation_and_is_told_what_is_left_and_not
 def test_no_key_that_an_agent_saw_stands_in_what_is_kept_of_its_session(
     rig: Rig, maker: PlayedMaker, tmp_path: Path
 ) -> None:
-    job = begin(rig, maker, tmp_path)
+    own = "the-operators-own-key"
+    rig.resources = replace(rig.resources, known_keys=(own,))
+    job = begin(rig, maker, tmp_path, extra=own)
     kept = unpack(rig.resources.content_store.get(job.result["agent"]["transcript_sha256"]))
-    assert b"[redacted]" in kept
-    assert SECRET.encode() not in kept
-    assert SECRET not in json.dumps(told(rig, go_on(rig, maker, job)))
+    assert b"[redacted] [redacted]" in kept
+    assert not any(secret.encode() in kept for secret in (SECRET, own))
+    given = json.dumps(told(rig, go_on(rig, maker, job)))
+    assert not any(secret in given for secret in (SECRET, own))
 
 
 @pytest.mark.parametrize(

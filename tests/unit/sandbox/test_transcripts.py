@@ -100,6 +100,26 @@ def test_a_thought_is_sent_back_as_it_was_or_not_at_all() -> None:
     assert [block["type"] for block in changed] == ["tool_use"]
 
 
+def test_what_was_interrupted_is_told_as_that_and_not_as_a_wish_to_stop() -> None:
+    rejected = "The user doesn't want to proceed with this tool use. STOP what you are doing and wait."
+    told = {"role": "user", "content": [{"type": "text", "text": "[Request interrupted by user for tool use]"}]}
+    first = lines(use(1), used(1), use(2), used(2, rejected), {"type": "user", "message": told})
+    assert b"STOP" in first
+    found = records(first)
+    assert len(found) == 5
+    assert "unknown" in found[4]["message"]["content"][0]["content"]
+    assert not any("STOP" in json.dumps(record) or "by user" in json.dumps(record) for record in found)
+
+
+def test_a_use_that_was_never_answered_is_answered_before_anything_follows_it() -> None:
+    killed = lines(use(1), use(2), used(1))
+    for said, place in ((killed, -1), (lines(use(3), used(3), begun=killed), 4)):
+        answer = records(said)[place]
+        assert answer["type"] == "user"
+        [block] = answer["message"]["content"]
+        assert (block["tool_use_id"], block["is_error"]) == ("toolu_2", True)
+
+
 def test_what_the_cli_says_in_the_model_s_place_is_no_part_of_a_conversation() -> None:
     error = {"role": "assistant", "model": "<synthetic>", "content": [{"type": "text", "text": "API Error: 529"}]}
     found = records(lines(use(1), used(1), {"type": "assistant", "message": error}))
