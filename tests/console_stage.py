@@ -87,6 +87,7 @@ class Stage:
             "dead": "/dead",
             "limits": "/limits",
             "audit": "/audit",
+            "people": "/people",
             "missing": "/jobs/00000000-0000-0000-0000-000000000000",
         }
 
