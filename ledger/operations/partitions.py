@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from psycopg.errors import LockNotAvailable
+from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 from sqlmodel import Session
 
@@ -73,6 +74,7 @@ def expired(partitions: Iterable[Partition], *, current: int, seconds: float) ->
 
 
 _NAMES = Statement("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'event'::regclass")
+_OWNS = Statement("SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'event'::regclass")
 _LAST = Statement("SELECT last_value FROM event_id_seq")
 _ALONE = Statement(f"""
     SELECT set_config('lock_timeout', '{LOCK_MS}ms', true), pg_advisory_xact_lock({_LOCK_KEY})
@@ -121,6 +123,11 @@ def tend(ledger: Ledger, *, keep_seconds: float, mark: int, least_seconds: float
             raise
         logger.info("partitions_left_for_next_pass")
         return 0
+
+
+def may_tend(where: Session | Connection) -> bool:
+    """Whether the role of a connection may make and drop partitions: as the owner of the table, or its member."""
+    return bool(_OWNS.scalar(where))
 
 
 def mend(session: Session) -> None:
