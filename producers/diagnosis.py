@@ -207,6 +207,14 @@ def judge_session(session: Mapping[str, str]) -> Finding:
     return fail(name, f"a session lacks {', '.join(missing)}", "set them in the pooler's connect_query")
 
 
+def judge_owner(is_owner: bool) -> Finding:
+    """Judge whether a dispatcher with this URL could make and drop partitions of events."""
+    name = "ledger owner"
+    if is_owner:
+        return ok(name)
+    return fail(name, "the role does not own the tables", "old events stay: give dispatchers the role that migrates")
+
+
 def judge_connections(connections: Connections) -> Finding:
     """Judge how many connections to the ledger are left."""
     seen = f"{connections.used} of {connections.most} are taken"

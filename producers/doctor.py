@@ -32,6 +32,7 @@ from ledger.operations.activity import (
     read_connections,
     read_session,
 )
+from ledger.operations.partitions import may_tend
 from ledger.operations.workers import slots_by_queue
 from ledger.store import Fit, Ledger, fit, found_revision, wanted_revision
 from ledger.tables import Tenant
@@ -48,6 +49,7 @@ from producers.diagnosis import (
     judge_disk,
     judge_eviction,
     judge_lag,
+    judge_owner,
     judge_persistence,
     judge_prices,
     judge_refusal,
@@ -106,6 +108,7 @@ def check_sessions(installation: Installation) -> Iterator[Finding]:
     try:
         with installation.ledger.engine.connect() as connection:
             yield judge_session(read_session(connection))
+            yield judge_owner(may_tend(connection))
             yield judge_connections(read_connections(connection))
             yield judge_transaction(oldest_transaction(connection))
             yield judge_blockers(read_blockers(connection))

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from psycopg.errors import LockNotAvailable
+from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 from sqlmodel import Session
 
@@ -73,9 +74,10 @@ def expired(partitions: Iterable[Partition], *, current: int, seconds: float) ->
 
 
 _NAMES = Statement("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'event'::regclass")
+_OWNS = Statement("SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'event'::regclass")
 _LAST = Statement("SELECT last_value FROM event_id_seq")
 _ALONE = Statement(f"""
-    SELECT pg_advisory_xact_lock({_LOCK_KEY}), set_config('lock_timeout', '{LOCK_MS}ms', true)
+    SELECT set_config('lock_timeout', '{LOCK_MS}ms', true), pg_advisory_xact_lock({_LOCK_KEY})
 """)
 
 
@@ -121,6 +123,11 @@ def tend(ledger: Ledger, *, keep_seconds: float, mark: int, least_seconds: float
             raise
         logger.info("partitions_left_for_next_pass")
         return 0
+
+
+def may_tend(where: Session | Connection) -> bool:
+    """Whether the role of a connection may make and drop partitions: as the owner of the table, or its member."""
+    return bool(_OWNS.scalar(where))
 
 
 def mend(session: Session) -> None:
@@ -173,10 +180,14 @@ def _drop_all(ledger: Ledger, partitions: Sequence[Partition], *, mark: int) -> 
 def _drop(session: Session, old: Partition, *, mark: int) -> bool:
     """Drop a partition, unless it has to stay. What unfinished jobs have in it goes on in a small one in its place."""
     unfinished = f"""
-        SELECT happened.* FROM (SELECT id FROM job WHERE ended_at IS NULL OFFSET 0) AS unfinished
+        SELECT happened.* FROM (
+            SELECT id FROM job WHERE ended_at IS NULL
+               AND created_at < (SELECT at + interval '1 day' FROM {old.name} ORDER BY id DESC LIMIT 1) OFFSET 0
+        ) AS unfinished
          CROSS JOIN LATERAL (SELECT * FROM {old.name} WHERE job_id = unfinished.id OFFSET 0) AS happened
     """
-    """By the index on jobs: OFFSET 0 keeps the planner from reading the partition from end to end."""
+    """By the index on jobs: OFFSET 0 keeps the planner from reading the partition from end to end. A job that was
+    accepted later has nothing in it."""
     has_unfinished = Statement(f"SELECT EXISTS ({unfinished})").scalar(session)
     if has_unfinished and old.is_rest:
         return False  # until the last of them has ended
