@@ -25,7 +25,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from gateway.fake_provider.library import CaseError, RecordedReply, library_path, read_documents
 
 Kind = Literal["question", "edit", "patch", "new_site", "vague", "revision", "outside_service", "translation"]
-Route = Literal["tools", "answer", "spec", "patch", "agent", "clarify"]
+Route = Literal["tools", "answer", "spec", "patch", "agent", "clarify", "unchanged"]
+"""Where a request is done; `unchanged` is an edit for which nothing had to change."""
 Texts = tuple[Annotated[str, StringConstraints(min_length=1)], ...]
 
 SHIPPED_SITES: Mapping[str, str] = {"bakery": "producers.local/demo_site"}

@@ -34,7 +34,7 @@ from sites.content_store import ContentStore
 from sites.releases import manifest_of
 
 OPEN = frozenset({"received", "debating", "queued", "running", "scanning", "publishing"})
-RIGHT_END = {"tools": "answered", "answer": "answered", "clarify": "clarifying"}
+RIGHT_END = {"tools": "answered", "answer": "answered", "unchanged": "answered", "clarify": "clarifying"}
 """By route; any other ends in a preview."""
 _CREATE = "model:spec_create"
 _EDITS = ("model:spec_edit", _CREATE, "model:patch_edit", "model:patch_built")
@@ -333,7 +333,8 @@ class Runner:
             if event["kind"] == "step" and event["data"].get("step") in _EDITS
         )
         prompts = {f"{data['step'].removeprefix('model:')}@{data['prompt']}" for data in steps if data.get("prompt")}
-        route = "clarify" if view["state"] == "clarifying" else view["tier"] or view["queue"]
+        unchanged = "unchanged" if view["state"] == "answered" and view["tier"] else ""
+        route = "clarify" if view["state"] == "clarifying" else unchanged or view["tier"] or view["queue"]
         findings: list[str] = []
         pictures: tuple[str, ...] = ()
         judgement, judging = None, 0

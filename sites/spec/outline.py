@@ -432,11 +432,6 @@ def has_empty_news(outline: object) -> bool:
     return bool(lists) and not any(section.items for section in lists)
 
 
-def draws_pictures(outline: object) -> bool:
-    """Whether a valid outline asks for pictures, which are drawn until the owner has sent some."""
-    return any(section.kind == "Gallery" for section in _parse(outline).sections)
-
-
 def further_languages(outline: object) -> tuple[str, ...]:
     """Return the languages, other than its own, in which a valid outline asks for the site."""
     parsed = _parse(outline)

@@ -221,6 +221,10 @@ def font_notes(theme: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
+_NOTICED: Final = 1.2
+"""Contrast of two colours from which on somebody notices that they are not the same."""
+
+
 def contrast_note(theme: Theme) -> str | None:
     """Return a note that a theme's primary colour is not used for text because it would be unreadable."""
     if theme.primary is None:
@@ -228,7 +232,7 @@ def contrast_note(theme: Theme) -> str | None:
     colours = palette(theme, dark=theme.mode == "dark")
     chosen, used = colours["fill"], colours["link"]
     ground = min((colours[name] for name in ("bg", "surface", "tint")), key=lambda ground: contrast(chosen, ground))
-    if contrast(chosen, ground) >= MIN_TEXT_CONTRAST:
+    if contrast(chosen, used) < _NOTICED:
         return None
     return (
         f"words in {theme.primary} are set in {used}: on {ground} it has a contrast of {contrast(chosen, ground):.1f}, "

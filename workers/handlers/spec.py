@@ -44,14 +44,7 @@ from sites.spec.languages.translation import (
 )
 from sites.spec.languages.versions import outdated
 from sites.spec.model import INDEX, MAX_PAGES, Site, parse_site
-from sites.spec.outline import (
-    draws_pictures,
-    expand_outline,
-    further_languages,
-    has_empty_news,
-    left_out,
-    outline_tool,
-)
+from sites.spec.outline import expand_outline, further_languages, has_empty_news, left_out, outline_tool
 from sites.spec.permitted import permitted
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
 from sites.spec.render import detached_files, render, render_onto, theme_notes
@@ -387,8 +380,6 @@ def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | 
         summary += f" Left out, as the request does not give what they need: {', '.join(missing)}."
     if has_empty_news(reply):
         summary += " Its list of news is empty until the first entry."
-    if draws_pictures(reply):
-        summary += " Drawings stand in its gallery until you send photos."
     further = further_languages(reply)
     if further:
         return _versions_task(inputs, site, summary, further)

@@ -177,6 +177,21 @@ def test_mere_talk_about_a_site_is_answered(prompt: str) -> None:
 
 
 @pytest.mark.req("R-087", "R-081")
+@pytest.mark.parametrize(
+    ("asked", "ordered"),
+    [
+        (
+            "does it say anything about dogs? one guest claims we promised water",
+            "does it say dogs? we promised, put it in",
+        ),
+        ("Is anything outdated? just tell us, don't change it", "Is anything outdated? just change it"),
+        ("Wie kühl wirkt die Seite auf Sie?", "die Seite wirkt kühl, können Sie da was machen?"),
+    ],
+)
+def test_who_asks_beside_what_others_say_or_wants_only_to_be_told_orders_nothing(asked: str, ordered: str) -> None:
+    assert (route(asked).mode, route(ordered).mode) == (Mode.ANSWER, Mode.ACTION)
+
+
 def test_the_functions_of_the_document_keep_their_meaning() -> None:
     assert [needs_swarm(task) for task in ("pwd", "  PWD ", "fix x", "What is HPOS?")] == [False, False, True, False]
     assert classify_task("What is HPOS?") == "ANSWER"

@@ -126,3 +126,29 @@ def test_a_field_of_a_form_is_no_logic() -> None:
 
 def test_a_tag_is_markup() -> None:
     assert by_rules("paste this in the head <script src=x></script>")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("told", "meant", "otherwise"),
+    [
+        ("The soup goes down to 7 from Monday", "301 from /old.html to /new.html", 2),
+        (
+            "Our cook leaves at the end of the year, take him off the team",
+            "at the end of the page show the menu again",
+            2,
+        ),
+        ("new event: Sun 3 May, open day, no work, bring cake", "the send button no work", 2),
+        ("Put it where no one can overlook it", "nobody can see the menu", 2),
+        ("the bar now stops at 23:00 instead of 24", "the film stops at 0:30", 2),
+        ("Add an entry to the guest book section", "add a guest book", 3),
+        ("people can book through the contact form", "visitors can book a table online", 3),
+    ],
+)
+def test_what_is_told_of_the_business_is_no_defect_script_or_widget(told: str, meant: str, otherwise: int) -> None:
+    assert (tier(told), tier(meant)) == (1, otherwise)
+
+
+def test_on_a_spec_site_an_address_to_link_needs_no_agent_whatever_the_words_around_it_mostly_need() -> None:
+    prompt = "wo ist denn eigentlich unser Instagram verlinkt? falls nirgends bitte unten rein: instagram.com/nove"
+    of_spec = batch_line({"id": "t", "prompt": prompt, "site": SITE | {"has_spec": True}})
+    assert of_spec["tier"] == 1

@@ -15,7 +15,6 @@ from sites.spec.catalog import components
 from sites.spec.model import INDEX
 from sites.spec.outline import (
     Outline,
-    draws_pictures,
     expand_outline,
     further_languages,
     has_empty_news,
@@ -119,8 +118,18 @@ def test_a_new_gallery_shows_drawings_that_differ_with_the_outline_s_captions() 
     assert [image["caption"] for image in images] == ["Weddings", "Portraits"]
     assert len({image["art"] for image in images}) == 2
     assert len(elements["gallery-2"]["props"]["images"]) == 3
-    assert draws_pictures(outline)
-    assert not draws_pictures(OUTLINE)
+
+
+def test_a_business_without_mail_is_called_and_the_words_to_its_owner_stand_on_no_page() -> None:
+    outline = {
+        **OUTLINE,
+        "contact": {"phone": "+45 (70) 12 34"},
+        "summary": "Five pages.",
+        "sections": OUTLINE["sections"][:1],
+    }
+    site = expand_outline(outline)
+    assert site.pages[INDEX]["elements"]["hero"]["props"]["actions"][0]["href"] == "tel:+45701234"
+    assert "Five pages." not in site.canonical()
 
 
 def test_an_outline_becomes_a_whole_valid_site() -> None:
