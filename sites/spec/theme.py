@@ -12,6 +12,7 @@ import pkgutil
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from math import floor
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import yaml
@@ -220,15 +221,19 @@ def font_notes(theme: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def contrast_note(theme: Theme) -> str | None:
-    """Return a note that a theme's primary colour is not used for text because it would be unreadable."""
+    """Return a note that a theme's primary colour is not used for text because it would be unreadable.
+
+    It names the ground on which it would be least readable.
+    """
     if theme.primary is None:
         return None
     colours = palette(theme, dark=theme.mode == "dark")
-    chosen, used, ground = colours["fill"], colours["link"], colours["bg"]
-    if chosen == used:
+    chosen, used = parse_colour(theme.primary), colours["link"]
+    least, ground = min((contrast(chosen, colours[name]), colours[name]) for name in ("bg", "surface", "tint"))
+    if least >= MIN_TEXT_CONTRAST:
         return None
     return (
-        f"words in {theme.primary} are set in {used}: on {ground} it has a contrast of {contrast(chosen, ground):.1f}, "
+        f"words in {theme.primary} are set in {used}: on {ground} it has a contrast of {floor(least * 10) / 10}, "
         f"and words need {MIN_TEXT_CONTRAST}"
     )
 

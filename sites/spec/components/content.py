@@ -309,8 +309,16 @@ class GalleryProps(SectionProps):
     images: Annotated[tuple[GalleryImage, ...], Field(min_length=1, max_length=24)]
     layout: Literal["grid", "mosaic", "wide", "strip"] = "grid"
     """Squares, a mosaic of large and small pictures, pictures in full width, or a strip to swipe through."""
+    columns: Annotated[int, Field(ge=2, le=4)] | None = None
+    """Squares side by side where there is room; by default three, or two if there are two or four pictures."""
     enlarge: bool = False
     """Whether a click shows a picture large and alone: a popover, which needs no script and closes on Escape."""
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        if self.columns and self.layout != "grid":
+            raise ValueError("columns is of the layout grid alone")
+        return self
 
 
 def _figure(picture: GalleryImage, ctx: RenderContext, *, large: str | None) -> Html:
@@ -342,22 +350,37 @@ def _large(picture: GalleryImage, ctx: RenderContext, *, key: str) -> Html:
     return tag("div", image(ctx, picture), caption, closer, id=key, class_="large", popover=True)
 
 
+def _outlined_gallery(section: OutlineSection, business: Business) -> JsonObject:
+    """Return props with the items that name a picture."""
+    images = [
+        {"src": item["detail"], "alt": item.get("text") or item.get("title") or ""}
+        | ({"caption": item["title"]} if item.get("title") else {})
+        for item in section.items
+        if item.get("detail")
+    ]
+    return {**section_props(section), "images": images}
+
+
 @Component(
     "Gallery",
-    summary="pictures: heading, images [{src, alt, caption}], layout grid|mosaic|wide|strip (to swipe), enlarge true "
-    "(a click shows one large)",
+    summary="pictures: heading, images [{src, alt, caption}], layout grid (cropped to squares of one size)|mosaic|wide|"
+    "strip (to swipe), columns 2|3|4 (of the grid; else 3, and 2 for 2 or 4 pictures), enlarge true (a click shows one "
+    "large)",
     example={
         "heading": "From the oven",
         "images": [{"src": "assets/rye.svg", "alt": "A dark rye loaf", "caption": "Rye"}],
     },
     words=("gallery", "photo gallery", "photos", "image gallery", "pictures"),
+    outline=_outlined_gallery,
+    outline_hint="items: detail = address of the picture, text = what it shows, title = caption; only pictures whose "
+    "addresses the request gives",
     nav_label="Gallery",
 )
 def _gallery(props: GalleryProps, ctx: RenderContext) -> Html:
     keys = [f"{ctx.id}.{at}" if props.enlarge else None for at, _ in enumerate(props.images, 1)]
     figures = [_figure(picture, ctx, large=key) for picture, key in zip(props.images, keys, strict=True)]
     larges = [_large(picture, ctx, key=key) for picture, key in zip(props.images, keys, strict=True) if key]
-    columns = 2 if len(figures) in (2, 4) else 3
+    columns = props.columns or (2 if len(figures) in (2, 4) else 3)
     style = f"gallery-{columns}" if props.layout == "grid" else f"gallery-{props.layout}"
     is_strip = props.layout == "strip"  # which a keyboard scrolls only when it can be focused
     grid = tag(
@@ -449,8 +472,9 @@ def _still(props: VideoProps, ctx: RenderContext, length: Html | None) -> Html:
 
 @Component(
     "Video",
-    summary="a film: title, and href (address of the film elsewhere) or src (.mp4|.webm file), captions (.vtt), "
-    "length, image {src, alt} as still, or art (see Hero), embed true (href plays in the page, after a click)",
+    summary="a film: title (its name, written on the still; heading is that of the section), and href (address of the "
+    "film elsewhere) or src (.mp4|.webm file), captions (.vtt), length (of this very film: out when it is replaced), "
+    "image {src, alt} as still, or art (see Hero), embed true (href plays in the page, after a click)",
     example={"title": "A night at the oven", "href": "https://video.example/oven", "length": "3 min", "art": "hills"},
     words=("video", "film", "video embed", "video section", "clip"),
 )

@@ -43,7 +43,7 @@ def test_a_colour_that_nobody_could_read_is_mended_for_words_and_the_note_says_s
     note = contrast_note(theme)
     assert note is not None
     assert note.startswith("words in gold are set in #")
-    assert "contrast of 1.4" in note
+    assert "contrast of 1.3" in note
     assert contrast_note(Theme(primary="#1f3350")) is None
 
 

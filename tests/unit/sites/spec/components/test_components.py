@@ -8,8 +8,8 @@ import pytest
 from lxml import etree, html
 from pydantic import ValidationError
 
-from sites.spec.catalog import IconName
-from sites.spec.components.content import VideoProps
+from sites.spec.catalog import IconName, component_rules
+from sites.spec.components.content import GalleryProps, VideoProps
 from sites.spec.components.lists import initials_of
 from sites.spec.components.page import MapLinkProps, NewsletterProps
 from sites.spec.html import ART_NAMES, ArtName, art, icon
@@ -254,3 +254,18 @@ def test_a_person_without_a_picture_is_shown_by_the_initials_of_the_name_not_of_
     name: str, initials: str
 ) -> None:
     assert initials_of(name) == initials
+
+
+PICTURES = [{"src": f"assets/{at}.jpg", "alt": f"Loaf {at}"} for at in range(6)]
+
+
+@pytest.mark.parametrize(("count", "columns", "style"), [(6, None, 3), (4, None, 2), (6, 2, 2), (5, 4, 4), (2, 3, 3)])
+def test_a_gallery_says_how_many_pictures_stand_side_by_side(count: int, columns: int | None, style: int) -> None:
+    chosen = {"columns": columns} if columns else {}
+    assert one("Gallery", images=PICTURES[:count], **chosen).xpath(f".//div[contains(@class, 'gallery-{style}')]")
+    assert f".gallery-{style}" in "".join(component_rules()) or style == 2
+
+
+def test_columns_of_another_layout_than_the_grid_are_refused() -> None:
+    with pytest.raises(ValidationError, match="columns is of the layout grid alone"):
+        GalleryProps.model_validate({"images": PICTURES, "layout": "strip", "columns": 3})
