@@ -118,15 +118,20 @@ def compose(outline: Outline) -> JsonObject:
 
 
 def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
-    """Leave out sections that have no entries or contact data to show."""
+    """Leave out sections that have no entries, pictures or contact data to show."""
     contact = outline.contact.model_dump(exclude={"hours"})
     bare = Business(name=outline.name, lang=outline.lang, **contact)
     reachable = replace(bare, email="a@b.example", phone="+1 23", address="Here")
     return tuple(
         section
         for section in outline.sections
-        if _complaint(section, bare) is None or (section.items and _complaint(section, reachable))
+        if _complaint(section, bare) is None
+        or (section.items and not _lacks_pictures(section) and _complaint(section, reachable))
     )
+
+
+def _lacks_pictures(section: OutlinedSection) -> bool:
+    return section.kind == "Gallery" and not any(item.detail for item in section.items)
 
 
 def _complaint(section: OutlinedSection, business: Business) -> str | None:
@@ -372,7 +377,9 @@ def outline_schema() -> JsonObject:
     """Return the JSON schema of an outline, without references and titles, as a tool's input schema."""
     schema = Outline.model_json_schema()
     inlined: JsonObject = _inline(schema, schema.get("$defs", {}))
-    inlined["properties"]["sections"]["items"]["properties"]["kind"] = {"type": "string", "enum": outline_kinds()}
+    section = inlined["properties"]["sections"]["items"]["properties"]
+    section["kind"] = {"type": "string", "enum": outline_kinds()}
+    section["image"] |= {"description": "address of one picture, only if the request gives it"}
     further = {"description": "further languages of the whole site, only if the request asks for them"}
     inlined["properties"]["also"] |= further
     inlined["properties"]["trade"] = {"type": "string", "enum": list(TRADES)}
@@ -397,10 +404,11 @@ _SUMMARY: Final = {
 def outline_tool() -> JsonObject:
     """Return the tool that a model is forced to call for a new site."""
     schema = outline_schema()
+    ways = {name: way for name, way in WAYS_OUT.items() if name != "answer"}
     return {
         "name": "write_outline",
         "description": "Hand over the outline of the new site.",
-        "input_schema": schema | {"properties": {**schema["properties"], **_SUMMARY, **WAYS_OUT}},
+        "input_schema": schema | {"properties": {**schema["properties"], **_SUMMARY, **ways}},
     }
 
 
@@ -477,6 +485,9 @@ def _inline(value: Any, definitions: Mapping[str, Any]) -> Any:
     if isinstance(value, dict):
         if "$ref" in value:
             return _inline(definitions[value["$ref"].rsplit("/", 1)[1]], definitions)
+        given = [kind for kind in value.get("anyOf", ()) if kind != {"type": "null"}]
+        if len(given) == 1:  # what may be null may as well be left out
+            return _inline(given[0], definitions)
         kept = {key: item for key, item in value.items() if key not in _NOT_SHOWN}
         named = {name: _inline(item, definitions) for name, item in kept.pop("properties", {}).items()}
         schema = {key: _inline(item, definitions) for key, item in kept.items()}

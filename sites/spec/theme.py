@@ -12,6 +12,7 @@ import pkgutil
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from math import floor
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import yaml
@@ -226,16 +227,19 @@ _NOTICED: Final = 1.2
 
 
 def contrast_note(theme: Theme) -> str | None:
-    """Return a note that a theme's primary colour is not used for text because it would be unreadable."""
+    """Return a note that a theme's primary colour is not used for text because it would be unreadable.
+
+    It names the ground on which it would be least readable.
+    """
     if theme.primary is None:
         return None
     colours = palette(theme, dark=theme.mode == "dark")
-    chosen, used = colours["fill"], colours["link"]
-    ground = min((colours[name] for name in ("bg", "surface", "tint")), key=lambda ground: contrast(chosen, ground))
-    if contrast(chosen, used) < _NOTICED:
+    chosen, used = parse_colour(theme.primary), colours["link"]
+    least, ground = min((contrast(chosen, colours[name]), colours[name]) for name in ("bg", "surface", "tint"))
+    if least >= MIN_TEXT_CONTRAST or contrast(chosen, used) < _NOTICED:
         return None
     return (
-        f"words in {theme.primary} are set in {used}: on {ground} it has a contrast of {contrast(chosen, ground):.1f}, "
+        f"words in {theme.primary} are set in {used}: on {ground} it has a contrast of {floor(least * 10) / 10}, "
         f"and words need {MIN_TEXT_CONTRAST}"
     )
 

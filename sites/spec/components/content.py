@@ -379,8 +379,9 @@ def _still(props: VideoProps, ctx: RenderContext, length: Html | None) -> Html:
 
 @Component(
     "Video",
-    summary="a film: title, and href (address of the film elsewhere) or src (.mp4|.webm file), captions (.vtt), "
-    "length, image {src, alt} as still, or art (see Hero), embed true (href plays in the page, after a click)",
+    summary="a film: title (its name, written on the still; heading is that of the section), and href (address of the "
+    "film elsewhere) or src (.mp4|.webm file), captions (.vtt), length (of this very film: out when it is replaced), "
+    "image {src, alt} as still, or art (see Hero), embed true (href plays in the page, after a click)",
     example={"title": "A night at the oven", "href": "https://video.example/oven", "length": "3 min", "art": "hills"},
     words=("video", "film", "video embed", "video section", "clip"),
 )

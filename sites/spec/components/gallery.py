@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import cycle
+from itertools import cycle, zip_longest
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -48,8 +48,16 @@ class GalleryProps(SectionProps):
     images: Annotated[tuple[GalleryImage, ...], Field(min_length=1, max_length=24)]
     layout: Literal["grid", "mosaic", "wide", "strip"] = "grid"
     """Squares, a mosaic of large and small pictures, pictures in full width, or a strip to swipe through."""
+    columns: Annotated[int, Field(ge=2, le=4)] | None = None
+    """Squares side by side where there is room; by default three, or two if there are two or four pictures."""
     enlarge: bool = False
     """Whether a click shows a picture large and alone: a popover, which needs no script and closes on Escape."""
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        if self.columns and self.layout != "grid":
+            raise ValueError("columns is of the layout grid alone")
+        return self
 
 
 def _figure(picture: GalleryImage, ctx: RenderContext, *, large: str | None) -> Html:
@@ -89,21 +97,26 @@ _DRAWN: Final = 3
 
 
 def _outline_gallery(section: OutlineSection, business: Business) -> JsonObject:
-    """Return a gallery of drawings, which the owner's pictures replace."""
-    captions = [str(item["title"])[:140] for item in section.items if item.get("title")]
-    drawings = dict.fromkeys([*([business.art] if business.art else []), *ANY_ART])
+    """Return a gallery of the pictures that items name, and of drawings, which the owner's pictures replace."""
+    drawings = cycle(dict.fromkeys([*([business.art] if business.art else []), *ANY_ART]))
     images = [
-        {"art": name, **({"caption": captions[at]} if at < len(captions) else {})}
-        for at, name in zip(range(len(captions) or _DRAWN), cycle(drawings))
+        {"src": item["detail"], "alt": item.get("text") or item.get("title") or ""}
+        if item.get("detail")
+        else {"art": next(drawings)}
+        for item in section.items or [{}] * _DRAWN
     ]
-    return {**section_props(section), "images": images}
+    captions = [{"caption": str(item["title"])[:140]} if item.get("title") else {} for item in section.items]
+    return {
+        **section_props(section),
+        "images": [image | said for image, said in zip_longest(images, captions, fillvalue={})],
+    }
 
 
 @Component(
     "Gallery",
-    summary="pictures: heading, images [{src or art, alt, caption}], layout grid (equal squares, three side by side; "
-    "two where there are two or four)|mosaic (large and small)|wide|strip (to swipe), enlarge true (a click shows one "
-    "large)",
+    summary="pictures: heading, images [{src or art, alt, caption}], layout grid (cropped to squares of one size)|"
+    "mosaic (large and small)|wide|strip (to swipe), columns 2|3|4 (of the grid; else 3, and 2 for 2 or 4 pictures), "
+    "enlarge true (a click shows one large)",
     example={
         "heading": "From the oven",
         "images": [{"src": "assets/rye.svg", "alt": "A dark rye loaf", "caption": "Rye"}],
@@ -111,8 +124,8 @@ def _outline_gallery(section: OutlineSection, business: Business) -> JsonObject:
     words=("gallery", "photo gallery", "photos", "image gallery", "pictures"),
     nav_label="Gallery",
     outline=_outline_gallery,
-    outline_hint="pictures of the work or the place; items: title = what one shows. Drawings stand there until the "
-    "owner has sent photos",
+    outline_hint="pictures of the work or the place; items: title = caption, text = what it shows, detail = address of "
+    "the picture if the request gives one: else a drawing stands there until the owner has sent a photo",
 )
 def _gallery(props: GalleryProps, ctx: RenderContext) -> Html:
     keys = [f"{ctx.id}.{at}" if props.enlarge and each.src else None for at, each in enumerate(props.images, 1)]
@@ -122,7 +135,7 @@ def _gallery(props: GalleryProps, ctx: RenderContext) -> Html:
         for each, key in zip(props.images, keys, strict=True)
         if key and each.picture
     ]
-    columns = 2 if len(figures) in (2, 4) else 3
+    columns = props.columns or (2 if len(figures) in (2, 4) else 3)
     style = f"gallery-{columns}" if props.layout == "grid" else f"gallery-{props.layout}"
     is_strip = props.layout == "strip"  # which a keyboard scrolls only when it can be focused
     grid = tag(

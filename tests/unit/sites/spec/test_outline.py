@@ -326,3 +326,21 @@ def test_the_tool_schema_is_self_contained_and_offers_the_kinds_of_the_catalog()
 def test_a_full_outline_stays_below_the_tokens_that_a_call_may_write() -> None:
     rich = with_sections(*OUTLINE["sections"], *OUTLINE["sections"][1:4])
     assert len(json.dumps(rich)) / 3 < 1500
+
+
+def test_a_gallery_shows_the_pictures_that_the_request_gives_and_drawings_where_it_gives_none() -> None:
+    loaf = {"title": "Rye", "text": "A dark loaf", "detail": "https://images.example/rye.jpg"}
+    given = with_sections({"kind": "Hero"}, {"kind": "Gallery", "items": [loaf, {"title": "Spelt"}]})
+    (shown,) = [each for each in expand_outline(given).pages[INDEX]["elements"].values() if each["type"] == "Gallery"]
+    first, second = shown["props"]["images"]
+    assert first == {"src": loaf["detail"], "alt": "A dark loaf", "caption": "Rye"}
+    assert second.keys() == {"art", "caption"}
+    wrong = with_sections({"kind": "Hero"}, {"kind": "Gallery", "items": [{"detail": "javascript:alert(1)"}]})
+    assert refusal(wrong) == ("bad_outline", "/outline/sections/1")
+
+
+def test_the_tool_of_a_new_site_offers_no_answer_and_no_null() -> None:
+    schema = outline_tool()["input_schema"]
+    assert {"cannot", "ask"} <= schema["properties"].keys()
+    assert "answer" not in schema["properties"]
+    assert '"null"' not in json.dumps(schema)

@@ -23,6 +23,7 @@ from sites.spec.catalog import components
 from sites.spec.expressions import walk
 from sites.spec.model import INDEX, Site, check_json, parse_site
 from sites.spec.render import STYLESHEET, detached_files, referenced_assets, render, render_onto, theme_notes
+from sites.spec.theme import MIN_TEXT_CONTRAST, contrast
 from sites.spec.validate import accept
 from tests.unit.sites.direct_edit.direct_corpus import spec_site
 from tests.unit.sites.spec.samples import (
@@ -358,7 +359,22 @@ def test_a_site_whose_colour_is_mended_says_so_page_by_page() -> None:
     spec["elements"]["page"]["props"]["theme"] = {"primary": "gold"}
     (note,) = theme_notes(parse_site({"pages": {INDEX: spec, "b.html": page()}}))
     assert note.startswith("index.html: words in gold are set in #")
+    worst = float(re.findall(r"contrast of ([0-9.]+)", note)[0])
+    assert worst < MIN_TEXT_CONTRAST
     assert theme_notes(demo_site()) == ()
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_a_colour_is_noted_with_the_ground_on_which_it_is_too_faint_and_only_then(mode: str) -> None:
+    for hue in range(0, 256, 5):
+        spec = page()
+        theme = {"primary": f"#{hue:02x}7{hue % 16:x}2f", "background": "#f5f8ee" if mode == "light" else "#101410"}
+        spec["elements"]["page"]["props"]["theme"] = {**theme, "mode": mode}
+        for note in theme_notes(parse_site(spec)):
+            told = float(re.findall(r"contrast of ([0-9.]+)", note)[0])
+            assert told < MIN_TEXT_CONTRAST, note
+            ground = re.findall(r": on (#[0-9a-f]{6})", note)[0]
+            assert told <= contrast(theme["primary"], ground) < told + 0.1
 
 
 YOGA = spec_site("yoga")

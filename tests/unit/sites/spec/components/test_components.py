@@ -8,7 +8,7 @@ import pytest
 from lxml import etree, html
 from pydantic import ValidationError
 
-from sites.spec.catalog import IconName
+from sites.spec.catalog import IconName, component_rules
 from sites.spec.components.content import VideoProps
 from sites.spec.components.gallery import GalleryProps
 from sites.spec.components.page import MapLinkProps, NewsletterProps
@@ -274,3 +274,18 @@ def test_a_footer_says_when_one_is_open_and_marks_pages_elsewhere() -> None:
 def test_a_header_stays_in_sight_where_it_is_asked_to() -> None:
     assert "site-header-sticky" in one("Header", brand="Hill", sticky=True).get("class", "")
     assert "sticky" not in one("Header", brand="Hill").get("class", "")
+
+
+PICTURES = [{"src": f"assets/{at}.jpg", "alt": f"Loaf {at}"} for at in range(6)]
+
+
+@pytest.mark.parametrize(("count", "columns", "style"), [(6, None, 3), (4, None, 2), (6, 2, 2), (5, 4, 4), (2, 3, 3)])
+def test_a_gallery_says_how_many_pictures_stand_side_by_side(count: int, columns: int | None, style: int) -> None:
+    chosen = {"columns": columns} if columns else {}
+    assert one("Gallery", images=PICTURES[:count], **chosen).xpath(f".//div[contains(@class, 'gallery-{style}')]")
+    assert f".gallery-{style}" in "".join(component_rules()) or style == 2
+
+
+def test_columns_of_another_layout_than_the_grid_are_refused() -> None:
+    with pytest.raises(ValidationError, match="columns is of the layout grid alone"):
+        GalleryProps.model_validate({"images": PICTURES, "layout": "strip", "columns": 3})
