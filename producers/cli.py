@@ -6,7 +6,6 @@ Besides `workers.main` this is the only module that reads the environment.
 from __future__ import annotations
 
 import gc
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -194,6 +193,8 @@ class _RootGroup(TyperGroup):
         except UsageError as error:
             if not ctx.meta[_AS_JSON]:
                 raise
+            import json
+
             typer.echo(json.dumps({"error": error.format_message()}, ensure_ascii=False), err=True)
             raise typer.Exit(error.exit_code) from None
 
