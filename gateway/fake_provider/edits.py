@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
 from gateway.fake_provider.request import Request, ToolResult, key_words, plain, quoted, sentence, slug, title
 from gateway.fake_provider.wire import CHARACTERS_PER_TOKEN, Text, ToolUse
 from sites.spec.catalog import Business, Component, OutlineSection, components
@@ -257,6 +259,8 @@ def _add_section(elements: Sequence[Element], ask: str) -> list[Operation]:
     items = tuple({"title": word[:60], "text": sentence(word)[:200], "detail": "On request"} for word in key_words(ask))
     section = OutlineSection(component.name, title(ask)[:140], sentence(ask)[:600], items, "plain")
     props = component.outline(section, Business(name="This site")) or component.example
+    if not _is_valid(component, props):  # as a gallery, which words do not fill
+        return []
     taken = {element.pointer.rpartition("/")[2] for element in elements}
     stem = component.name.lower()
     key = next(key for key in (stem, *(f"{stem}-{number}" for number in range(2, 1000))) if key not in taken)
@@ -266,6 +270,14 @@ def _add_section(elements: Sequence[Element], ask: str) -> list[Operation]:
         {"op": "add", "path": f"{root.pointer.rpartition('/')[0]}/{key}", "value": added},
         {"op": "add", "path": f"{root.pointer}/children/{len(root.children) - is_closed}", "value": key},
     ]
+
+
+def _is_valid(component: Component, props: Mapping[str, Any]) -> bool:
+    try:
+        component.check(dict(props))
+    except ValidationError:
+        return False
+    return True
 
 
 def _add_words(elements: Sequence[Element], ask: str) -> list[Operation]:

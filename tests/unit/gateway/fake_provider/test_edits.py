@@ -261,6 +261,10 @@ colour about with bread, cake and tea "quoted words" to 'x' menu gallery footer 
 WORDS = st.sampled_from(VOCABULARY.split())
 
 
+def test_a_gallery_without_pictures_is_not_made_up() -> None:
+    assert edited("Add a gallery of our loaves")
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(WORDS, min_size=1, max_size=12))
 def test_requests_of_any_words_stay_valid(chosen):
