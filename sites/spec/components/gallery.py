@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import cycle, zip_longest
+from itertools import cycle
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -99,17 +99,12 @@ _DRAWN: Final = 3
 def _outline_gallery(section: OutlineSection, business: Business) -> JsonObject:
     """Return a gallery of the pictures that items name, and of drawings, which the owner's pictures replace."""
     drawings = cycle(dict.fromkeys([*([business.art] if business.art else []), *ANY_ART]))
-    images = [
-        {"src": item["detail"], "alt": item.get("text") or item.get("title") or ""}
-        if item.get("detail")
-        else {"art": next(drawings)}
-        for item in section.items or [{}] * _DRAWN
-    ]
-    captions = [{"caption": str(item["title"])[:140]} if item.get("title") else {} for item in section.items]
-    return {
-        **section_props(section),
-        "images": [image | said for image, said in zip_longest(images, captions, fillvalue={})],
-    }
+    images = []
+    for item in section.items or [{}] * _DRAWN:
+        about = item.get("text") or item.get("title") or ""
+        shown = {"src": item["detail"], "alt": about} if item.get("detail") else {"art": next(drawings)}
+        images.append({**shown, "caption": str(item["title"])[:140]} if item.get("title") else shown)
+    return {**section_props(section), "images": images}
 
 
 @Component(
