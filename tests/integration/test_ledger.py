@@ -97,8 +97,12 @@ def test_a_list_by_states_holds_the_newest_that_are_in_any_of_them(shop: Shop, c
 
 
 def test_the_migrations_make_exactly_the_schema_of_the_tables(ledger: Ledger) -> None:
+    def is_stated(name: str | None, kind: str, _: object) -> bool:
+        return kind != "table" or name != "event_0"  # the first partition, like all of `event`
+
+    opts = {"compare_type": True, "compare_server_default": False, "include_name": is_stated}
     with ledger.engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": False})
+        context = MigrationContext.configure(connection, opts=opts)
         assert compare_metadata(context, SQLModel.metadata) == []
     assert fit(ledger.engine) is Fit.CURRENT
 
