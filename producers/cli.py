@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer._click.exceptions import UsageError
 from typer.core import TyperGroup
 
 VERSION = "0.1.0"
@@ -190,7 +189,7 @@ class _RootGroup(TyperGroup):
         """Run the sub-command; what it does not understand is an object where JSON is asked for."""
         try:
             return super().invoke(ctx)
-        except UsageError as error:
+        except typer.TyperException as error:
             if not ctx.meta[_AS_JSON]:
                 raise
             import json

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from routing.model_call import WAYS_OUT
+from routing.model_call import SUMMARY, WAYS_OUT
 from sites.errors import Finding, SpecError, refuse, shown
 from sites.spec.catalog import Business, Component, Day, Email, ImageUrl, Link, OutlineSection, Phone, Tone, components
 from sites.spec.components.page import Hours, SiteUrl
@@ -393,8 +393,7 @@ def outline_kinds() -> list[str]:
 
 _SUMMARY: Final = {
     "summary": {
-        "type": "string",
-        "maxLength": 200,
+        **SUMMARY,
         "description": "one plain sentence to the owner, in the owner's language: what the site has, and what of the "
         "request it cannot have",
     }

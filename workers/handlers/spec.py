@@ -375,7 +375,7 @@ def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | 
         site = expand_outline(reply)
     except SpecError as error:
         return _Poor(Reason.SPEC_INVALID, str(error))
-    summary = str(reply.get("summary") or "A new site from its description.")[:300]
+    summary = summary_of(reply, otherwise="A new site from its description.")
     if missing := left_out(reply):
         summary += f" Left out, as the request does not give what they need: {', '.join(missing)}."
     if has_empty_news(reply):
