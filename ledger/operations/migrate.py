@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 MIGRATION_WAIT_SECONDS = 120.0
 """How long a migration tries to get its locks or waits for another migration."""
 _PAUSE_SECONDS = 0.5
+_LEAVING_SECONDS = 2.0
 _LOCK_KEY = 7_041_776
 """PostgreSQL advisory lock: migrations run one at a time."""
 
@@ -320,9 +321,17 @@ def is_empty(engine: Engine) -> bool:
 
 
 def users_of(engine: Engine) -> int:
-    """Return the number of other connections to a ledger's database."""
-    with engine.connect() as connection:
-        return int(_USERS.scalar(connection))
+    """Return the number of other connections to a ledger's database that stay.
+
+    A server's process ends a moment after its client has closed a connection, so those there are get two seconds.
+    """
+    until = time.monotonic() + _LEAVING_SECONDS
+    while True:
+        with engine.connect() as connection:
+            users = int(_USERS.scalar(connection))
+        if not users or time.monotonic() >= until:
+            return users
+        time.sleep(0.05)
 
 
 def clear(engine: Engine) -> None:

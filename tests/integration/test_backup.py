@@ -485,6 +485,15 @@ def test_a_backup_of_a_newer_version_is_refused(source: Path, target: Rig) -> No
         bring_back(target, source)
 
 
+def test_a_connection_that_is_just_going_does_not_keep_a_backup_from_being_restored(source: Path, target: Rig) -> None:
+    leaving = psycopg.connect(target.shop.url)
+    closer = threading.Timer(0.3, leaving.close)
+    closer.start()
+    bring_back(target, source)
+    closer.join()
+    assert not is_empty(target.shop.ledger.engine)
+
+
 def test_a_target_that_holds_something_or_is_in_use_is_left_alone_unless_forced(source: Path, target: Rig) -> None:
     with (
         psycopg.connect(target.shop.url),
