@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: docs native providers setup fmt lint types imports spell audit advisories system test quick collect check chaos compose runs bench demo up clean
+.PHONY: docs providers setup fmt lint types imports spell audit advisories system test quick collect check chaos compose runs bench demo up clean
 setup: $(STAMP) ## make .venv/ with the pinned dependencies
 
 $(STAMP): pyproject.toml clients/python/pyproject.toml constraints.txt
@@ -76,9 +76,6 @@ demo: setup ## the product's main job, end to end, on embedded defaults
 
 up: setup ## everything embedded, left running
 	@$(BIN)/pointsman up
-
-native: setup ## a wheel in dist/ whose diff engine is compiled, by mypyc; needs a C compiler
-	NATIVE=1 $(BIN)/python -m build --wheel --no-isolation
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -1,7 +1,4 @@
-"""What does it cost to apply a diff? Three files, eight hunks, in memory, under the policy that holds for sites.
-
-Ours is compiled, as `make native` does it; the calls are counted in plain Python, which they are the same in.
-"""
+"""What does it cost to apply a diff? Three files, eight hunks, in memory, under the policy that holds for sites."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Callable
 
 from benchmarks.environments import python_with
 from benchmarks.inputs import edit
-from benchmarks.race import Peer, Race, calls_of, compiled, module
+from benchmarks.race import Peer, Race, calls_of, module
 from sites.diff.apply import SITE, apply_diff
 
 
@@ -24,7 +21,7 @@ def operation() -> Callable[[], object]:
 QUESTION = Race(
     name="apply",
     asks="A diff of three files and eight hunks, applied in memory with all checks",
-    ours=compiled(__name__),
+    ours=module(__name__),
     peers=(
         Peer("git apply, with its process and files", module("benchmarks.peers.git_apply"), target=12),
         Peer(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from benchmarks.progress import say
 from benchmarks.question import UnavailableError
@@ -48,19 +46,6 @@ def node_with(pins: Mapping[str, str]) -> Path:
     return _made(["node", *(f"{name}@{version}" for name, version in pins.items())], install)
 
 
-def native() -> Path:
-    """Return a directory of our packages with what `make native` compiles."""
-    names = ("setup.py", "routing", "ledger", "sites")
-    sources = sorted(file for name in names for file in (ROOT / name, *(ROOT / name).rglob("*.py")) if file.is_file())
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()
-
-    def install(home: Path) -> None:
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _run([*pip, "--no-deps", "--no-build-isolation", "--target", str(home), str(ROOT)], {"NATIVE": "1"})
-
-    return _made([sys.version, f"our packages, compiled, as of {digest[:12]}"], install)
-
-
 def _made(key: Sequence[str], install: Callable[[Path], None]) -> Path:
     """Return the directory of a set of pins; one that is incomplete is made anew, in its place: it cannot be moved."""
     home = CACHE / hashlib.sha256("\n".join(key).encode()).hexdigest()[:16]
@@ -73,9 +58,9 @@ def _made(key: Sequence[str], install: Callable[[Path], None]) -> Path:
     return home
 
 
-def _run(argv: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> None:
+def _run(argv: Sequence[str]) -> None:
     try:
-        done = subprocess.run(argv, env=os.environ | environment, capture_output=True, text=True)
+        done = subprocess.run(argv, capture_output=True, text=True)
     except FileNotFoundError:
         raise UnavailableError(f"there is no {argv[0]}") from None
     if done.returncode != 0:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from benchmarks.answer import Answer, Comparison, Skipped
-from benchmarks.environments import ROOT, native
+from benchmarks.environments import ROOT
 from benchmarks.progress import say
 from benchmarks.question import UnavailableError
 
@@ -164,20 +164,6 @@ def _cost(turn: Turn, times: int) -> float:
 def module(name: str, python: Callable[[], Path] = lambda: Path(sys.executable)) -> Start:
     """Return a side that is a module with an `operation`, run by the interpreter that has what it imports."""
     return lambda: command([str(python()), "-m", "benchmarks.turns", name])
-
-
-def compiled(name: str) -> Start:
-    """Return a side of ours with what `make native` compiles, or in plain Python where nothing can be compiled."""
-
-    def start() -> AbstractContextManager[Turn]:
-        path = [str(ROOT)]
-        try:
-            path.insert(0, str(native()))
-        except UnavailableError as why:
-            say(f"{name}: in plain Python, since it {why}")
-        return command([sys.executable, "-P", "-m", "benchmarks.turns", name], {"PYTHONPATH": os.pathsep.join(path)})
-
-    return start
 
 
 def calls_of(name: str) -> Callable[[], int]:
