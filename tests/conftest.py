@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: Config, log: Any) -> ByFileAndServers | None:
-    """Share out files, but all tests of boxes to one process, and all of the shared installation to one."""
+    """Share out files, but those that share an engine or an installation to one process."""
     return ByFileAndServers(config, log) if config.getoption("dist") == "loadfile" else None
 
 

@@ -3,6 +3,9 @@
 from xdist.scheduler import LoadFileScheduling
 
 BOXES = "tests/box/"
+ENGINE = "tests/box/test_wall.py"
+"""Stands for the tests of boxes and engines themselves: half of what needs an engine, so that two work side by side."""
+ON_ENGINE = frozenset(f"{BOXES}test_{name}.py" for name in ("conformance", "fleet", "leftovers", "tracing", "wall"))
 INSTALLATION = "tests/acceptance/installation.py"
 """Stands for the files of tests that drive one installation: a dozen processes, half a minute to start."""
 ON_INSTALLATION = frozenset(
@@ -20,22 +23,27 @@ ON_INSTALLATION = frozenset(
         "test_rolling_restart",
     )
 )
-ORDER = (BOXES, INSTALLATION, "tests/chaos/", "tests/acceptance/", "tests/integration/", "tests/unit/")
-"""The longest first, as measured: boxes, the installation and fire begin together, each in a process of its own."""
+ORDER = (ENGINE, BOXES, INSTALLATION, "tests/chaos/", "tests/acceptance/", "tests/integration/", "tests/unit/")
+"""The longest first, as measured: boxes on two engines and the installation begin together, a process each."""
 
 
 def place_of(nodeid: str) -> int:
     """Return where a test comes in the whole: every kind of test in its own order."""
-    file = nodeid.partition("::")[0]
-    name = INSTALLATION if file in ON_INSTALLATION else file
+    name = servers_of(nodeid.partition("::")[0])
     return next((place for place, start in enumerate(ORDER) if name.startswith(start)), len(ORDER))
+
+
+def servers_of(file: str) -> str:
+    """Return what stands for the servers that a file's tests share with those of others, or the file."""
+    if file in ON_INSTALLATION:
+        return INSTALLATION
+    if file in ON_ENGINE:
+        return ENGINE
+    return BOXES if file.startswith(BOXES) else file
 
 
 class ByFileAndServers(LoadFileScheduling):
     """A file's tests stay together, and so do those that share an engine with its image, or an installation."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(BOXES):
-            return BOXES
-        file = str(super()._split_scope(nodeid))
-        return INSTALLATION if file in ON_INSTALLATION else file
+        return servers_of(str(super()._split_scope(nodeid)))

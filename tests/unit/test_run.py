@@ -2,27 +2,30 @@
 
 from pathlib import Path
 
-from tests.order import BOXES, INSTALLATION, ON_INSTALLATION, ORDER, place_of
+from tests.order import BOXES, ENGINE, INSTALLATION, ON_ENGINE, ON_INSTALLATION, ORDER, place_of
 from tests.run import CORE
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_every_place_in_the_order_exists() -> None:
-    assert [start for start in ORDER if start != INSTALLATION and not (ROOT / start).is_dir()] == []
-    assert [file for file in sorted(ON_INSTALLATION) if not (ROOT / file).is_file()] == []
+    assert [start for start in ORDER if start not in (ENGINE, INSTALLATION) and not (ROOT / start).is_dir()] == []
+    assert [file for file in sorted(ON_ENGINE | ON_INSTALLATION) if not (ROOT / file).is_file()] == []
 
 
 def test_boxes_and_the_installation_come_first_and_unit_tests_last() -> None:
     names = [
         "tests/unit/test_run.py::test_x",
         *ON_INSTALLATION,
-        f"{BOXES}test_wall.py::test_x",
+        f"{BOXES}test_canary.py::test_x",
+        *ON_ENGINE,
         "tests/integration/a.py",
     ]
     ordered = sorted(names, key=place_of)
-    assert ordered[0].startswith(BOXES)
-    assert set(ordered[1:-2]) == ON_INSTALLATION
+    engines = len(ON_ENGINE)
+    assert set(ordered[:engines]) == ON_ENGINE
+    assert ordered[engines].startswith(BOXES)
+    assert set(ordered[engines + 1 : -2]) == ON_INSTALLATION
     assert ordered[-2:] == ["tests/integration/a.py", "tests/unit/test_run.py::test_x"]
 
 
