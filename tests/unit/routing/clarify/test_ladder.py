@@ -199,6 +199,7 @@ def test_the_verb_of_a_command_is_never_executed_as_a_choice() -> None:
 # --- exits (A30) -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("L-080")
 @pytest.mark.parametrize("said", ["none of these", "Cancel.", "never mind", "cancel please", "no thanks"])
 def test_every_clarifier_can_be_left_and_the_exits_are_no_options(said: str) -> None:
     talk = Conversation(reply=sure("a1"), auto=True, other=WIDGET)
