@@ -100,7 +100,7 @@ def check_nothing_happened(rig: Rig, site: UUID, maker: PlayedMaker) -> None:
     assert rig.shop.scalar("SELECT count(*) FROM event WHERE kind = 'ended'") == 1
 
 
-@pytest.mark.req("H-039", "H-076", "H-078", "H-079")
+@pytest.mark.req("H-038", "H-039", "H-040", "H-074", "H-076", "H-078", "H-079")
 def test_a_session_s_files_become_a_candidate_and_its_box_is_gone(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
     site = plain_site(rig, tmp_path)
     seen = f"assert {{p: pathlib.Path(p).read_bytes() for p in {list(BASE)!r}}} == {BASE!r}"
@@ -203,6 +203,13 @@ def test_the_token_of_a_session_spends_the_job_s_money_and_no_more(
     check_nothing_happened(rig, site, maker)
 
 
+def attempts_and_notes(rig: Rig, job: Job) -> tuple[int, int]:
+    """Return how many attempts at a job there were and how many notifications of its end."""
+    attempts, notes = (f"SELECT count(*) FROM {table} WHERE job_id = :id" for table in ("attempt", "notification"))
+    return rig.shop.scalar(attempts, id=job.id), rig.shop.scalar(notes, id=job.id)
+
+
+@pytest.mark.req("H-071")
 def test_what_was_done_at_the_cap_is_kept_and_told_and_can_never_be_approved(
     rig: Rig, maker: PlayedMaker, tmp_path: Path
 ) -> None:
@@ -217,9 +224,11 @@ def test_what_was_done_at_the_cap_is_kept_and_told_and_can_never_be_approved(
     assert rig.files(job.release_id)["half.html"] == b"<p>half"
     with pytest.raises(Exception, match="budget_exceeded"):
         rig.shop.approve(job.id)
+    assert attempts_and_notes(rig, job) == (1, 1)
     check_nothing_happened(rig, site, maker)
 
 
+@pytest.mark.req("H-070")
 def test_a_session_out_of_time_ends_its_job_with_its_work_kept(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
     endless = "import signal\nsignal.signal(signal.SIGINT, lambda *a: sys.exit(130))\ntime.sleep(60)"
     maker.program("claude", f'init()\nwrite("half.html", "<p>half")\n{endless}')
@@ -229,7 +238,7 @@ def test_a_session_out_of_time_ends_its_job_with_its_work_kept(rig: Rig, maker: 
     job = edit(rig, site, maker)
     assert (job.state, job.reason) == ("timed_out", "time_limit")
     assert rig.files(job.release_id)["half.html"] == b"<p>half"
-    assert rig.shop.scalar("SELECT count(*) FROM attempt WHERE job_id = :id", id=job.id) == 1
+    assert attempts_and_notes(rig, job) == (1, 1)
     check_nothing_happened(rig, site, maker)
 
 

@@ -44,7 +44,7 @@ def test_tier_1_hands_a_built_site_on_for_it_has_no_box(rig: Rig, tmp_path: Path
     assert rig.shown(site) == before
 
 
-@pytest.mark.req("H-089")
+@pytest.mark.req("H-028", "H-089")
 def test_a_patch_has_one_box_and_only_for_a_build(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
     maker.program("npm", COPIES)
     rig.resources = replace(rig.resources, boxes=maker)

@@ -80,6 +80,7 @@ def refused(shop: Shop, job_id: UUID) -> str:
     return str(job.detail)
 
 
+@pytest.mark.req("R-094")
 @pytest.mark.parametrize(
     "options",
     [
@@ -98,7 +99,7 @@ def test_what_any_plain_client_sends_becomes_a_job_under_its_task_id(
     send(broker_url, str(job_id), **options)
     assert celery_queue.submit_waiting() == 1
     job = shop.job(job_id)
-    assert (job.prompt, job.source, job.state) == (QUESTION, "celery", "queued")
+    assert (job.prompt, job.source, job.state, job.queue) == (QUESTION, "celery", "queued", "answer")
     assert (stands(broker), broker.exists(TRIES_KEY)) == (0, 0)
 
 

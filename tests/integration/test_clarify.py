@@ -30,6 +30,7 @@ from tests.integration.test_intake import submit, take_in
 from tests.integration.test_spec_jobs import Rig, rig, servers
 from tests.integration.worker_world import soft_limit_after
 from tests.services import wait_until
+from workers.handlers.intake import intake
 
 __all__ = ["rig", "servers"]
 
@@ -264,9 +265,13 @@ def test_a_model_s_answer_can_bind_a_site(rig: Rig, broker_url: str) -> None:
     assert rig.run(job_id).state == State.AWAITING_APPROVAL
 
 
+@pytest.mark.req("L-142")
 def test_a_switch_that_went_off_while_a_reply_waited_stops_the_call(rig: Rig, links: UUID) -> None:
+    environment = dict(AUTO)
+    handler = intake(lambda: environment)
     say(rig, links, TYPO, switches=AUTO)
-    take_in(rig, links)
+    environment.clear()
+    rig.run(links, handler)
     assert asks(rig, links)
     assert (shown(rig, links), rig.calls()) == (SHOWN, [])
 

@@ -18,7 +18,7 @@ from routing.queues import QueueName, Tier
 from routing.rounds import Verb, can_go_on
 from sites.diff.apply import apply_diff
 from sites.releases import manifest_of
-from tests.integration.test_spec_jobs import BY_MODEL, Rig, rig, servers
+from tests.integration.test_spec_jobs import BY_MODEL, Rig, rig, servers, watching
 from tests.played_cli import PlayedMaker
 from workers.handlers.patch import patch_files
 
@@ -52,16 +52,19 @@ def patch(rig: Rig, prompt: str, site_id: UUID, **fields: object) -> Job:
     return rig.run(job_id, patch_files)
 
 
-@pytest.mark.req("H-026", "H-027", "H-033")
+@pytest.mark.req("H-026", "H-027", "H-033", "H-035", "H-095", "H-108")
 def test_a_model_s_patch_is_applied_by_rules_and_everything_else_stays(rig: Rig, tmp_path: Path) -> None:
     site = plain_site(rig, tmp_path)
-    job = patch(rig, 'Change "Open from 8 to 17." to "Open from 7 to 18."', site)
+    with watching() as seen:
+        job = patch(rig, 'Change "Open from 8 to 17." to "Open from 7 to 18."', site)
+    assert seen == [], "no process is started, whatever the model wrote"
     assert (job.state, job.result["how"]) == ("awaiting_approval", "a model's patch")
     assert job.result["patch"]["fuzz_name"] == "exact"
     files = rig.files(job.release_id)
     assert files == {"index.html": PAGE.replace(b"8 to 17", b"7 to 18"), "site.css": STYLE}
     assert rig.shown(site) == {"index.html": PAGE, "site.css": STYLE}
     (call,) = rig.calls()
+    assert call.tools == ("patch_files",)
     spent = rig.shop.scalar("SELECT sum(cost_nanousd) FROM call WHERE job_id = :id", id=job.id)
     assert spent == billed_nanousd(call, rig.shop.policy.prices) > 0
 
@@ -109,11 +112,11 @@ def test_a_patch_that_does_not_apply_is_repaired_once(rig: Rig, tmp_path: Path) 
     assert second.input_tokens + second.cache_read_tokens + second.cache_write_tokens > first.input_tokens
 
 
-@pytest.mark.req("H-069")
+@pytest.mark.req("H-037", "H-069")
 def test_a_patch_that_does_not_apply_after_its_repair_goes_to_tier_3_on_the_same_bill(rig: Rig, tmp_path: Path) -> None:
     site = plain_site(rig, tmp_path)
     job = patch(rig, f"{HOVER} [rehearse:misplaced]", site)
-    assert (job.state, job.queue, job.tier) == ("queued", "agent", Tier.AGENT)
+    assert (job.state, job.queue, job.tier, job.release_id) == ("queued", "agent", Tier.AGENT, None)
     assert len(rig.calls()) == 2
     assert rig.shop.rows("SELECT data->>'reason' FROM event WHERE kind = 'escalated'") == [("patch_invalid",)]
     spent = rig.shop.scalar("SELECT spent_nanousd FROM cap WHERE scope = 'job'")

@@ -3,8 +3,9 @@
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from shutil import copytree
@@ -313,7 +314,6 @@ def rig(shop: Shop, servers: tuple[Resources, Path]) -> Rig:
     return Rig(shop, resources, log, seen=len(read_log(log)) if log.exists() else 0)
 
 
-@pytest.mark.req("H-023")
 def test_a_direct_edit_makes_no_model_call_and_costs_nothing(rig: Rig) -> None:
     site = rig.site()
     before = rig.shown(site)
@@ -777,17 +777,30 @@ def note(event: str, arguments: tuple[object, ...]) -> None:
         watched.append(f"socket {arguments[1]!r}")  # the engine's socket is a path, which it is for nothing else here
 
 
-@pytest.mark.req("H-014", "H-088", "H-119")
-@pytest.mark.parametrize("prompt", [DIRECT, BY_MODEL, "Change 'daily' to 'always'", "Make everything friendlier"])
-def test_a_tier_1_job_starts_no_process_and_asks_no_engine(rig: Rig, prompt: str) -> None:
+@cache
+def listen() -> None:
+    sys.addaudithook(note)  # for the rest of the process: a hook cannot be taken back
+
+
+@contextmanager
+def watching() -> Iterator[list[str]]:
+    """Yield the processes that are started meanwhile, and the sockets of an engine that are called."""
     global watched
-    assert rig.shop.policy.queues[QueueName.SPEC].container == "none"
-    job_id = rig.shop.accept(prompt=prompt, site_id=rig.site())
-    sys.addaudithook(note)
+    listen()
     seen: list[str] = []
     watched = seen
     try:
-        rig.run(job_id)
+        yield seen
     finally:
         watched = None
-    assert [what for what in seen if "PGSQL" not in what] == []
+        seen[:] = [what for what in seen if "PGSQL" not in what]
+
+
+@pytest.mark.req("H-014", "H-023", "H-088", "H-094", "H-119")
+@pytest.mark.parametrize("prompt", [DIRECT, BY_MODEL, "Change 'daily' to 'always'", "Make everything friendlier"])
+def test_a_tier_1_job_starts_no_process_and_asks_no_engine(rig: Rig, prompt: str) -> None:
+    assert rig.shop.policy.queues[QueueName.SPEC].container == "none"
+    job_id = rig.shop.accept(prompt=prompt, site_id=rig.site())
+    with watching() as seen:
+        rig.run(job_id)
+    assert seen == []

@@ -209,7 +209,8 @@ def test_an_agent_reads_the_project_and_writes_within_its_paths_and_nowhere_else
     assert done.execution.base_commit == office.yard.base
     assert done.execution.changed == ["artifacts/research/spec.md"]
     calls = office.calls()
-    assert len(calls) == 3
+    offered = policy_with_file_remotes().agents["research"].tools
+    assert [(call.stream, set(call.tools)) for call in calls] == [(True, offered)] * 3
     refused = done.execution.dropped
     assert [line.partition(":")[0] for line in refused] == [
         "src/app.js",

@@ -63,7 +63,7 @@ def refused(submit: Submit, **body: Any) -> list[tuple[str, str]]:
     return [(item.field, item.rule) for item in error.value.errors]
 
 
-@pytest.mark.req("H-006", "H-007", "H-009")
+@pytest.mark.req("H-006", "H-007", "H-009", "R-010")
 def test_an_accepted_job_holds_its_decision_before_anything_worked_on_it(
     shop: Shop, submit: Submit, broker: Any
 ) -> None:

@@ -56,7 +56,7 @@ class RealYard(Yard):
 
 
 @pytest.mark.slow
-@pytest.mark.req("S-003", "S-006", "S-045")
+@pytest.mark.req("S-003", "S-005", "S-006", "S-045")
 def test_a_fix_goes_from_its_ticket_to_one_commit_through_real_steps(shop: Shop, servers: str, tmp_path: Path) -> None:
     policy = policy_with_file_remotes()
     project = f'repo: {{url: "file://{tmp_path}/remotes/shop.git"}}\nstack: {{language: typescript, frontend: react}}\n'

@@ -218,7 +218,6 @@ def test_what_works_on_the_common_path_knows_no_container_engine() -> None:
     assert done.stdout.strip() == "False", done.stderr
 
 
-@pytest.mark.req("R-115")
 def test_the_contracts_of_imports_hold() -> None:
     done = python("-c", "import sys; from importlinter.cli import lint_imports_command; lint_imports_command()")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]

@@ -74,7 +74,7 @@ def test_the_third_failure_without_a_debate_is_debated_first() -> None:
     assert choose_failure_action(FailureHistory(consecutive_failures=7), FAILED) is DEBATE
 
 
-@pytest.mark.req("R-059")
+@pytest.mark.req("R-054", "R-059")
 def test_a_task_is_not_debated_twice_before_it_goes_to_a_person() -> None:
     early = FailureHistory(consecutive_failures=1, is_debated=True)
     assert choose_failure_action(early, FAILED) is NONE

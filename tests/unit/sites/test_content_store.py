@@ -192,6 +192,7 @@ def test_a_manifest_survives_its_json_and_a_pickle(content_store: ContentStore) 
     assert pickle.loads(pickle.dumps(manifest)) == manifest
 
 
+@pytest.mark.req("H-052")
 def test_a_manifest_counts(content_store: ContentStore) -> None:
     manifest = content_store.put_tree({"index.html": b"12", "app/main.MJS": b"345", "package.json": b"{}"})
     assert manifest.signals == {"files": 3, "has_js": True, "has_build": True}

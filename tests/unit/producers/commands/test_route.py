@@ -53,7 +53,7 @@ def label(identity: str, prompt: str, **expect: object) -> str:
     return json.dumps({"id": identity, "prompt": prompt, "site": site, "expect": {**wanted, **expect}})
 
 
-@pytest.mark.req("R-008")
+@pytest.mark.req("R-008", "R-102", "R-103")
 def test_samples_are_checked_and_both_lists_of_misses_are_named(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
     question = {"mode": "ANSWER", "tier": None, "intent": "question"}

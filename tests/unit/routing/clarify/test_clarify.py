@@ -168,6 +168,7 @@ def test_must_enter_arbitration_from_one_hook_after_the_matcher() -> None:
     assert callers == ["_unresolved_hook"]
     hooks = [function.name for function in functions_of(tree_of("ladder")) if calls_of("_unresolved_hook", function)]
     assert hooks == ["act_on_confidence"]
+    assert len(calls_of("_unresolved_hook", tree_of("ladder"))) == 1
     climb = next(function for function in functions_of(tree_of("ladder")) if function.name == "climb_ladder")
     (match,), (act,) = calls_of("match_options", climb), calls_of("act_on_confidence", climb)
     assert match.lineno < act.lineno

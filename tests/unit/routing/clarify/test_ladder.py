@@ -89,7 +89,7 @@ def test_an_exact_label_wins_over_a_longer_one_that_begins_with_it(said: str) ->
     assert (talk.say(said).option, talk.asked) == (INVOICES.options[0], [])
 
 
-@pytest.mark.req("L-003", "L-069", "L-070")
+@pytest.mark.req("L-003", "L-051", "L-069", "L-070")
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
@@ -151,7 +151,7 @@ def test_the_label_of_an_option_is_no_question_and_no_exit() -> None:
         assert Conversation(options).say(label).option == options.options[number - 1]
 
 
-@pytest.mark.req("L-062", "L-114", "L-075", "L-024")
+@pytest.mark.req("L-062", "L-114", "L-075", "L-024", "L-117")
 def test_a_flag_that_is_off_asks_nobody_and_still_shows_the_options() -> None:
     talk = Conversation(reply=sure("a2"), llm=False, auto=True)
     result = talk.say(TYPO)
@@ -199,6 +199,7 @@ def test_the_verb_of_a_command_is_never_executed_as_a_choice() -> None:
 # --- exits (A30) -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("L-080")
 @pytest.mark.parametrize("said", ["none of these", "Cancel.", "never mind", "cancel please", "no thanks"])
 def test_every_clarifier_can_be_left_and_the_exits_are_no_options(said: str) -> None:
     talk = Conversation(reply=sure("a1"), auto=True, other=WIDGET)
@@ -310,7 +311,7 @@ def test_integration_1_typo_and_politeness_show_the_links_again_in_a_stable_orde
     assert Conversation().say("can you ope panel d").handled is True
 
 
-@pytest.mark.req("L-107", "L-108")
+@pytest.mark.req("L-097", "L-107", "L-108")
 def test_integration_2_a_scope_cue_takes_the_chat_ladder_though_a_widget_is_active() -> None:
     talk = Conversation(WIDGET, other=LINKS, reply=sure("a2", 0.9))
     result = talk.say("can you ope panel d from chat pls")

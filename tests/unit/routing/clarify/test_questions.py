@@ -76,13 +76,14 @@ def test_what_is_bound_or_needs_no_site_is_asked_nothing(prompt: str, signals: d
     assert open_clarification(route(prompt, **signals), own=(CHAT,), sites=SITES) is None
 
 
-@pytest.mark.req("R-041")
-def test_a_weak_search_is_asked_where_and_a_place_binds_nothing() -> None:
+@pytest.mark.req("R-039", "R-041")
+def test_only_a_weak_search_is_asked_where_and_a_place_binds_nothing() -> None:
     found = open_clarification(route("search for examples"), own=(), sites=SITES)
     assert found is not None
     assert (found.question, found.binds) == (ASK_PLACE, False)
     assert [one.id for one in found.options] == ["web", "codebase", "memory"]
     assert asked().binds
+    assert open_clarification(route("search and find the examples in our repo"), own=(), sites=SITES) is None
 
 
 def test_options_of_two_sources_are_two_sets_and_the_first_one_s_is_active() -> None:

@@ -17,6 +17,7 @@ from routing.decision import router, tier_rules
 from routing.decision.evaluation import Evaluation, batch_line
 from routing.decision.second_opinion import Model, train
 from routing.policy.platform import Assist, Policy, platform_policy
+from routing.queues import Tier
 
 
 def samples(path: Path) -> list[dict[str, Any]]:
@@ -49,6 +50,13 @@ def test_more_than_nine_in_ten_sample_tasks_are_routed_right(golden: Evaluation)
     assert golden.accuracy("tier") >= 0.96, golden.misses
     assert golden.accuracy("intent") >= 0.96, golden.misses
     assert golden.accuracy("trivial") == 1, golden.misses
+
+
+@pytest.mark.req("H-118")
+def test_seven_to_eight_in_ten_everyday_edits_need_no_container() -> None:
+    tiers = [batch_line(line)["tier"] for line in samples(DATA / EVERYDAY)]
+    edits = [tier for tier in tiers if tier is not None]
+    assert 0.7 <= sum(tier != Tier.AGENT for tier in edits) / len(edits) <= 0.8
 
 
 @pytest.mark.req("R-103", "R-111")

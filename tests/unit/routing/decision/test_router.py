@@ -55,9 +55,10 @@ def unbound(prompt: str) -> Route:
 # --- seed 002: mode ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("R-004", "R-010")
-def test_there_are_two_modes_three_targets_and_three_intents() -> None:
+@pytest.mark.req("R-004", "R-074", "R-075")
+def test_there_are_two_modes_three_targets_and_two_levels_of_stakes() -> None:
     assert [mode.value for mode in Mode] == ["ANSWER", "ACTION"]
+    assert {stakes.value for stakes in Stakes} == {"high", "medium"}
     assert {target.value for target in RouteTarget} == {"Swarm Orchestrator", "Direct Response", "Tool Specialist"}
 
 
@@ -176,7 +177,6 @@ def test_mere_talk_about_a_site_is_answered(prompt: str) -> None:
     assert route(prompt).mode is Mode.ANSWER
 
 
-@pytest.mark.req("R-087", "R-081")
 @pytest.mark.parametrize(
     ("asked", "ordered"),
     [
@@ -192,6 +192,7 @@ def test_who_asks_beside_what_others_say_or_wants_only_to_be_told_orders_nothing
     assert (route(asked).mode, route(ordered).mode) == (Mode.ANSWER, Mode.ACTION)
 
 
+@pytest.mark.req("R-081", "R-087")
 def test_the_functions_of_the_document_keep_their_meaning() -> None:
     assert [needs_swarm(task) for task in ("pwd", "  PWD ", "fix x", "What is HPOS?")] == [False, False, True, False]
     assert classify_task("What is HPOS?") == "ANSWER"
@@ -199,16 +200,17 @@ def test_the_functions_of_the_document_keep_their_meaning() -> None:
     assert needs_swarm("echo x > src/config.json")
 
 
-@pytest.mark.req("R-066", "R-067", "R-088")
-def test_a_trivial_command_takes_the_fast_path_without_debate_or_tier() -> None:
-    decision = route("echo delete all products")
+@pytest.mark.req("R-057", "R-066", "R-067", "R-088")
+@pytest.mark.parametrize("command", ["pwd", "date", "whoami", "echo delete all products"])
+def test_a_trivial_command_takes_the_fast_path_without_debate_or_tier(command: str) -> None:
+    decision = route(command)
     assert (decision.queue, decision.target, decision.tier) == (QueueName.TOOLS, RouteTarget.TOOL_SPECIALIST, None)
     assert (decision.trivial, decision.debate, decision.rule) == (True, Debate.BYPASS, "trivial")
-    assert decision.argv == ("echo", "delete all products")
+    assert decision.argv == parse_trivial(command)
     assert route("date picker is broken").trivial is False
 
 
-@pytest.mark.req("R-001", "R-116", "H-009")
+@pytest.mark.req("R-001", "R-003", "R-116", "H-009")
 def test_a_decision_is_the_same_every_time_and_says_why() -> None:
     first = route("Add a hover effect to the cards")
     assert all(route("Add a hover effect to the cards") == first for _ in range(200))
@@ -304,6 +306,7 @@ def test_each_inline_script_of_the_document_is_tier_2(script: str) -> None:
         "Add this analytics snippet to the site",
         "Wrap the hero in an extra div with an aria attribute",
         "Fix the broken menu rendering on mobile",
+        "Fix the contact form",
         "logo is stretched in Firefox",
         "the gallery won't open",
     ],
@@ -313,7 +316,7 @@ def test_css_scripts_html_and_bugs_are_tier_2(prompt: str) -> None:
     assert (decision.tier, decision.rule, decision.queue) == (Tier.PATCH, "V1-3", QueueName.PATCH)
 
 
-@pytest.mark.req("H-042", "H-043", "H-044", "H-045", "H-053", "H-057")
+@pytest.mark.req("H-037", "H-042", "H-043", "H-044", "H-045", "H-053", "H-057")
 @pytest.mark.parametrize(
     ("prompt", "scope"),
     [
@@ -526,7 +529,7 @@ def test_destruction_deployment_and_secrets_are_debated_at_high_stakes(prompt: s
     assert "debated first because" in decision.reason
 
 
-@pytest.mark.req("R-048")
+@pytest.mark.req("R-048", "R-075")
 @pytest.mark.parametrize(
     "prompt", ["recolour all headings", "resize every image", "translate the entire site", "reformat css/*.css"]
 )
@@ -799,7 +802,7 @@ def test_an_answer_has_no_triggers_and_no_confidence() -> None:
     assert (route.queue, route.target) == (QueueName.ANSWER, RouteTarget.DIRECT_RESPONSE)
 
 
-@pytest.mark.req("R-002", "R-114")
+@pytest.mark.req("R-002", "R-037", "R-114")
 @pytest.mark.parametrize(
     "prompt", ["fix the bug in src/api/auth.ts and update tests", "find, fix and deploy our project"]
 )

@@ -70,7 +70,7 @@ def test_there_are_ten_base_agents_and_three_subtasks_two_of_them_on_haiku() -> 
     assert {agent.provider for agent in AGENTS.values()} == {"anthropic"}
 
 
-@pytest.mark.req("S-004")
+@pytest.mark.req("S-004", "S-097")
 def test_the_six_roles_are_played_as_ruled() -> None:
     players = {role: {name for name, agent in AGENTS.items() if agent.role == role} for role in AgentRole}
     assert players == {
@@ -111,6 +111,7 @@ def test_qa_may_write_tests_and_findings_but_no_source() -> None:
     assert not is_covered("package.json", writes)
 
 
+@pytest.mark.req("R-115")
 def test_agents_that_only_judge_write_nothing_but_their_own_documents() -> None:
     judges = {name for name, agent in AGENTS.items() if not agent.needs_box}
     for name in judges:

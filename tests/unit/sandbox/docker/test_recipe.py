@@ -137,7 +137,7 @@ def test_a_box_as_it_was_asked_for_may_start() -> None:
 
 
 @pytest.mark.threat("A14")
-@pytest.mark.req("H-109", "H-110", "H-111", "H-112")
+@pytest.mark.req("H-109", "H-110", "H-111", "H-112", "S-058")
 @pytest.mark.parametrize("name", WEAKER)
 def test_a_box_that_is_weaker_in_one_thing_may_not(name: str) -> None:
     found = copy.deepcopy(box())

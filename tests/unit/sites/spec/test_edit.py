@@ -84,6 +84,7 @@ BAD: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.req("H-011")
 @pytest.mark.threat("F13")
 @pytest.mark.parametrize(("operations", "code"), BAD.values(), ids=BAD)
 def test_a_bad_patch_is_refused_by_a_named_rule(operations: Any, code: str) -> None:

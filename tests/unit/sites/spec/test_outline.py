@@ -105,7 +105,6 @@ def test_what_lacks_an_address_is_left_out_and_named() -> None:
     assert left_out(OUTLINE) == ("Testimonials",)
 
 
-@pytest.mark.req("H-011")
 def test_a_new_gallery_shows_drawings_that_differ_with_the_outline_s_captions() -> None:
     sections = [
         {"kind": "Hero", "heading": "Weddings"},
@@ -132,6 +131,7 @@ def test_a_business_without_mail_is_called_and_the_words_to_its_owner_stand_on_n
     assert "Five pages." not in site.canonical()
 
 
+@pytest.mark.req("H-011")
 def test_an_outline_becomes_a_whole_valid_site() -> None:
     site = expand_outline(OUTLINE)
     assert validate(site) == []

@@ -1,4 +1,4 @@
-"""Tier 1 never executes user-influenced code: the spec engine holds nothing that could."""
+"""Tiers 1 and 2 never execute user-influenced code: neither engine holds anything that could."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from urllib.parse import urljoin
 import pytest
 from lxml import html
 
+import sites.diff
 import sites.spec
 from docs.pictures import BAKERY, SITES, WIDTHS, build
 from routing.policy.platform import platform_policy
@@ -50,12 +51,12 @@ def modules(folder: Traversable) -> list[Traversable]:
     return found
 
 
-MODULES = modules(resources.files(sites.spec))
+MODULES = [*modules(resources.files(sites.spec)), *modules(resources.files(sites.diff))]
 
 
-@pytest.mark.req("H-108")
+@pytest.mark.req("H-091", "H-108")
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
-def test_no_module_of_the_spec_engine_can_run_code_or_leave_the_process(module: Traversable) -> None:
+def test_no_module_of_the_spec_or_the_diff_engine_can_run_code_or_leave_the_process(module: Traversable) -> None:
     tree = ast.parse(module.read_text(encoding="utf-8"))
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     called = {call.id for call in calls if isinstance(call, ast.Name)} & RUNNING

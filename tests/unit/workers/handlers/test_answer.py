@@ -56,7 +56,7 @@ def ask(models: FakeModels, files: dict[str, bytes] | None = None) -> Any:
     return answer_question(attempt)
 
 
-@pytest.mark.req("R-093", "R-095")
+@pytest.mark.req("R-093", "R-095", "R-116")
 def test_an_answer_without_a_tool_takes_one_call_with_the_prompt_of_mode_answer() -> None:
     models = FakeModels(said("Bread.\nAnd cake."))
     assert ask(models) == Answered("Bread.\nAnd cake.", {"model_turns": 1})

@@ -38,7 +38,7 @@ def opened(game: Game) -> list[str]:
     return [action.gate.key for decision in game.log for action in decision.actions if isinstance(action, OpenGate)]
 
 
-@pytest.mark.req("S-101", "S-026")
+@pytest.mark.req("S-026", "S-097", "S-101")
 @pytest.mark.parametrize("plan", [PLAN, {"template": "build"}, {"template": "fix", "scopes": ["backend"]}])
 def test_p0_work_waits_for_a_person_after_qa_whatever_the_plan_says(plan: dict[str, Any]) -> None:
     game = Game(make_view(priority="P0"), players=Players(plan=plan))

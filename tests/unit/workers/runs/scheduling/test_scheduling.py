@@ -499,7 +499,7 @@ def requirements() -> set[str]:
     }
 
 
-@pytest.mark.req("S-011", "S-021")
+@pytest.mark.req("S-011", "S-021", "S-097")
 def test_the_hard_shell_decides_without_a_model_a_database_or_a_container() -> None:
     for name in DECISIONS:
         imported = imports_of(f"workers.runs.scheduling.{name}")
@@ -569,7 +569,7 @@ def test_an_order_has_no_place_for_an_account() -> None:
     assert "anthropic" not in order_text(StepBrief(**given), redact=lambda text: text)
 
 
-@pytest.mark.req("S-043")
+@pytest.mark.req("S-043", "S-077")
 def test_a_message_carries_an_id_and_a_fence_and_there_is_no_store_of_vectors() -> None:
     assert set(JobMessage.model_fields) == {"schema_version", "job_id", "fence"}
     stores = {
