@@ -260,7 +260,7 @@ def _action_route(
         trivial=False,
         triggers=triggers,
         rule=choice.rule,
-        reason=_reason(choice, tier, plan, parsed),
+        reason=_reason(choice, _means(signals, tier), plan, parsed),
         cause=choice.cause,
         scope=choice.scope,
         pattern="",
@@ -342,12 +342,15 @@ def _intent(parsed: ParsedPrompt, *, tier: Tier | None, is_new: bool, read_only:
 _TIER_WORDS = {Tier.SPEC: "Page spec", Tier.PATCH: "Patch", Tier.AGENT: "Code agent"}
 
 
-def _reason(choice: Choice, tier: Tier | None, plan: Plan, parsed: ParsedPrompt) -> str:
-    what = (
-        f"{_TIER_WORDS[tier]}: {choice.because}"
-        if tier is not None
-        else choice.because[:1].upper() + choice.because[1:]
-    )
+def _means(signals: Signals, tier: Tier | None) -> str:
+    """Return what the edit will be made with, in words; empty if nothing is edited."""
+    if tier is Tier.SPEC and not (is_rendered(signals) or is_new_site(signals)):
+        return "Direct edit or patch"
+    return _TIER_WORDS[tier] if tier is not None else ""
+
+
+def _reason(choice: Choice, means: str, plan: Plan, parsed: ParsedPrompt) -> str:
+    what = f"{means}: {choice.because}" if means else choice.because[:1].upper() + choice.because[1:]
     if plan.debate is not Debate.PLANNING:
         return what + "."
     why = " and ".join(parsed.vocabulary.because[cause] for cause in plan.causes)
