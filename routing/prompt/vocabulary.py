@@ -2,7 +2,7 @@
 
 In `routing/prompt/vocabulary.yaml` a phrase is a row of words: `a|b` is a choice, a trailing `?` makes a word optional,
 a trailing `~` stands for all forms of a verb, `..` skips up to six tokens of the same sentence, `<quote>`, `<path>`,
-`<url>`, `<email>`, `<num>`, `<tag>`, `<code>` and `<colon>` stand for a token of that kind, and `@name` for the words of
+`<url>`, `<email>`, `<num>`, `<tag>`, `<code>` and `<colon>` stand for tokens of that kind, and `@name` for the words of
 a list under `words`. A word also matches its plural.
 """
 

@@ -11,6 +11,7 @@ from sites.spec.catalog import (
     ITEM_TEXT,
     Business,
     Component,
+    Hue,
     IconName,
     ItemField,
     Label,
@@ -205,6 +206,13 @@ class ScheduleEntry(Props):
     text: Text | None = None
     place: Label | None = None
     tag: Tag | None = None
+    hue: Hue | None = None
+    """Of the tag."""
+
+
+def _tag_of(item: ScheduleEntry | PricedItem) -> Html | None:
+    filled = f" tag-filled hue-{item.hue}" if item.hue else ""
+    return tag("span", item.tag, class_=f"tag{filled}") if item.tag else None
 
 
 class ScheduleProps(SectionProps):
@@ -215,7 +223,7 @@ class ScheduleProps(SectionProps):
 
 
 def _schedule_row(item: ScheduleEntry, level: int) -> Html:
-    mark = tag("span", item.tag, class_="tag") if item.tag else None
+    mark = _tag_of(item)
     words = tag("div", heading(level, item.title), tag("p", item.text) if item.text else None)
     side = tag("p", item.place, mark, class_="schedule-place") if item.place or mark else None
     return tag("li", tag("p", item.time, class_="schedule-time"), words, side)
@@ -223,7 +231,7 @@ def _schedule_row(item: ScheduleEntry, level: int) -> Html:
 
 @Component(
     "Schedule",
-    summary="programme by time: heading, items [{time, title, text, place, tag}], note",
+    summary="programme by time: heading, items [{time, title, text, place, tag, hue (of the tag)}], note",
     example={"heading": "Saturday", "items": [{"time": "9:00", "title": "Coffee and flour", "place": "Shop"}]},
     words=("schedule", "agenda", "programme", "program", "timetable"),
     outline=outline_items("items", 24, time=ItemField("detail", 30), title=ItemField("title"), text=ITEM_TEXT),
@@ -434,6 +442,8 @@ class PricedItem(Props):
     price: Annotated[str, Field(min_length=1, max_length=30)]
     text: Text | None = None
     tag: Tag | None = None
+    hue: Hue | None = None
+    """Of the tag."""
 
 
 class PriceListProps(SectionProps):
@@ -444,15 +454,18 @@ class PriceListProps(SectionProps):
 
 
 def _price_line(item: PricedItem, level: int) -> Html:
-    mark = tag("span", item.tag, class_="tag") if item.tag else None
+    mark = _tag_of(item)
     top = tag("div", heading(level, item.title), mark, tag("span", item.price, class_="line-price"), class_="line-top")
     return tag("li", top, tag("p", item.text) if item.text else None)
 
 
 @Component(
     "PriceList",
-    summary="menu or price list: heading, items [{title, price, text, tag}], note",
-    example={"heading": "Bread", "items": [{"title": "Rye", "price": "€5.80", "text": "Dense and sour."}]},
+    summary="menu or price list: heading, items [{title, price, text, tag, hue (of the tag)}], note",
+    example={
+        "heading": "Bread",
+        "items": [{"title": "Rye", "price": "€5.80", "text": "Dense and sour.", "tag": "vegan", "hue": "green"}],
+    },
     words=("price list", "menu", "pricelist", "food menu"),
     outline=outline_items("items", 24, title=ItemField("title", 60), price=ItemField("detail", 30), text=ITEM_TEXT),
     outline_hint="items: title, detail = price, text",
