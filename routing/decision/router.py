@@ -276,7 +276,7 @@ def is_read_only(parsed: ParsedPrompt) -> bool:
     verbs = {parsed.tokens[at].word for at in parsed.orders}
     if not verbs <= parsed.vocabulary.words["read"] or SentenceIntent.DEFECT in parsed.intents:
         return False
-    if parsed.found("write_back") or changes_much(parsed):
+    if parsed.found("write_back") or changes_much(parsed) or _tells_what_ought_to_be(parsed):
         return False
     reads = {hit.first for hit in parsed.hits.get("read_only", ())}
     if reads.intersection(parsed.orders):
@@ -286,6 +286,12 @@ def is_read_only(parsed: ParsedPrompt) -> bool:
         and not parsed.orders
         and SentenceIntent.STATEMENT not in parsed.intents
     )
+
+
+def _tells_what_ought_to_be(parsed: ParsedPrompt) -> bool:
+    """Return whether a statement beside the order says how something should be: `should be 9, check the others too`."""
+    hits = parsed.hits.get("ought", ())
+    return any(parsed.intents[parsed.sentence_of(hit.first)] is SentenceIntent.STATEMENT for hit in hits)
 
 
 def action_rules(

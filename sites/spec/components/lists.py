@@ -89,6 +89,10 @@ def _outline_features(section: OutlineSection, business: Business) -> JsonObject
     )
 
 
+_LONGEST_IN_FOUR = 14
+"""Letters of a word for which a heading has room where four cards stand side by side."""
+
+
 @Component(
     "Features",
     summary="grid of offers or strengths: heading, text, items [{title, text, icon, image, link}], layout "
@@ -108,6 +112,8 @@ def _features(props: FeaturesProps, ctx: RenderContext) -> Html:
     cards = [_feature_card(item, ctx, level, style=style) for item in props.items]
     count = len(cards)
     columns = 3 if count in (3, 5, 6, 9, 10, 11, 12) else min(count, 4)
+    if columns == 4 and any(len(word) > _LONGEST_IN_FOUR for item in props.items for word in item.title.split()):
+        columns = 2
     return section(ctx, props, tag("ul", *cards, class_=f"cards cards-{columns}"), kind="features")
 
 
@@ -381,6 +387,7 @@ class Plan(Props):
     text: Text | None = None
     features: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=160)], ...], Field(max_length=12)] = ()
     action: Link | None = None
+    image: Picture | None = None
     badge: Label | None = None
     """A word such as "Most loved"; the plan that has one stands out."""
 
@@ -399,7 +406,8 @@ def _plan(plan: Plan, ctx: RenderContext, level: int) -> Html:
     style = "button" if plan.badge else "button button-quiet"
     action = tag("p", anchor(ctx, plan.action, class_=style), class_="actions") if plan.action else None
     classes = "card plan plan-marked" if plan.badge else "card plan"
-    return tag("li", badge, heading(level, plan.name), price, text, features, action, class_=classes)
+    picture = image(ctx, plan.image, class_="card-image") if plan.image else None
+    return tag("li", badge, picture, heading(level, plan.name), price, text, features, action, class_=classes)
 
 
 _outline_plans = outline_items("plans", 4, name=ItemField("title", 60), price=ItemField("detail", 60), text=ITEM_TEXT)
@@ -415,7 +423,7 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "Pricing",
-    summary="plans: heading, plans [{name, price, period, text, features [text], action {label, href}, badge}]",
+    summary="plans: heading, plans [{name, price, period, text, features [text], action {label, href}, image, badge}]",
     example={
         "heading": "Courses",
         "plans": [

@@ -185,6 +185,8 @@ def test_mere_talk_about_a_site_is_answered(prompt: str) -> None:
             "does it say dogs? we promised, put it in",
         ),
         ("Is anything outdated? just tell us, don't change it", "Is anything outdated? just change it"),
+        ("On which days can somebody have breakfast? just want to know", "On which days? write: daily"),
+        ("do we say how they get off the newsletter?", "the newsletter button fell off, fix it"),
         ("Wie kühl wirkt die Seite auf Sie?", "die Seite wirkt kühl, können Sie da was machen?"),
     ],
 )
@@ -481,6 +483,11 @@ def test_work_on_a_project_goes_to_the_steps_queue_without_a_tier() -> None:
     decision = decide(Signals(prompt="add a login page", project=True), platform_policy())
     assert (decision.workflow, decision.queue, decision.tier) == (Workflow.TICKET, QueueName.STEPS, None)
     assert decide(Signals(prompt="What is HPOS?", project=True), platform_policy()).queue is QueueName.ANSWER
+
+
+def test_checking_others_beside_what_ought_to_be_otherwise_changes_it() -> None:
+    assert route("the initials say AB. check the others too").read_only
+    assert not route("the initials say AB. should be BA! check the others too").read_only
 
 
 @pytest.mark.parametrize(

@@ -345,3 +345,14 @@ def test_a_button_and_a_tag_of_their_own_colour_are_readable(hue: str) -> None:
     assert button.xpath(".//p[@class='actions']/a/@class") == [f"button button-accent hue-{hue}"]
     menu = one("PriceList", items=[{"title": "Soup", "price": "7", "tag": "vegan", "hue": hue}])
     assert menu.xpath(".//span[text()='vegan']/@class") == [f"tag tag-filled hue-{hue}"]
+
+
+@pytest.mark.parametrize(("title", "columns"), [("Vorsorge", 4), ("Geburtsvorbereitung", 2)])
+def test_four_cards_stand_side_by_side_only_if_their_longest_words_have_room(title: str, columns: int) -> None:
+    found = one("Features", items=[{"title": title}, *({"title": name} for name in ("A", "B", "C"))])
+    assert found.xpath(f".//ul[@class='cards cards-{columns}']")
+
+
+def test_a_plan_has_its_picture_above_its_name() -> None:
+    (card,) = one("Pricing", plans=[{"name": "Attic", "price": "€118", "image": PICTURE}]).xpath(".//li[@class]")
+    assert [part.tag for part in card][:2] == ["img", "h2"]

@@ -205,6 +205,13 @@ def test_sentences_that_no_reply_translates_are_told_and_names_are_not() -> None
     assert left_over(demo_site(), TEXTS, [{"texts": named}]) == ()
 
 
+def test_words_of_a_shared_footer_that_come_with_one_page_make_the_index_no_page_of_the_translation() -> None:
+    classes = [
+        number for number, entry in enumerate(TEXTS) if entry.page == "classes.html" or entry.element == "footer"
+    ]
+    assert left_over(demo_site(), TEXTS, [{"texts": [{"n": number, "text": "Wort"} for number in classes]}]) == ()
+
+
 def test_pages_beyond_what_a_site_holds_get_no_version_and_are_named() -> None:
     document = demo_site().to_dict()
     for number in range(MAX_PAGES - 3):
