@@ -134,9 +134,20 @@ WAYS_OUT: Mapping[str, Any] = {
         **_LINE_SCHEMA,
         "description": "only if this tool cannot do it at all: why, in one sentence to the owner",
     },
-    "ask": {**_LINE_SCHEMA, "description": "only if nobody could tell what is wanted: one question to the owner"},
+    "ask": {**_LINE_SCHEMA, "description": "only if the owner has to answer first: one question to them"},
 }
 """Properties of an edit tool's input with which the model declines; the edit itself then stays empty."""
+
+
+_ASKING = (
+    "Ask only for what the owner alone can know: a missing fact, or which of several things they mean. Taste is no "
+    "question: a vague wish about looks gets few changes that fit the site, as a preview follows."
+)
+
+
+def filled(prompt: str) -> str:
+    """Return a prompt with the rule of when an owner is asked, the same in all that can ask, in place of `{asking}`."""
+    return prompt.replace("{asking}", _ASKING)
 
 
 def way_out(reply: Mapping[str, Any], name: str) -> str:
@@ -205,4 +216,4 @@ def to_json(value: object) -> str:
 @cache
 def load_prompt(name: str) -> str:
     """Return the text of `routing/prompts/NAME.md`."""
-    return (resources.files("routing") / "prompts" / f"{name}.md").read_text(encoding="utf-8").strip()
+    return filled((resources.files("routing") / "prompts" / f"{name}.md").read_text(encoding="utf-8").strip())

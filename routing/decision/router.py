@@ -260,7 +260,7 @@ def _action_route(
         trivial=False,
         triggers=triggers,
         rule=choice.rule,
-        reason=_reason(choice, tier, plan, parsed),
+        reason=_reason(choice, _means(signals, tier), plan, parsed),
         cause=choice.cause,
         scope=choice.scope,
         pattern="",
@@ -276,7 +276,7 @@ def is_read_only(parsed: ParsedPrompt) -> bool:
     verbs = {parsed.tokens[at].word for at in parsed.orders}
     if not verbs <= parsed.vocabulary.words["read"] or SentenceIntent.DEFECT in parsed.intents:
         return False
-    if parsed.found("write_back") or changes_much(parsed):
+    if parsed.found("write_back") or changes_much(parsed) or _tells_what_ought_to_be(parsed):
         return False
     reads = {hit.first for hit in parsed.hits.get("read_only", ())}
     if reads.intersection(parsed.orders):
@@ -286,6 +286,12 @@ def is_read_only(parsed: ParsedPrompt) -> bool:
         and not parsed.orders
         and SentenceIntent.STATEMENT not in parsed.intents
     )
+
+
+def _tells_what_ought_to_be(parsed: ParsedPrompt) -> bool:
+    """Return whether a statement beside the order says how something should be: `should be 9, check the others too`."""
+    hits = parsed.hits.get("ought", ())
+    return any(parsed.intents[parsed.sentence_of(hit.first)] is SentenceIntent.STATEMENT for hit in hits)
 
 
 def action_rules(
@@ -342,12 +348,15 @@ def _intent(parsed: ParsedPrompt, *, tier: Tier | None, is_new: bool, read_only:
 _TIER_WORDS = {Tier.SPEC: "Page spec", Tier.PATCH: "Patch", Tier.AGENT: "Code agent"}
 
 
-def _reason(choice: Choice, tier: Tier | None, plan: Plan, parsed: ParsedPrompt) -> str:
-    what = (
-        f"{_TIER_WORDS[tier]}: {choice.because}"
-        if tier is not None
-        else choice.because[:1].upper() + choice.because[1:]
-    )
+def _means(signals: Signals, tier: Tier | None) -> str:
+    """Return what the edit will be made with, in words; empty if nothing is edited."""
+    if tier is Tier.SPEC and not (is_rendered(signals) or is_new_site(signals)):
+        return "Direct edit or patch"
+    return _TIER_WORDS[tier] if tier is not None else ""
+
+
+def _reason(choice: Choice, means: str, plan: Plan, parsed: ParsedPrompt) -> str:
+    what = f"{means}: {choice.because}" if means else choice.because[:1].upper() + choice.because[1:]
     if plan.debate is not Debate.PLANNING:
         return what + "."
     why = " and ".join(parsed.vocabulary.because[cause] for cause in plan.causes)

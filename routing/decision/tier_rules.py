@@ -114,7 +114,7 @@ def matching_rules(
     yield Choice(
         Tier.SPEC,
         "V1-4",
-        because[group] if evidence else "nothing in it needs more than the page spec",
+        because[group] if evidence else "nothing in it needs more",
         "rule" if evidence else "default",
         evidence=evidence,
     )
@@ -216,8 +216,8 @@ def _is_about_existing(parsed: ParsedPrompt, hit: Hit, group: str) -> bool:
     if parsed.tokens[hit.first].word in _HOW_IT_WORKS:
         return False  # `the tube without reception`
     definite = parsed.vocabulary.words["definite"]
-    if intent is SentenceIntent.QUESTION:
-        definite = definite | parsed.vocabulary.words["definite_abroad"]  # `les prix du calculateur sont les mêmes ?`
+    if hit.first == hit.last:  # `der Rechner`, but not `les membres doivent pouvoir se connecter`
+        definite = definite | parsed.vocabulary.words["definite_abroad"]
     if any(_stands_beside(parsed, at) for at in range(max(sentence.first + 1, hit.first - 2), hit.first)):
         return True
     reach = _CLOSE.get(group, _REACH)

@@ -278,14 +278,18 @@ def changes_much(parsed: ParsedPrompt) -> bool:
 
 
 def _destroys(parsed: ParsedPrompt) -> bool:
-    stated = parsed.hits.get("destructive_stated")
-    if stated and any(_ends_clause(parsed, hit) for hit in stated):
+    taken_back = max((hit.first for hit in parsed.hits.get("taken_back", ())), default=-1)
+    stated = parsed.hits.get("destructive_stated", ())
+    if any(hit.first > taken_back and _ends_clause(parsed, hit) for hit in stated):
         return True
     if "destructive" not in parsed.hits:
         return False
     harmless = {at for hit in parsed.hits.get("harmless_removal", ()) for at in range(hit.first, hit.last + 1)}
     return any(
-        hit.first not in harmless and _is_ordered(parsed, hit) and not _takes_only_dressing(parsed, hit)
+        hit.first > taken_back
+        and hit.first not in harmless
+        and _is_ordered(parsed, hit)
+        and not _takes_only_dressing(parsed, hit)
         for hit in parsed.hits["destructive"]
     )
 
@@ -361,9 +365,11 @@ def _is_sensitive(parsed: ParsedPrompt) -> bool:
 
 
 def is_bulk(parsed: ParsedPrompt) -> bool:
-    """Return whether the request concerns all of something on the site."""
+    """Return whether the request concerns all of something on the site, not one fact wherever it stands."""
     if hits := parsed.hits.get("bulk"):
-        excluded = {at for hit in parsed.hits.get("not_bulk", ()) for at in range(hit.first, hit.last + 1)}
+        groups = ("not_bulk", "everywhere") if "told_fact" in parsed.hits else ("not_bulk",)
+        harmless = (hit for group in groups for hit in parsed.hits.get(group, ()))
+        excluded = {at for hit in harmless for at in range(hit.first, hit.last + 1)}
         if any(hit.first not in excluded for hit in hits):
             return True
     return Kind.PATH in parsed.kinds and any(token.kind is Kind.PATH and "*" in token.word for token in parsed.tokens)

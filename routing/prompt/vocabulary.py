@@ -2,8 +2,8 @@
 
 In `routing/prompt/vocabulary.yaml` a phrase is a row of words: `a|b` is a choice, a trailing `?` makes a word optional,
 a trailing `~` stands for all forms of a verb, `..` skips up to six tokens of the same sentence, `<quote>`, `<path>`,
-`<url>`, `<num>`, `<tag>`, `<code>` and `<colon>` stand for a token of that kind, and `@name` for the words of a list
-under `words`. A word also matches its plural.
+`<url>`, `<email>`, `<num>`, `<tag>`, `<code>` and `<colon>` stand for tokens of that kind, and `@name` for the words of
+a list under `words`. A word also matches its plural.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _KIND_WORDS = {
     Kind.PATH: "<path>",
     Kind.URL: "<url>",
     Kind.DOMAIN: "<url>",
+    Kind.EMAIL: "<email>",
     Kind.NUMBER: "<num>",
     Kind.TAG: "<tag>",
     Kind.CODE: "<code>",
@@ -173,7 +174,7 @@ def _match_after_gap(keys: Sequence[tuple[str, ...]], at: int, left: Sequence[Wo
 
 _GAP = ".."
 _MAX_VARIANTS = 600
-_WORD = re.compile(r"(?:[^\W_]+(?:'[^\W_]+)*(?:\.[a-z]+)?|<(?:quote|path|url|num|tag|code|colon)>)")
+_WORD = re.compile(r"(?:[^\W_]+(?:'[^\W_]+)*(?:\.[a-z]+)?|<(?:quote|path|url|email|num|tag|code|colon)>)")
 _SECTIONS = ("words", "phrases")
 _SHIPPED = "routing/prompt/vocabulary.yaml"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

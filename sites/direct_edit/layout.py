@@ -351,15 +351,13 @@ def _font(target: str, word: str, site: Site) -> Iterator[DirectEdit]:
     if not match or font is None or (match["role"] and match["of"]):
         return
     role = match["role"] or match["of"] or match["words"] or ""
-    theme = root_of(site, INDEX).props.get("theme") or {}
     if role.startswith(("head", "title")):
         yield from _set(site, {"headings": font}, "font", f"Set the font of the headings to {font}.")
     elif role.startswith(("body", "text", "paragraph")):
-        headings = theme.get("headings") or theme.get("font") or PRESETS[theme.get("preset", "slate")].headings
-        changes = {"font": font, "headings": headings}
-        yield from _set(site, changes, "font", f"Set the font of the body text to {font}.")
+        yield from _set(site, {"text": font}, "font", f"Set the font of the body text to {font}.")
     else:
-        yield from _set(site, {"font": font, "headings": None}, "font", f"Set the font of the whole site to {font}.")
+        changes = {"font": font, "headings": None, "text": None}
+        yield from _set(site, changes, "font", f"Set the font of the whole site to {font}.")
 
 
 def _choice(target: str, word: str, site: Site) -> Iterator[DirectEdit]:

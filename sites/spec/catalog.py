@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_typ
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from routing.model_call import filled
 from sites.spec import components as package
 from sites.spec.expressions import Node, walk
 from sites.spec.html import (
@@ -111,6 +112,10 @@ IconName = Literal[
 ]
 
 
+Hue = Literal["red", "orange", "yellow", "green", "teal", "blue", "purple", "pink", "brown", "black"]
+"""A colour of one small thing, with words on it that are readable in both schemes."""
+
+
 class Props(BaseModel):
     """Base of all props: a prop that a component does not know is an error, never ignored."""
 
@@ -122,8 +127,8 @@ class Link(Props):
 
     label: Label
     href: LinkUrl
-    accent: bool = False
-    """Whether its button has the accent colour, to stand out from the others."""
+    accent: bool | Hue = False
+    """Whether its button has the accent colour, to stand out from the others, or which one of its own."""
 
 
 class Picture(Props):
@@ -388,7 +393,7 @@ def catalog_prompt() -> str:
     return (
         read_prompt("edit.md").replace("EXAMPLE", json.dumps(element, ensure_ascii=False))
         + "\n".join(lines)
-        + f"\nicon: {' '.join(get_args(IconName))}"
+        + f"\nicon: {' '.join(get_args(IconName))}\nhue: {' '.join(get_args(Hue))}"
         + f"\npreset: {' '.join(PRESETS)}\nfont, headings: {' '.join(FONTS)}, or a family by name"
     )
 
@@ -404,4 +409,4 @@ def outline_prompt() -> str:
 @cache
 def read_prompt(name: str) -> str:
     """Return the text of a file in sites/spec/prompts."""
-    return (pkgutil.get_data(__name__, f"prompts/{name}") or b"").decode()
+    return filled((pkgutil.get_data(__name__, f"prompts/{name}") or b"").decode())

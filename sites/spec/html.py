@@ -240,6 +240,8 @@ def buttons(ctx: RenderContext, actions: Sequence[Link]) -> Html:
 def anchor(ctx: RenderContext, link: Link, *, class_: str | None = None) -> Html:
     """Return a link of the page; one with a class is a button."""
     accent = " button-accent" if class_ and link.accent else ""
+    if accent and isinstance(link.accent, str):
+        accent += f" hue-{link.accent}"
     return tag("a", link.label, class_=f"{class_}{accent}" if class_ else None, href=ctx.url(link.href))
 
 

@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from routing.model_call import SUMMARY, WAYS_OUT
 from sites.errors import Finding, SpecError, refuse, shown
 from sites.spec.catalog import Business, Component, Day, Email, ImageUrl, Link, OutlineSection, Phone, Tone, components
-from sites.spec.components.page import Hours, SiteUrl
+from sites.spec.components.contact import Hours
+from sites.spec.components.page import SiteUrl
 from sites.spec.components.posts import NEWS
 from sites.spec.html import ArtName, say
 from sites.spec.languages.versions import primary
@@ -165,7 +166,8 @@ def _business(outline: Outline, pages: Mapping[str, tuple[str, list[OutlinedSect
     where = next((path for path, (_, held) in pages.items() if any(part.kind == "ContactForm" for part in held)), None)
     if where is None and contact.email:
         where = INDEX
-    direct = f"mailto:{contact.email}" if contact.email else f"tel:{_dialled(contact.phone)}" if contact.phone else None
+    dialled = re.sub(r"[^+\d]", "", contact.phone or "")
+    direct = f"mailto:{contact.email}" if contact.email else f"tel:{dialled}" if dialled else None
     trade, drawing = _trade(outline), outline.theme.art
     return Business(
         name=outline.name,
@@ -180,10 +182,6 @@ def _business(outline: Outline, pages: Mapping[str, tuple[str, list[OutlinedSect
         art=drawing or (trade.art if trade else None),
         opening=trade.opening if trade and not drawing else "split",
     )
-
-
-def _dialled(phone: str) -> str:
-    return re.sub(r"[^+\d]", "", phone)
 
 
 def _trade(outline: Outline) -> Trade | None:
@@ -252,7 +250,7 @@ def _theme(outline: Outline) -> JsonObject:
 
 def _navigation(pages: Mapping[str, tuple[str, list[OutlinedSection]]], lang: str) -> list[Link]:
     if len(pages) > 1:
-        return [Link(label=name, href=path) for path, (name, _) in pages.items()][:8]
+        return [Link(label=name, href=path) for path, (name, _) in pages.items()][:12]
     seen: dict[str, Link] = {}
     for section in pages[INDEX][1]:
         component = components()[section.kind]
@@ -342,8 +340,16 @@ def _expand(section: OutlinedSection, outline: Outline, business: Business, *, t
     return _props(section, business, tone=tone)
 
 
+_LEGAL: Final = re.compile(
+    r"(?i)impressum|imprint|legal( notice)?|datenschutz\w*|privacy.*|terms.*|agb|mentions légales|.*confidentialité|"
+    r"aviso legal|(.* )?privacidad|note legali|.* privacy|cookies?.*"
+)
+
+
 def _header(business: Business) -> JsonObject:
-    props: JsonObject = {"brand": business.name, "links": [link.model_dump() for link in business.links]}
+    """Return the header's props; legal pages are linked from the footer alone."""
+    links = [link.model_dump() for link in business.links if not _LEGAL.fullmatch(link.label)]
+    props: JsonObject = {"brand": business.name, "links": links[:8]}
     if business.contact_href:
         action = {"label": business.say("Get in touch"), "href": business.contact_href}
         page, _, part = business.contact_href.partition("#")

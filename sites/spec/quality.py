@@ -196,6 +196,7 @@ def _component(match: re.Match[str] | None) -> str | None:
 
 _NOT_COPY_NAMES: Final = (
     "href src icon theme tone layout lang of variant width action art captions cards align direction gap path date"
+    " kind accent hue"
 )
 _NOT_COPY: Final = frozenset(_NOT_COPY_NAMES.split())
 _MIN_WORDS: Final = 12
@@ -229,7 +230,7 @@ def texts(value: object) -> Iterator[str]:
 
 def is_copy(key: str, value: object) -> bool:
     """Whether a prop holds what visitors read, rather than an address, a look or a choice."""
-    return not (key in _NOT_COPY and not isinstance(value, Mapping | list)) and key != "theme"
+    return not (key in _NOT_COPY and not isinstance(value, Mapping | list)) and key not in ("theme", "fields")
 
 
 def loses_copy(before: Site, after: Site, *, request: str = "") -> bool:

@@ -112,19 +112,30 @@ def _by_id(page: Element, id: str) -> Element | None:
 
 
 def _variants(site: Site, path: str, id: str) -> Iterator[Site]:
-    """Yield the valid sites in which an element has one other choice, or one more text."""
+    """Yield the valid sites in which an element has one other choice, or it or an entry of it one more text."""
     node = next(node for node in require_valid(site)[path].children if node.id == id)
     raw = site.pages[node.page]["elements"][node.key].get("props", {})
-    for name, info in components()[node.type].props.model_fields.items():
+    for place, value in _other_props(components()[node.type].props, raw):
+        try:
+            yield _apply(site, {(node.page, "elements", node.key, "props", *place): value})
+        except SpecError:
+            continue
+
+
+def _other_props(props: type[BaseModel], raw: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
+    """Yield another value of each choice, and one for each text that the props, or no entry of their lists, have."""
+    for name, info in props.model_fields.items():
         values = _choices(info.annotation)
         if not values and name not in raw and str in _kinds(info.annotation):
             values = ("Text",)
-        for value in values:
-            if raw.get(name, info.default) != value:
-                try:
-                    yield _apply(site, {(node.page, "elements", node.key, "props", name): value})
-                except SpecError:
-                    continue
+        yield from (((name,), value) for value in values if raw.get(name, info.default) != value)
+        for kind in _kinds(info.annotation):
+            entry, entries = (get_args(kind) or (None,))[0], raw.get(name)
+            if isinstance(entry, type) and issubclass(entry, BaseModel) and isinstance(entries, list) and entries:
+                known = dict.fromkeys(part for each in entries for part in each)
+                yield from (
+                    ((name, 0, *place), value) for place, value in _other_props(entry, known) if value == "Text"
+                )
 
 
 def _kinds(annotation: Any) -> frozenset[Any]:
@@ -138,7 +149,7 @@ def _kinds(annotation: Any) -> frozenset[Any]:
 def _choices(annotation: Any) -> tuple[Any, ...]:
     kinds = _kinds(annotation)
     found = [value for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]
-    return tuple(found) if found else (False, True) if bool in kinds and str not in kinds else ()
+    return (*found, *((False, True) if bool in kinds and str not in kinds else ()))
 
 
 def _marked_page(site: Site, path: str) -> tuple[Element, list[Place]]:
@@ -317,8 +328,10 @@ class _Reader:
             raise MismatchError
         gone: Changes = {}
         for place in places:
-            top = next((at for at, step in enumerate(place) if isinstance(step, int)), len(place))
-            gone[place[: min(top, 5)]] = _GONE
+            steps = [at for at, step in enumerate(place) if isinstance(step, int)]
+            entry = next((at for at in reversed(steps) if place[:at] in self.inside), None)
+            end = min(*steps, 5, len(place)) if entry is None else entry + 2
+            gone[place[:end]] = _GONE
         return gone
 
     def _run(

@@ -125,7 +125,11 @@ class Theme(BaseModel):
     accent: Colour | None = None
     background: Colour | None = None
     font: FontChoice | None = None
+    """Of all words."""
     headings: FontChoice | None = None
+    """Of headings alone."""
+    text: FontChoice | None = None
+    """Of all other words alone."""
     radius: Literal["none", "small", "medium", "large"] | None = None
     spacing: Literal["compact", "regular", "airy"] | None = None
     cards: CardStyle | None = None
@@ -214,7 +218,7 @@ def _ground(colour: str, background: str) -> str:
 
 def font_notes(theme: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a note for each family that a theme, as it is written, names and a site has only the like of."""
-    named = dict.fromkeys(str(theme[role]) for role in ("font", "headings") if theme.get(role))
+    named = dict.fromkeys(str(theme[role]) for role in ("font", "headings", "text") if theme.get(role))
     return tuple(
         f"{name} is set in the {FAMILIES[name.casefold()]} fonts of the visitor's device, the nearest in look"
         for name in named
@@ -251,12 +255,13 @@ def _text_on(colour: str) -> str:
     return readable(mix(colour, BLACK, 0.8), [colour], MIN_TEXT_CONTRAST + 0.1)
 
 
-_BASE_RULES: Final = (pkgutil.get_data(__name__, "base.css") or b"").decode()
+BASE_RULES: Final = (pkgutil.get_data(__name__, "base.css") or b"").decode()
 
 
 def theme_class(theme: Theme) -> str:
     """Return the class of a page with a theme other than the index page's."""
-    chosen = theme.model_dump_json(exclude=None if theme.size else {"size"})  # as before there were sizes
+    later = {name for name in ("size", "text") if getattr(theme, name) is None}  # as before there were these
+    chosen = theme.model_dump_json(exclude=later)
     return "theme-" + hashlib.sha256(chosen.encode()).hexdigest()[:8]
 
 
@@ -276,7 +281,7 @@ def stylesheet(theme: Theme, others: Mapping[str, Theme], component_rules: Itera
 @lru_cache(maxsize=1)  # there is one catalog
 def _rules(styles: tuple[str, ...]) -> bytes:
     """Return the rules that use the variables, the same for every site."""
-    plain = (_SPARED.sub("", style).strip() for style in (_BASE_RULES, *styles))
+    plain = (_SPARED.sub("", style).strip() for style in (BASE_RULES, *styles))
     rules = "".join([f"\n{style}" for style in plain if style] + ["\n"]).encode()
     return _MARK % _digest_of(rules) + rules
 
@@ -333,7 +338,7 @@ def _measures(theme: Theme) -> dict[str, str]:
     radius = _CHOICES["radii"][theme.radius or preset.radius]
     is_centered = (theme.align or preset.align) == "center"
     return {
-        "font": FONTS[theme.font or preset.font].stack,
+        "font": FONTS[theme.text or theme.font or preset.font].stack,
         "font-headings": font.stack,
         "heading-weight": str(font.weight),
         "subheading-weight": str(max(font.weight, 600)),

@@ -87,7 +87,7 @@ def test_axe_finds_nothing_on_any_page_at_both_widths_in_light_and_dark(
     assert found == {}
 
 
-def test_axe_finds_nothing_on_a_page_in_several_languages_with_posts(
+def test_axe_finds_nothing_on_a_page_in_several_languages_with_posts_questions_and_coloured_tags(
     tmp_path: Path, browser: Browser, axe: str
 ) -> None:
     nonprofit = next(folder for folder in SITES if folder.name == "nonprofit")
@@ -96,6 +96,9 @@ def test_axe_finds_nothing_on_a_page_in_several_languages_with_posts(
     for layout in ("rows", "cards"):
         index[layout] = {"type": "Posts", "props": {"heading": layout, "path": "notes/", "layout": layout}}
         index["page"]["children"].insert(3, layout)
+    for kind in ("ContactForm", "PriceList"):
+        index[kind] = {"type": kind, "props": components()[kind].example}
+        index["page"]["children"].insert(3, kind)
     for path in [*document["pages"]]:
         for lang in ("de", "fr", "nl"):
             version = document["pages"][f"{lang}/{path}"] = deepcopy(document["pages"][path])

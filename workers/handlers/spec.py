@@ -344,7 +344,8 @@ def _translated(
         return Escalate(Tier.PATCH, Reason.BEYOND_TIER, full)
     by_hand = sorted(detached & site.pages.keys())
     left += [f"{', '.join(by_hand)} stays as it is, as it was edited by hand"] if by_hand else []
-    summary = " ".join([f"{summary}.", *(f"Note: {note}." for note in left)])
+    said = next((text for reply in replies if (text := summary_of(reply, otherwise=""))), f"{summary}.")
+    summary = " ".join([said, *(f"Note: {note}." for note in left)])
     return _candidate(inputs, changed, before=site, summary=summary, how="a model's translation")
 
 

@@ -11,6 +11,7 @@ from sites.spec.catalog import (
     ITEM_TEXT,
     Business,
     Component,
+    Hue,
     IconName,
     ItemField,
     Label,
@@ -88,6 +89,10 @@ def _outline_features(section: OutlineSection, business: Business) -> JsonObject
     )
 
 
+_LONGEST_IN_FOUR = 14
+"""Letters of a word for which a heading has room where four cards stand side by side."""
+
+
 @Component(
     "Features",
     summary="grid of offers or strengths: heading, text, items [{title, text, icon, image, link}], layout "
@@ -107,6 +112,8 @@ def _features(props: FeaturesProps, ctx: RenderContext) -> Html:
     cards = [_feature_card(item, ctx, level, style=style) for item in props.items]
     count = len(cards)
     columns = 3 if count in (3, 5, 6, 9, 10, 11, 12) else min(count, 4)
+    if columns == 4 and any(len(word) > _LONGEST_IN_FOUR for item in props.items for word in item.title.split()):
+        columns = 2
     return section(ctx, props, tag("ul", *cards, class_=f"cards cards-{columns}"), kind="features")
 
 
@@ -205,6 +212,13 @@ class ScheduleEntry(Props):
     text: Text | None = None
     place: Label | None = None
     tag: Tag | None = None
+    hue: Hue | None = None
+    """Of the tag."""
+
+
+def _tag_of(item: ScheduleEntry | PricedItem) -> Html | None:
+    filled = f" tag-filled hue-{item.hue}" if item.hue else ""
+    return tag("span", item.tag, class_=f"tag{filled}") if item.tag else None
 
 
 class ScheduleProps(SectionProps):
@@ -215,7 +229,7 @@ class ScheduleProps(SectionProps):
 
 
 def _schedule_row(item: ScheduleEntry, level: int) -> Html:
-    mark = tag("span", item.tag, class_="tag") if item.tag else None
+    mark = _tag_of(item)
     words = tag("div", heading(level, item.title), tag("p", item.text) if item.text else None)
     side = tag("p", item.place, mark, class_="schedule-place") if item.place or mark else None
     return tag("li", tag("p", item.time, class_="schedule-time"), words, side)
@@ -223,7 +237,7 @@ def _schedule_row(item: ScheduleEntry, level: int) -> Html:
 
 @Component(
     "Schedule",
-    summary="programme by time: heading, items [{time, title, text, place, tag}], note",
+    summary="programme by time: heading, items [{time, title, text, place, tag, hue (of the tag)}], note",
     example={"heading": "Saturday", "items": [{"time": "9:00", "title": "Coffee and flour", "place": "Shop"}]},
     words=("schedule", "agenda", "programme", "program", "timetable"),
     outline=outline_items("items", 24, time=ItemField("detail", 30), title=ItemField("title"), text=ITEM_TEXT),
@@ -373,6 +387,7 @@ class Plan(Props):
     text: Text | None = None
     features: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=160)], ...], Field(max_length=12)] = ()
     action: Link | None = None
+    image: Picture | None = None
     badge: Label | None = None
     """A word such as "Most loved"; the plan that has one stands out."""
 
@@ -391,7 +406,8 @@ def _plan(plan: Plan, ctx: RenderContext, level: int) -> Html:
     style = "button" if plan.badge else "button button-quiet"
     action = tag("p", anchor(ctx, plan.action, class_=style), class_="actions") if plan.action else None
     classes = "card plan plan-marked" if plan.badge else "card plan"
-    return tag("li", badge, heading(level, plan.name), price, text, features, action, class_=classes)
+    picture = image(ctx, plan.image, class_="card-image") if plan.image else None
+    return tag("li", badge, picture, heading(level, plan.name), price, text, features, action, class_=classes)
 
 
 _outline_plans = outline_items("plans", 4, name=ItemField("title", 60), price=ItemField("detail", 60), text=ITEM_TEXT)
@@ -407,7 +423,7 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "Pricing",
-    summary="plans: heading, plans [{name, price, period, text, features [text], action {label, href}, badge}]",
+    summary="plans: heading, plans [{name, price, period, text, features [text], action {label, href}, image, badge}]",
     example={
         "heading": "Courses",
         "plans": [
@@ -434,6 +450,8 @@ class PricedItem(Props):
     price: Annotated[str, Field(min_length=1, max_length=30)]
     text: Text | None = None
     tag: Tag | None = None
+    hue: Hue | None = None
+    """Of the tag."""
 
 
 class PriceListProps(SectionProps):
@@ -444,15 +462,18 @@ class PriceListProps(SectionProps):
 
 
 def _price_line(item: PricedItem, level: int) -> Html:
-    mark = tag("span", item.tag, class_="tag") if item.tag else None
+    mark = _tag_of(item)
     top = tag("div", heading(level, item.title), mark, tag("span", item.price, class_="line-price"), class_="line-top")
     return tag("li", top, tag("p", item.text) if item.text else None)
 
 
 @Component(
     "PriceList",
-    summary="menu or price list: heading, items [{title, price, text, tag}], note",
-    example={"heading": "Bread", "items": [{"title": "Rye", "price": "€5.80", "text": "Dense and sour."}]},
+    summary="menu or price list: heading, items [{title, price, text, tag, hue (of the tag)}], note",
+    example={
+        "heading": "Bread",
+        "items": [{"title": "Rye", "price": "€5.80", "text": "Dense and sour.", "tag": "vegan", "hue": "green"}],
+    },
     words=("price list", "menu", "pricelist", "food menu"),
     outline=outline_items("items", 24, title=ItemField("title", 60), price=ItemField("detail", 30), text=ITEM_TEXT),
     outline_hint="items: title, detail = price, text",

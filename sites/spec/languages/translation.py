@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
-from routing.model_call import WAYS_OUT
+from routing.model_call import SUMMARY, WAYS_OUT
 from sites.errors import refuse
 from sites.spec.expressions import SHARED_TYPE
 from sites.spec.languages.versions import languages_of, primary
@@ -207,6 +207,7 @@ def translate_tool() -> JsonObject:
                 "beside": {"type": "boolean", "description": "true: a further language; the present texts stay"},
                 "source": {"type": "string", "maxLength": 12, "description": "language of the given texts"},
                 "texts": {"type": "array", "items": text},
+                "summary": SUMMARY,
                 **WAYS_OUT,
             },
             "required": ["language", "texts"],
@@ -287,7 +288,8 @@ def left_over(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[st
     Names, addresses and the like are not told.
     """
     done = {(entry.page, entry.element, entry.keys) for entry, _ in _translated(entries, replies)}
-    pages = {page for page, _, _ in done}
+    own = {page for page, element, _ in done if element not in _shared(site)}
+    pages = own or {page for page, _, _ in done}
     kept = [
         entry.text
         for entry in entries
@@ -299,6 +301,12 @@ def left_over(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[st
     notes = [_kept_note(kept)] if kept else []
     data = sorted(path for path in pages if site.pages[path].get("state"))
     return (*notes, *(f"the data that {path} repeats stay as they are" for path in data))
+
+
+def _shared(site: Site) -> frozenset[str]:
+    """Return the keys of what other pages show of the index page: translated for them, it is not about that page."""
+    elements = (element for page in site.pages.values() for element in page["elements"].values())
+    return frozenset(element["props"]["of"] for element in elements if element["type"] == SHARED_TYPE)
 
 
 def _kept_note(kept: Sequence[str]) -> str:

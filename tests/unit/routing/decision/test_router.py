@@ -185,6 +185,8 @@ def test_mere_talk_about_a_site_is_answered(prompt: str) -> None:
             "does it say dogs? we promised, put it in",
         ),
         ("Is anything outdated? just tell us, don't change it", "Is anything outdated? just change it"),
+        ("On which days can somebody have breakfast? just want to know", "On which days? write: daily"),
+        ("do we say how they get off the newsletter?", "the newsletter button fell off, fix it"),
         ("Wie kühl wirkt die Seite auf Sie?", "die Seite wirkt kühl, können Sie da was machen?"),
     ],
 )
@@ -214,8 +216,13 @@ def test_a_trivial_command_takes_the_fast_path_without_debate_or_tier(command: s
 def test_a_decision_is_the_same_every_time_and_says_why() -> None:
     first = route("Add a hover effect to the cards")
     assert all(route("Add a hover effect to the cards") == first for _ in range(200))
-    assert first.reason == "Patch: it needs CSS beyond the spec vocabulary."
+    assert first.reason == "Patch: its words are those of stylesheets."
     assert (first.rule, first.classifier, first.policy_version) == ("V1-3", "v1", platform_policy().version)
+    of_spec = decide(Signals(prompt="a longer title", site=SiteSignals(files=3, has_spec=True)), platform_policy())
+    assert of_spec.reason == "Page spec: texts, pictures and choices of looks can express it."
+    assert (
+        route("a longer title").reason == "Direct edit or patch: texts, pictures and choices of looks can express it."
+    )
 
 
 @pytest.mark.req("H-006", "H-007", "R-003", "R-001")
@@ -481,6 +488,11 @@ def test_work_on_a_project_goes_to_the_steps_queue_without_a_tier() -> None:
     assert decide(Signals(prompt="What is HPOS?", project=True), platform_policy()).queue is QueueName.ANSWER
 
 
+def test_checking_others_beside_what_ought_to_be_otherwise_changes_it() -> None:
+    assert route("the initials say AB. check the others too").read_only
+    assert not route("the initials say AB. should be BA! check the others too").read_only
+
+
 @pytest.mark.parametrize(
     "prompt", ["list all pages", "grep -rn 'TODO' src/", "What is in css/a.css?", "find every mention of the old name"]
 )
@@ -568,6 +580,26 @@ def test_a_vague_request_is_debated_only_when_the_action_is_weak() -> None:
 )
 def test_ordinary_work_is_not_debated(prompt: str) -> None:
     assert route(prompt).debate is Debate.NONE
+
+
+@pytest.mark.parametrize(
+    ("told", "debated"),
+    [
+        ("our phone number is now 0163 960 417, change it everywhere", "change the phone number everywhere"),
+        ("Change the email to hi@own.example on every page", "use softer words on every page"),
+        ("we open on 3 May already, pls change wherever it is written", "wherever it is written make it bold"),
+        ("Frau Lehmann heißt jetzt Frau Wirth, bitte überall ändern", "bitte überall schöner machen"),
+        ("notre adresse est désormais 4 rue Haute, corrigez partout", "tous les titres en gras"),
+        ("delete the hours, oh no wait, leave them, just write till 9", "delete the hours, leave the rest"),
+        ("remove the map. actually don't remove it, move it down", "remove the map, it's actually wrong"),
+        ("Bitte die Karte löschen. Nein, doch nicht, nur die Straße ändern", "Bitte nicht nur die Karte löschen"),
+        ("supprimez la carte, non finalement gardez-la en bas", "supprimez la carte et gardez le plan"),
+        ("quitad el mapa, no, mejor dejadlo más abajo", "mejor quitad el mapa"),
+        ("togliete la mappa, anzi no, mettetela in fondo", "togliete la mappa e mettete la foto"),
+    ],
+)
+def test_one_fact_told_with_its_new_value_and_a_removal_taken_back_are_not_debated(told: str, debated: str) -> None:
+    assert (route(told).debate, route(debated).debate) == (Debate.NONE, Debate.PLANNING)
 
 
 @pytest.mark.req("R-056")
@@ -743,7 +775,7 @@ def test_a_line_of_a_batch_has_the_fields_of_the_format() -> None:
         "stakes": "high",
         "trivial": False,
         "triggers": ["delete"],
-        "reason": "Page spec: nothing in it needs more than the page spec; "
+        "reason": "Direct edit or patch: nothing in it needs more; "
         "it is debated first because it takes something away.",
         "classifier": "v1",
     }

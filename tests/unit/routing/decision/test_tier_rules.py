@@ -142,10 +142,26 @@ def test_a_tag_is_markup() -> None:
         ("the bar now stops at 23:00 instead of 24", "the film stops at 0:30", 2),
         ("Add an entry to the guest book section", "add a guest book", 3),
         ("people can book through the contact form", "visitors can book a table online", 3),
+        ("a room enquiry form with arrival date", "a booking form with live availability", 3),
+        ("Add a calendar of our talks: 3 March, 7 April", "Add a calendar of free rooms", 3),
+        ("a map with the way from the harbour", "a map with pins that open", 3),
     ],
 )
 def test_what_is_told_of_the_business_is_no_defect_script_or_widget(told: str, meant: str, otherwise: int) -> None:
     assert (tier(told), tier(meant)) == (1, otherwise)
+
+
+@pytest.mark.parametrize(
+    ("there", "expected", "new"),
+    [
+        ("the calculator adds up wrong, a wash is 12", 2, "a calculator for the laundry"),
+        ("Der Rechner rechnet falsch, Waschen kostet 12", 2, "Ein Rechner für die Wäsche"),
+        ("la calculadora debe tener también el corte, 12 euros", 1, "una calculadora de cortes"),
+        ("nel carrello la spedizione costa 5 euro", 1, "ci serve un carrello"),
+    ],
+)
+def test_a_widget_named_with_the_article_of_any_language_exists(there: str, expected: int, new: str) -> None:
+    assert (tier(there), tier(new)) == (expected, 3)
 
 
 def test_on_a_spec_site_an_address_to_link_needs_no_agent_whatever_the_words_around_it_mostly_need() -> None:

@@ -105,7 +105,7 @@ THEMES = [
     ("Use a serif font for the headings", "headings", "serif"),
     ("change the font to sans-serif", "font", "sans"),
     ("Use Playfair Display font for the headings", "headings", "playfair display"),
-    ("set the body font to humanist", "font", "humanist"),
+    ("set the body font to humanist", "text", "humanist"),
     ("switch to a monospace font", "font", "mono"),
     ("use square corners", "radius", "none"),
     ("make the corners very rounded", "radius", "large"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from routing.model_call import load_prompt
 from sites.spec import components as package
 from sites.spec.catalog import catalog_prompt, component_rules, components, outline_prompt
 from sites.spec.edit import apply_edit
@@ -22,6 +23,7 @@ from tests.unit.sites.spec.samples import demo_site, element, page
 COUPON = '''
 """Coupons: a component that this test adds as one module with its stylesheet."""
 
+from routing.model_call import load_prompt
 from sites.spec.catalog import Component, Props, RenderContext, Title
 from sites.spec.html import Html, tag
 
@@ -112,3 +114,12 @@ def test_the_prompts_name_every_component_and_stay_small() -> None:
     assert len(catalog_prompt().encode()) < 10_000
     assert len(outline_prompt().encode()) < 5_000
     assert all(json.dumps(component.example) for component in components().values())
+
+
+def test_every_prompt_that_can_ask_the_owner_has_one_rule_of_when() -> None:
+    prompts = [
+        catalog_prompt(),
+        *(load_prompt(name) for name in ("patch", "planning_advocate", "planning_critic")),
+    ]
+    assert all(prompt.count("Ask only for what the owner alone can know") == 1 for prompt in prompts)
+    assert not any("{asking}" in prompt for prompt in prompts)

@@ -344,3 +344,12 @@ def test_the_tool_of_a_new_site_offers_no_answer_and_no_null() -> None:
     assert {"cannot", "ask"} <= schema["properties"].keys()
     assert "answer" not in schema["properties"]
     assert '"null"' not in json.dumps(schema)
+
+
+def test_legal_pages_are_linked_from_the_end_of_each_page_alone() -> None:
+    sections = [{"kind": "Hero"}, *({"kind": "RichText", "page": name, "text": "x"} for name in ("Team", "Impressum"))]
+    elements = expand_outline({**OUTLINE, "sections": sections}).pages[INDEX]["elements"]
+    shown = {key: [link["label"] for link in elements[key]["props"]["links"]] for key in ("header", "footer")}
+    assert "Team" in shown["header"]
+    assert "Impressum" not in shown["header"]
+    assert {"Team", "Impressum"} <= {*shown["footer"]}

@@ -14,6 +14,8 @@ FILES = render(SITE)
 PAGE = FILES[INDEX].decode()
 SECTIONS = re.findall(r"      <section id=.*?</section>\n", PAGE, re.S)
 LINES = re.findall(r'            <li>\n              <div class="line-top">.*?</li>\n', PAGE, re.S)
+SHORT = re.sub("              <p>.*?</p>\n", "", LINES[0]).replace("Millbrook", "Plain")
+TAGGED = LINES[1].replace("Dark rye", "Beer bread").replace("vegan", "new")
 EYEBROW = '            <p class="eyebrow">Our bread</p>\n'
 
 
@@ -47,6 +49,8 @@ def read(path: str, *changes: tuple[str, str]) -> Site | None:
                 'Three things we will not hurry</h2>\n            <p class="lead">None of them is new.</p>\n',
             )
         ],
+        [("".join(LINES[:3]), ""), (LINES[-1], SHORT + TAGGED)],
+        [(LINES[1], LINES[1].replace('                <span class="tag">vegan</span>\n', ""))],
         [(SECTIONS[1], ""), (LINES[1], ""), ("Bread with the patience", "Loaves with the patience")],
     ],
 )
@@ -74,6 +78,22 @@ def test_an_edit_that_the_spec_can_hold_is_read_back_to_the_byte(changes: list[t
 )
 def test_any_other_edit_leaves_the_page_detached(old: str, new: str) -> None:
     assert read(INDEX, (old, new)) is None
+
+
+def test_an_entry_with_a_text_that_no_other_has_is_read_back() -> None:
+    elements = {
+        "page": element("Page", title="Works") | {"children": ["days"]},
+        "days": element("Schedule", items=[{"time": f"{day} May", "title": f"Work {day}"} for day in (2, 9)]),
+    }
+    site = parse_site({"root": "page", "elements": elements})
+    page = render(site)[INDEX].decode()
+    first, second = re.findall(r" +<li>.*?</li>\n", page, re.S)
+    third = second.replace("9 May", "16 May").replace("Work 9", "Balsam")
+    third = third.replace("</h2>\n", "</h2>\n                <p>Bring long sleeves.</p>\n")
+    edited = page.replace(first + second, second + third).encode()
+    found = read_back(site, render(site) | {INDEX: edited})
+    assert found is not None
+    assert render(found)[INDEX] == edited
 
 
 def test_a_shared_header_that_was_edited_on_each_page_is_read_back() -> None:

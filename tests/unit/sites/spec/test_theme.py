@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from math import floor
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from sites.spec.theme import (
+    FONTS,
     MIN_TEXT_CONTRAST,
     PRESETS,
     Theme,
@@ -81,6 +83,23 @@ def test_text_is_larger_only_where_the_theme_says_so() -> None:
     assert ":root { font-size: 112.5%; }" in large
     assert plain == large.replace("\n:root { font-size: 112.5%; }", "")
     assert theme_class(Theme(size="larger")) != theme_class(Theme())
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words", "headings"),
+    [
+        ({"font": "slab"}, "slab", "slab"),
+        ({"headings": "slab"}, "sans", "slab"),
+        ({"text": "slab"}, "slab", "sans"),
+        ({"font": "mono", "text": "slab"}, "slab", "mono"),
+    ],
+)
+def test_a_font_is_chosen_for_all_words_for_headings_or_for_the_others(
+    chosen: dict[str, Any], words: str, headings: str
+) -> None:
+    sheet = stylesheet(Theme.model_validate(chosen), {}, []).decode()
+    assert f"--font: {FONTS[words].stack};" in sheet
+    assert f"--font-headings: {FONTS[headings].stack};" in sheet
 
 
 def test_the_colour_that_was_asked_for_is_the_colour_of_the_buttons() -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, get_args
 
 import pytest
 from lxml import etree, html
 from pydantic import ValidationError
 
-from sites.spec.catalog import IconName, component_rules
+from sites.spec.catalog import Hue, IconName, component_rules
+from sites.spec.components.contact import ContactFormProps, MapLinkProps, NewsletterProps
 from sites.spec.components.content import VideoProps
 from sites.spec.components.gallery import GalleryProps
-from sites.spec.components.page import MapLinkProps, NewsletterProps
 from sites.spec.html import ART_NAMES, ArtName, art, icon
 from sites.spec.model import INDEX, parse_site
 from sites.spec.outline import expand_outline
 from sites.spec.render import referenced_assets, render
+from sites.spec.theme import BASE_RULES, MIN_TEXT_CONTRAST, contrast, parse_colour
 from tests.unit.sites.spec.samples import element, page
 
 PICTURE = {"src": "assets/x.svg", "alt": "A loaf"}
@@ -289,3 +291,68 @@ def test_a_gallery_says_how_many_pictures_stand_side_by_side(count: int, columns
 def test_columns_of_another_layout_than_the_grid_are_refused() -> None:
     with pytest.raises(ValidationError, match="columns is of the layout grid alone"):
         GalleryProps.model_validate({"images": PICTURES, "layout": "strip", "columns": 3})
+
+
+QUESTIONS = [
+    {"label": "Arrival", "kind": "date", "required": True},
+    {"label": "Departure", "kind": "date", "required": True},
+    {"label": "Room", "kind": "choice", "options": ["Attic", "Meadow"]},
+    {"label": "I bring a dog", "kind": "check"},
+    {"label": "What else should we know?", "kind": "long"},
+    {"label": "Mobile", "kind": "phone"},
+]
+
+
+def test_a_form_asks_what_its_owner_wants_to_know_under_the_words_that_come_back_by_mail() -> None:
+    form = one("ContactForm", email="a@b.example", fields=["people"], questions=QUESTIONS).find(".//form")
+    asked = {label.text: form.get_element_by_id(label.get("for")) for label in form.iterfind(".//label")}
+    own = {label: field for label, field in asked.items() if label in {question["label"] for question in QUESTIONS}}
+    assert len(own) == len(QUESTIONS)
+    assert all(field.get("name") == label for label, field in own.items())
+    assert [field.get("type", field.tag) for field in own.values()] == [
+        "date",
+        "date",
+        "select",
+        "checkbox",
+        "textarea",
+        "tel",
+    ]
+    assert [label for label, field in own.items() if "required" in field.attrib] == ["Arrival", "Departure"]
+    assert own["Room"].xpath("option/text()") == ["Attic", "Meadow"]
+    assert own["Room"].value == ""  # nobody is taken for having chosen
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"label": "Room", "kind": "choice"},
+        {"label": "Room", "options": ["Attic"]},
+        {"label": "", "kind": "date"},
+        {"label": "x", "kind": "file"},
+    ],
+)
+def test_a_question_is_of_a_known_kind_and_a_choice_alone_has_options(question: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        ContactFormProps(email="a@b.example", questions=[question])
+
+
+@pytest.mark.parametrize("hue", get_args(Hue))
+def test_a_button_and_a_tag_of_their_own_colour_are_readable(hue: str) -> None:
+    rule = re.search(rf"\.hue-{hue} {{ --accent: (#\w+); --on-accent: (#\w+); }}", BASE_RULES)
+    assert rule
+    assert contrast(*map(parse_colour, rule.groups())) >= MIN_TEXT_CONTRAST
+    button = one("Hero", heading="x", actions=[{"label": "Give", "href": "#one", "accent": hue}])
+    assert button.xpath(".//p[@class='actions']/a/@class") == [f"button button-accent hue-{hue}"]
+    menu = one("PriceList", items=[{"title": "Soup", "price": "7", "tag": "vegan", "hue": hue}])
+    assert menu.xpath(".//span[text()='vegan']/@class") == [f"tag tag-filled hue-{hue}"]
+
+
+@pytest.mark.parametrize(("title", "columns"), [("Vorsorge", 4), ("Geburtsvorbereitung", 2)])
+def test_four_cards_stand_side_by_side_only_if_their_longest_words_have_room(title: str, columns: int) -> None:
+    found = one("Features", items=[{"title": title}, *({"title": name} for name in ("A", "B", "C"))])
+    assert found.xpath(f".//ul[@class='cards cards-{columns}']")
+
+
+def test_a_plan_has_its_picture_above_its_name() -> None:
+    (card,) = one("Pricing", plans=[{"name": "Attic", "price": "€118", "image": PICTURE}]).xpath(".//li[@class]")
+    assert [part.tag for part in card][:2] == ["img", "h2"]

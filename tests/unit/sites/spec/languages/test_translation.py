@@ -94,6 +94,13 @@ def test_every_text_that_visitors_read_can_be_translated() -> None:
     assert len(ours) > 0.75 * len(shown), sorted(set(shown) - set(ours))
 
 
+def test_what_a_form_asks_is_translated_and_the_names_of_its_fields_are_none_of_the_words() -> None:
+    form = element(
+        "ContactForm", email="a@b.example", fields=["phone"], questions=[{"label": "Arrival", "kind": "date"}]
+    )
+    assert [entry.text for entry in entries_of(parse_site(page(form=form))) if entry.element == "form"] == ["Arrival"]
+
+
 @settings(max_examples=50)
 @given(
     st.one_of(
@@ -196,6 +203,13 @@ def test_sentences_that_no_reply_translates_are_told_and_names_are_not() -> None
     assert "texts stay as they are, such as" in note
     named = [{"n": n, "text": "x"} for n, entry in enumerate(TEXTS) if len(entry.text.split()) > 3]
     assert left_over(demo_site(), TEXTS, [{"texts": named}]) == ()
+
+
+def test_words_of_a_shared_footer_that_come_with_one_page_make_the_index_no_page_of_the_translation() -> None:
+    classes = [
+        number for number, entry in enumerate(TEXTS) if entry.page == "classes.html" or entry.element == "footer"
+    ]
+    assert left_over(demo_site(), TEXTS, [{"texts": [{"n": number, "text": "Wort"} for number in classes]}]) == ()
 
 
 def test_pages_beyond_what_a_site_holds_get_no_version_and_are_named() -> None:
