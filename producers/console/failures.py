@@ -31,6 +31,7 @@ ADVICE: Mapping[str, tuple[str, str]] = MappingProxyType(
         Reason.AGENT_BLOCKED: ("The agent cannot go on alone", "Say what it asks for in a revision."),
         Reason.REWORK_EXHAUSTED: ("It was reworked as often as allowed", _SMALLER),
         Reason.OUTPUT_REFUSED: ("What it put out was refused", "Read the cause above, and ask for it differently."),
+        Reason.UPLOAD_REFUSED: ("The upload cannot become a site", "Mend what is named above, and import it again."),
         Reason.BUILD_FAILED: (
             "The site's build fails with the change",
             "Read the build's last lines above, then revise.",
