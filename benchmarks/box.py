@@ -203,7 +203,7 @@ def session_steps(
         for name, content in pages().items():
             (Path(directory) / name).write_bytes(content)
         for fleet in fleets:
-            fleet.run("site", "import", "bench", directory)
+            fleet.run("site", "import", "bench", directory, "--publish")
     sessions = [Sessions({}, []) for _ in fleets]
     took: list[float] = []
     for number in range(repetitions):

@@ -49,13 +49,17 @@ class Operation(NamedTuple):
     body: list[Field] | None
     body_name: str
     takes_key: bool
+    takes_file: bool
+    """Whether its body is a file."""
+    header: list[Field]
+    """What stands there because the body is a file."""
     answer: Mapping[str, Any] | None
     """The schema of its answer; None where that is no JSON."""
 
     @property
     def fields(self) -> list[Field]:
         """What it is given besides the path's places, the required fields first."""
-        return sorted([*self.query, *(self.body or ())], key=lambda field: not field.is_required)
+        return sorted([*self.query, *(self.body or ()), *self.header], key=lambda field: not field.is_required)
 
 
 def operations_of(document: Mapping[str, Any]) -> Iterator[Operation]:
@@ -68,7 +72,8 @@ def operations_of(document: Mapping[str, Any]) -> Iterator[Operation]:
 
 def _operation(document: Mapping[str, Any], path: str, method: str, stated: Mapping[str, Any]) -> Operation:
     parameters = stated.get("parameters", ())
-    body = stated.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+    content = stated.get("requestBody", {}).get("content", {})
+    body = content.get("application/json", {}).get("schema")
     good = next(answer for code, answer in stated["responses"].items() if code.startswith("2"))
     at = {
         place: [
@@ -92,6 +97,10 @@ def _operation(document: Mapping[str, Any], path: str, method: str, stated: Mapp
         body=None if body is None else [*_fields(_resolved(document, body))],
         body_name="" if body is None else str(body.get("title") or body.get("$ref", "").rpartition("/")[2]),
         takes_key=any(item["name"] == "idempotency-key" for item in parameters) or _is_of_jobs(body),
+        takes_file=bool(content) and body is None,
+        header=[
+            field._replace(name=field.name.replace("-", "_")) for field in at["header"] if content and body is None
+        ],
         answer=good["content"].get("application/json", {}).get("schema"),
     )
 
@@ -244,6 +253,8 @@ class Operations(Protocol):
         *,
         query: dict[str, Any] | None = None,
         body: dict[str, Any] | None = None,
+        file: bytes | None = None,
+        key: str | None = None,
         takes_key: bool = False,
     ) -> T: ...
 '''
@@ -272,6 +283,8 @@ def operations_module(document: Mapping[str, Any]) -> str:
 def _head(operation: Operation) -> str:
     given = [f"{field.name}: {_argument(field)}" for field in operation.places]
     given += [f"{field.name}: {_argument(field)}" for field in operation.fields if field.is_required]
+    if operation.takes_file:
+        given.append("file: bytes")
     if optional := [f"{field.name}: {_optional(field)}" for field in operation.fields if not field.is_required]:
         given += ["*", *optional]
     return f"def {operation.name}(self, {', '.join(given)}) -> {_answer(operation)}:"
@@ -291,6 +304,8 @@ def _method(operation: Operation) -> str:
         if fields is not None and (fields or name == "body"):
             items = ", ".join(f'"{field.name}": {field.name}' for field in fields)
             called.append(f"{name}={{{items}}}")
+    if operation.takes_file:
+        called += ["file=file", "key=idempotency_key"]
     if operation.takes_key:
         called.append("takes_key=True")
     words = [f"- {field.name}: {field.words}" for field in operation.fields if field.words]
@@ -360,6 +375,8 @@ def _signature(operation: Operation) -> str:
         fields = operation.fields
         is_needed = any(field.is_required for field in fields)
         given.append(f"fields{'' if is_needed else '?'}: {_interface(fields, '  ')}")
+    if operation.takes_file:
+        given.append("file: Blob | Uint8Array")
     answer = "ArrayBuffer" if operation.answer is None else _typescript(operation.answer)
     return f"\n  /** {operation.words} */\n  {_camel(operation.name)}({', '.join(given)}): Promise<{answer}>;\n"
 
@@ -376,6 +393,7 @@ def operations_script(document: Mapping[str, Any]) -> str:
         query = ", ".join(f'"{field.name}"' for field in operation.query)
         facts = [f'method: "{operation.method}"', f'path: "{operation.path}"', f"query: [{query}]"]
         facts += ["hasBody: true"] if operation.body is not None else []
+        facts += ["takesFile: true"] if operation.takes_file else []
         facts += ["takesKey: true"] if operation.takes_key else []
         facts += ["isBinary: true"] if operation.answer is None else []
         lines.append(f"  {_camel(operation.name)}: {{ {', '.join(facts)} }},")

@@ -66,9 +66,11 @@ def page_of(document: dict[str, Any]) -> str:
 def _operation(method: str, path: str, operation: dict[str, Any]) -> Iterator[str]:
     yield f"### {method} {path}\n"
     words = _text(operation.get("description", operation.get("summary", "")))
-    body = operation.get("requestBody")
-    content = body["content"]["application/json"] if body else {}
+    kinds = operation.get("requestBody", {}).get("content", {})
+    content = kinds.get("application/json", {})
     said = [words, _scope(operation)]
+    if kinds and not content:
+        said.append(f"Body: the file ({', '.join(kinds)}).")
     if "$ref" in content.get("schema", ()):
         said.append(f"Body: {_link(content['schema'])}.")
     said += [_answer(code, answer) for code, answer in operation["responses"].items() if code.startswith("2")]

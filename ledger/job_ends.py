@@ -297,12 +297,12 @@ def _history_of(job: Job, row: TaskFailure) -> FailureHistory:
 def event_of_end(job: Job | ClaimedJob, target: State) -> FailureEvent | None:
     """Return what an end counts as for its task; None when it does not count.
 
-    A command of the fast path is not a task, and a step's execution is an inner attempt (A12).
+    A command of the fast path and an import are no tasks of a model, and a step's execution is an inner attempt (A12).
     """
     event = classify_end(target)
     if event is FailureEvent.REJECTED and job.state != State.AWAITING_APPROVAL:
         return None
-    return None if job.queue == QueueName.TOOLS or is_step(job) else event
+    return None if job.queue == QueueName.TOOLS or "upload" in job.request or is_step(job) else event
 
 
 def _event(session: Session, job: Job, target: State) -> FailureEvent | None:

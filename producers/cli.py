@@ -84,7 +84,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "revise": ('pointsman revise ID "Shorter, please" --wait',),
     "gate pass": ('pointsman gate pass GATE --reason "looks right"',),
     "gate fail": ('pointsman gate fail GATE --reason "not this way"',),
-    "site import": ("pointsman site import bakery ./public",),
+    "site import": ("pointsman site import bakery ./public", "pointsman site import bakery ./public.zip --publish"),
     "site export": ("pointsman site export bakery ./copy",),
     "site rollback": ("pointsman site rollback bakery",),
     "site diff": ("pointsman site diff bakery",),

@@ -63,6 +63,17 @@ class TooManyStreamsError(ProducerError):
         return f"this {self.whose} has {self.args[1]} event streams open, which is the limit"
 
 
+class TooManyUploadsError(ProducerError):
+    """This process takes as many archives at a time as it may (nobody's fault); nothing was read."""
+
+    def __init__(self, limit: int, retry_after_seconds: int) -> None:
+        super().__init__(limit, retry_after_seconds)
+        self.retry_after_seconds = retry_after_seconds
+
+    def __str__(self) -> str:
+        return f"this server takes {self.args[0]} uploads at a time; try again in {self.retry_after_seconds} s"
+
+
 class LedgerAwayError(ProducerError, ConnectionError):
     """The ledger became unreachable during a batch; this job may or may not be accepted (nobody's fault)."""
 

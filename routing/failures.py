@@ -33,6 +33,7 @@ OUTAGES = frozenset(
 """Something that the work needs was away or broke, and may be back soon."""
 INFRASTRUCTURE = OUTAGES | {
     Reason.INVALID_REQUEST,
+    Reason.UPLOAD_REFUSED,
     Reason.NOT_AVAILABLE,
     Reason.NO_PROVIDER_KEY,
     Reason.PUBLISH_CONFLICT,

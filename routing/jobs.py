@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from routing.config import Text, check_text
 from routing.errors import FieldError, InvalidJobError, RoutingError, UnknownMessageError
@@ -170,6 +171,7 @@ class Reason(StrEnum):
     AGENT_BLOCKED = "agent_blocked"
     REWORK_EXHAUSTED = "rework_exhausted"
     OUTPUT_REFUSED = "output_refused"
+    UPLOAD_REFUSED = "upload_refused"
     BUILD_FAILED = "build_failed"
     BUILD_SLOW = "build_slow"
     BOX_FAILED = "box_failed"
@@ -272,6 +274,15 @@ CallbackUrl = Annotated[Text, Field(max_length=2048, pattern=_URL, json_schema_e
 IdempotencyKey = Annotated[Text, Field(min_length=1, max_length=200)]
 
 
+class Upload(BaseModel):
+    """An archive that a job imports, in the content store."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sha256: str
+    total_bytes: int
+
+
 class JobRequest(BaseModel):
     """A submission: the body of `POST /v1/jobs` and the kwargs of the Celery task `pointsman.submit`."""
 
@@ -306,6 +317,9 @@ class JobRequest(BaseModel):
     """Replaces the tenant's older jobs on the same target with the same key."""
     start_at: AwareDatetime | None = None
     """Earliest start (ISO 8601 with an offset), at most 30 days ahead."""
+    upload: SkipJsonSchema[Upload | None] = None
+    """What becomes the content of `site`, which is made if there is none of this name. No sender's field: the API sets
+    it once it has stored the archive (`producers.use_cases.imports`)."""
 
     @model_validator(mode="after")
     def _check_together(self) -> JobRequest:

@@ -32,6 +32,10 @@ TRANSCRIPT = "transcript_sha256"
 """Field of what is recorded of a code agent's session, and of what was begun: what it said, in the content store."""
 
 
+_REFUSED_AGAIN = (Reason.SCAN_REFUSED, Reason.UPLOAD_REFUSED)
+"""Refusals that the same request would meet again."""
+
+
 class Verb(StrEnum):
     """How a job continues from another."""
 
@@ -69,7 +73,7 @@ def can_go_on(verb: Verb, state: State, reason: str | None, *, is_run: bool = Fa
     if reason == Reason.INVALID_REQUEST:  # it never was a job
         return False
     if verb is Verb.RESUME:
-        return state in RESUMABLE and reason != Reason.SCAN_REFUSED  # the same request would be refused again
+        return state in RESUMABLE and reason not in _REFUSED_AGAIN
     return state in (REVISABLE_RUNS if is_run else REVISABLE)
 
 

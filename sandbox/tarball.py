@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import IO
 
 from sandbox.box import WORKSPACE, CollectRules
+from sites.archives import MEMBER_KINDS, CountedStream, tar_members
 from sites.content_store import ContentStore, Entry, Manifest
 from sites.errors import TreeRefusedError
 from sites.files import NameSet, media_type_of
@@ -25,14 +26,6 @@ _MAX_MEMBERS = 120_000
 _READ_BYTES = 262_144
 _MEMBER_OVERHEAD = 4096
 """Upper bound of one member's headers and padding."""
-_KINDS = {
-    tarfile.SYMTYPE: "symlink",
-    tarfile.LNKTYPE: "hardlink",
-    tarfile.FIFOTYPE: "fifo",
-    tarfile.CHRTYPE: "device",
-    tarfile.BLKTYPE: "device",
-    tarfile.GNUTYPE_SPARSE: "sparse",
-}
 
 
 def pack(files: Mapping[str, bytes], *, owner: int = OWNER) -> bytes:
@@ -79,7 +72,7 @@ def unpack(
         PathRefusedError: a name breaks a rule.
         TreeRefusedError: the tree breaks a rule, with the reason codes of `Box.collect`.
     """
-    stream = _Counted(chunks, max_stream_bytes)
+    stream = CountedStream(chunks, max_stream_bytes)
     try:
         with tarfile.open(
             mode="r|", fileobj=stream, bufsize=_READ_BYTES, encoding="utf-8", errors="surrogateescape"
@@ -89,34 +82,6 @@ def unpack(
         if isinstance(error, TreeRefusedError) or hasattr(error, "reason"):
             raise
         raise TreeRefusedError("bad_archive", "", f"the archive cannot be read: {type(error).__name__}") from None
-
-
-class _Counted(io.RawIOBase):
-    """A stream of chunks with a length limit."""
-
-    def __init__(self, chunks: Iterable[bytes], limit: int) -> None:
-        self._chunks = iter(chunks)
-        self._left = limit
-        self._chunk = memoryview(b"")
-
-    def read(self, size: int = -1) -> bytes:
-        """Return up to `size` bytes; none at the end."""
-        parts: list[memoryview] = []
-        wanted = size
-        while wanted > 0 and (self._chunk or self._next()):
-            part = self._chunk[:wanted]
-            self._chunk = self._chunk[len(part) :]
-            wanted -= len(part)
-            parts.append(part)
-        return b"".join(parts)
-
-    def _next(self) -> bool:
-        chunk = next((chunk for chunk in self._chunks if chunk), b"")
-        self._left -= len(chunk)
-        if self._left < 0:
-            raise TreeRefusedError("stream_too_long", "", "the archive is longer than a workspace can be")
-        self._chunk = memoryview(chunk)
-        return bool(chunk)
 
 
 class _Collector:
@@ -134,12 +99,7 @@ class _Collector:
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
         """Store and yield each wanted file."""
-        members = 0
-        while (member := self._archive.next()) is not None:
-            members += 1
-            if members > _MAX_MEMBERS:
-                raise TreeRefusedError("too_many_members", "", f"more than {_MAX_MEMBERS} entries")
-            self._archive.members.clear()  # type: ignore[attr-defined]  # the library remembers every member
+        for member in tar_members(self._archive, _MAX_MEMBERS):
             path = self._wanted(member)
             if path is not None and (found := self._take(member, path)) is not None:
                 yield path, found
@@ -166,7 +126,7 @@ class _Collector:
     def _check_parent(self, member: tarfile.TarInfo, segments: list[str]) -> None:
         """Check the collected directory, or one of its parents."""
         if not member.isdir():
-            raise TreeRefusedError(_KINDS.get(member.type, "not_a_directory"), member.name, "must be a directory")
+            raise TreeRefusedError(MEMBER_KINDS.get(member.type, "not_a_directory"), member.name, "must be a directory")
         self._is_below_there = self._is_below_there or len(segments) == len(self._below)
 
     def _take(self, member: tarfile.TarInfo, path: str) -> Entry | None:
@@ -175,7 +135,7 @@ class _Collector:
         elif member.isreg() and not member.issparse():
             path = self._names.add(path)
         else:
-            kind = "sparse" if member.issparse() else _KINDS.get(member.type, "device")
+            kind = "sparse" if member.issparse() else MEMBER_KINDS.get(member.type, "device")
             raise TreeRefusedError(kind, path, "only plain files and directories may come out of a box")
         if self._rules.planted(path):
             raise TreeRefusedError("planted", path, "a tool would obey this file")

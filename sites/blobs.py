@@ -80,6 +80,12 @@ class BlobStore(Protocol):
     def put_if_absent(self, sha256: str, data: bytes) -> None:
         """Store bytes durably under their digest; what is stored is as good as new, also for a sweep."""
 
+    def draft(self) -> Path:
+        """Return where a file may be written on this host for `put_file`; a sweep finds what a crash leaves there."""
+
+    def put_file(self, sha256: str, draft: Path) -> None:
+        """Store a draft as `put_if_absent` stores bytes, without holding it in memory; the draft is gone then."""
+
     def get(self, sha256: str) -> bytes:
         """Return a blob's bytes, checked against the digest.
 
@@ -136,6 +142,17 @@ class LocalBlobs:
             self._disk.make_directory(path.parent)
             self._disk.write_atomically(path, data)
 
+    def put_file(self, sha256: str, draft: Path) -> None:
+        """Rename the file, synced before."""
+        path = self._path(sha256)
+        with self._disk.sharing(self._root):
+            is_stored = self._disk.size_of(path) == draft.stat().st_size and self._disk.touch(path)
+        if is_stored:
+            self._disk.discard(draft)
+            return
+        self._disk.make_directory(path.parent)
+        self._disk.settle_file(draft, path)
+
     def get(self, sha256: str) -> bytes:
         """Return a file's bytes.
 
@@ -182,11 +199,9 @@ class LocalBlobs:
 
     def check_room(self, least_bytes: int) -> None:
         """Look at the free space, and write and remove a small file."""
-        shard = self._root / "blobs" / "00"  # where a sweep finds what a crash leaves behind
-        self._disk.make_directory(shard)
-        if self._disk.free_bytes(shard) < least_bytes:
+        probe = self.draft()
+        if self._disk.free_bytes(probe.parent) < least_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        probe = shard / f".probe.{secrets.token_hex(8)}"
         try:
             self._disk.write(probe, bytes(_PROBE_BYTES))
         finally:
@@ -204,6 +219,12 @@ class LocalBlobs:
         with self._disk.excluding(self._root):
             if takes_over or not (self._root / _MARK).exists():
                 self._disk.write_atomically(self._root / _MARK, owner.encode())
+
+    def draft(self) -> Path:
+        """Return a new name beside the blobs."""
+        shard = self._root / "blobs" / "00"
+        self._disk.make_directory(shard)
+        return shard / f".draft.{secrets.token_hex(8)}"
 
     def _path(self, sha256: str) -> Path:
         return self._root / "blobs" / check_digest(sha256)[:2] / sha256

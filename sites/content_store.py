@@ -13,7 +13,7 @@ import re
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -163,6 +163,19 @@ class ContentStore:
         sha256 = hashlib.sha256(data).hexdigest()
         self.blobs.put_if_absent(sha256, data)
         return sha256
+
+    @contextmanager
+    def taking(self) -> Iterator[Path]:
+        """Yield where a file may be written for `put_file`; what is left there afterwards is removed."""
+        draft = self.blobs.draft()
+        try:
+            yield draft
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def put_file(self, sha256: str, draft: Path) -> None:
+        """Store a file that lies where `taking` says, under the digest of its bytes, which its writer has computed."""
+        self.blobs.put_file(sha256, draft)
 
     def check_room(self, least_bytes: int) -> None:
         """Check that the store takes files.

@@ -71,6 +71,17 @@ class Disk:
             self.discard(temporary)
         self.sync_directory(path.parent)
 
+    def settle_file(self, draft: Path, final: Path) -> None:
+        """Make a file that was written elsewhere on this disk a read-only one of another name, durably."""
+        descriptor = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fchmod(descriptor, _READ_ONLY)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        self.replace(draft, final)
+        self.sync_directory(final.parent)
+
     def point(self, link: Path, target: Path) -> None:
         """Point `link` at `target`, atomically."""
         if link.is_symlink() and link.readlink() == target:

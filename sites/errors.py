@@ -39,7 +39,8 @@ class TreeRefusedError(SiteError, ValueError):
         self.detail = detail
 
     def __str__(self) -> str:
-        return f"{self.shown} is refused: {self.reason}: {self.detail}"
+        what = f"{self.shown} is refused" if self.args[1] else "refused"
+        return f"{what}: {self.reason}: {self.detail}"
 
 
 class BlobMissingError(SiteError, LookupError):

@@ -14,7 +14,9 @@ from __future__ import annotations
 import errno
 import os
 import re
+import secrets
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -110,15 +112,31 @@ class ObjectBlobs:
         Raises:
             StoreUnavailableError: as `get`.
         """
+        self._put_if_absent(sha256, data, len(data))
+        self._cache.put(sha256, data)
+
+    def draft(self) -> Path:
+        """Return a new name in this host's directory for temporary files."""
+        return Path(tempfile.gettempdir()) / f"pointsman-draft.{secrets.token_hex(8)}"
+
+    def put_file(self, sha256: str, draft: Path) -> None:
+        """Write an object in parts; the cache keeps no copy.
+
+        Raises:
+            StoreUnavailableError: as `get`.
+        """
+        self._put_if_absent(sha256, draft, draft.stat().st_size)
+        draft.unlink()
+
+    def _put_if_absent(self, sha256: str, content: bytes | Path, size: int) -> None:
         period = period_of(self._clock())
         self._check_mark()
         key = _key(sha256, period)
         found = self._head(key)
-        is_young = found is not None and found.touched_at >= period * PERIOD_SECONDS and found.size == len(data)
+        is_young = found is not None and found.touched_at >= period * PERIOD_SECONDS and found.size == size
         if not is_young or key in self._client.corrupt:
-            self._put(key, data)
+            self._put(key, content)
             self._client.corrupt.discard(key)
-        self._cache.put(sha256, data)
 
     def get(self, sha256: str) -> bytes:
         """Return a blob from the cache, or from whichever key has it unharmed.
@@ -218,9 +236,9 @@ class ObjectBlobs:
                 )
             client.is_marked = True
 
-    def _put(self, key: str, data: bytes, *, mode: str = "overwrite") -> None:
+    def _put(self, key: str, content: bytes | Path, *, mode: str = "overwrite") -> None:
         with self._asking() as store:
-            _obstore().put(store, key, data, mode=mode, use_multipart=False)
+            _obstore().put(store, key, content, mode=mode, use_multipart=isinstance(content, Path))
 
     @property
     def _client(self) -> Client:

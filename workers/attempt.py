@@ -215,6 +215,12 @@ class Attempt(Inputs):
         return self.policy.queues[QueueName(self.claim.attempt.queue)]
 
     @property
+    def output_bytes(self) -> int:
+        """The most that it may put out: its queue's limit, or what an uploaded site may have."""
+        is_import = "upload" in self.claim.job.request
+        return self.policy.uploads.site_bytes if is_import else self.limits.output_bytes
+
+    @property
     def token(self) -> str:
         """The token with which its session calls models."""
         return self.tokens[-1] if self.tokens else self.claim.token

@@ -43,7 +43,7 @@ def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger) -> Settlement
     if isinstance(outcome, Answered):
         size = len(outcome.text.encode("utf-8", "surrogatepass"))
         done = Ended(State.ANSWERED, Reason.DONE, "", {"answer": outcome.text, **outcome.facts})
-        return EndWith(done if size <= attempt.limits.output_bytes else _too_large(attempt, size))
+        return EndWith(done if size <= attempt.output_bytes else _too_large(attempt, size))
     if isinstance(outcome, Candidate):
         return _prepare_candidate(attempt, outcome, ledger=ledger)
     if isinstance(outcome, Escalate):
@@ -94,7 +94,7 @@ def _settle_step(report: StepReport, known_keys: tuple[str, ...]) -> Settlement:
 
 
 def _too_large(attempt: Attempt, size: int) -> Ended:
-    detail = f"the output has {size} bytes, the limit is {attempt.limits.output_bytes}; nothing was kept"
+    detail = f"the output has {size} bytes, the limit is {attempt.output_bytes}; nothing was kept"
     return Ended(State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP, detail, {"output_bytes": size})
 
 
@@ -145,7 +145,7 @@ def _prepare_escalation(attempt: Attempt, outcome: Escalate) -> Settlement:
 def _prepare_candidate(attempt: Attempt, outcome: Candidate, *, ledger: Ledger) -> Settlement:
     assert attempt.site is not None
     size = sum(len(data) for data in outcome.files.values())
-    if size > attempt.limits.output_bytes:
+    if size > attempt.output_bytes:
         return EndWith(_too_large(attempt, size))
     with ledger.begin() as session:
         move(session, lock_owned_job(session, attempt.claim.attempt), State.SCANNING)

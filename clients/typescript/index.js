@@ -86,7 +86,7 @@ export class Client {
     }
   }
 
-  async _call({ method, path, query, hasBody, takesKey, isBinary }, given) {
+  async _call({ method, path, query, hasBody, takesFile, takesKey, isBinary }, given) {
     const places = path.match(/{\w+}/g) ?? [];
     const url = places.reduce((text, place, index) => text.replace(place, encodeURIComponent(given[index])), path);
     let fields = given[places.length] ?? {};
@@ -94,7 +94,10 @@ export class Client {
     for (const name of query) for (const value of [fields[name] ?? []].flat()) asked.append(name, value);
     if (fields.jobs) fields = { ...fields, jobs: fields.jobs.map(withKey) };
     else if (takesKey) fields = withKey(fields);
-    const body = hasBody ? JSON.stringify(fields) : undefined;
+    const body = takesFile ? given[places.length + 1] : hasBody ? JSON.stringify(fields) : undefined;
+    const kind = takesFile
+      ? { "content-type": "application/octet-stream", "idempotency-key": fields.idempotency_key }
+      : hasBody && { "content-type": "application/json" };
     const isRepeatable = method === "GET" || takesKey === true;
     for (let number = 1; ; number += 1) {
       let wait;
@@ -102,7 +105,7 @@ export class Client {
         const answer = await fetch(`${this.#url}${url}${asked.size ? `?${asked}` : ""}`, {
           method,
           body,
-          headers: { ...this.#headers(), ...(hasBody && { "content-type": "application/json" }) },
+          headers: { ...this.#headers(), ...kind },
           signal: AbortSignal.timeout(this.#timeout),
         });
         if (answer.ok) return isBinary ? await answer.arrayBuffer() : await answer.json();

@@ -36,6 +36,7 @@ export const OPERATIONS = {
   revokePreviews: { method: "POST", path: "/v1/sites/{name}/revoke-previews", query: [], hasBody: true },
   getSiteDiff: { method: "GET", path: "/v1/sites/{name}/diff", query: ["before", "after"] },
   exportSite: { method: "GET", path: "/v1/sites/{name}/export", query: ["release", "sources"], isBinary: true },
+  importSite: { method: "POST", path: "/v1/imports", query: ["name"], takesFile: true, takesKey: true },
   listProjects: { method: "GET", path: "/v1/projects", query: [] },
   putProject: { method: "POST", path: "/v1/projects", query: [], hasBody: true },
   submitRun: { method: "POST", path: "/v1/runs", query: [], hasBody: true, takesKey: true },

@@ -996,6 +996,14 @@ export interface Operations {
     sources?: boolean;
   }): Promise<ArrayBuffer>;
 
+  /** Import a site from a zip or tar.gz archive: a job unpacks and scans it, and offers it for approval. */
+  importSite(fields: {
+    /** The site, which is made if there is none of this name. */
+    name: string;
+    /** The same key and body return the same job. */
+    idempotency_key?: string | null;
+  }, file: Blob | Uint8Array): Promise<AcceptedView>;
+
   /** List the tenant's code projects by name. */
   listProjects(): Promise<ProjectView[]>;
 

@@ -153,7 +153,7 @@ def describe_fields(document: dict[str, Any]) -> None:
         if model.__module__.startswith(_OURS):
             models.setdefault(model.__name__, []).append(model)
     for name, schema in _schemas(document):
-        matches = [model for model in models.get(name, ()) if set(model.model_fields) == set(schema["properties"])]
+        matches = [model for model in models.get(name, ()) if set(model.model_fields) >= set(schema["properties"])]
         if not matches:
             continue
         descriptions = _descriptions_of(matches[0])

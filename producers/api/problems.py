@@ -47,6 +47,7 @@ from producers.errors import (
     SiteConflictError,
     TooManyStreamsError,
     TooManyTriesError,
+    TooManyUploadsError,
 )
 from producers.intake.submit import Refusal
 from routing.errors import FieldError, InvalidJobError, PolicyError
@@ -165,7 +166,9 @@ def _refused(kind: str) -> Callable[[Any], JSONResponse]:
     return lambda error: problem(403 if error.reason == "own_request" else 409, f"{kind}_{error.reason}", str(error))
 
 
-def _retry_after(error: AdmissionRefusedError | TooManyStreamsError | TooManyTriesError) -> dict[str, str]:
+def _retry_after(
+    error: AdmissionRefusedError | TooManyStreamsError | TooManyTriesError | TooManyUploadsError,
+) -> dict[str, str]:
     return {"Retry-After": str(error.retry_after_seconds)}
 
 
@@ -195,6 +198,7 @@ _RESPONSES: Mapping[type[Exception], Callable[[Any], JSONResponse]] = {
     AuthenticationError: lambda error: problem(401, "unauthenticated", str(error), headers=_CHALLENGE),
     MissingScopeError: lambda error: problem(403, "missing_scope", str(error)),
     TooManyStreamsError: on_too_many_streams,
+    TooManyUploadsError: lambda error: problem(503, "too_many_uploads", str(error), headers=_retry_after(error)),
     MessageRefusedError: lambda error: problem(422, "invalid_request", str(error)),
     TooManyTriesError: lambda error: problem(429, "too_many_tries", str(error), headers=_retry_after(error)),
     JobNotFoundError: _not_found("no job of this id belongs to the tenant"),

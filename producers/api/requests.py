@@ -19,6 +19,7 @@ from producers.api.key_limits import KeyLimits, Presented
 from producers.bootstrap import UseCases
 from producers.errors import BodyTooLargeError, BrokenBodyError
 from producers.intake.submit import Submitter
+from producers.use_cases.imports import Imports
 from producers.use_cases.jobs import PreviewLinks
 from producers.use_cases.rounds import Requester
 from producers.use_cases.tenants import USE_SECONDS, Caller, Scope, authenticate, check_shape, hash_secret
@@ -81,6 +82,11 @@ class Resources(UseCases):
     def streams(self) -> EventStreams:
         """The open event streams."""
         return EventStreams(self.ledger, self.policy.streams, poll_seconds=self.poll_seconds)
+
+    @cached_property
+    def imports(self) -> Imports:
+        """Takes archives of sites."""
+        return Imports(self.ledger, self.content_store, self.policy, self.submitter)
 
     @property
     def links(self) -> PreviewLinks:

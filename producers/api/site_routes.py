@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.gitlab_forge import GitLabForge
 from ledger.runs.run import Verdict, decide_gate, find_gate, open_gates
 from producers.api.http_rules import create_router
+from producers.api.job_routes import AcceptedView, Key, accepted_view, respond
 from producers.api.openapi import KEY_LENGTH, NO_ROOM, body_of
 from producers.api.requests import (
     Admin,
@@ -25,6 +26,7 @@ from producers.api.requests import (
 )
 from producers.intake.ticket_webhooks import Ignored
 from producers.intake.webhook_receiver import MAX_DELIVERY_BYTES, Tracker, WebhookReceiver
+from producers.use_cases.imports import Order
 from producers.use_cases.run_work import ChangedFile
 from producers.use_cases.runs import GateView, ProjectView, RunView, TicketBody, describe_run, job_body
 from producers.use_cases.sites import Comparison, ReleaseView, SiteView, release_view, site_view
@@ -142,6 +144,36 @@ def export_site(
     exported, files = resources.sites.read(caller.tenant, name, release=release, with_sources=sources)
     headers = {"Content-Disposition": f'attachment; filename="{name}-{exported.digest[:12]}.tar"'}
     return Response(write_tar(files, name), media_type="application/x-tar", headers=headers)
+
+
+_ARCHIVE = {"schema": {"type": "string", "format": "binary"}}
+
+
+@router.post(
+    "/imports",
+    status_code=202,
+    tags=["sites"],
+    response_model=AcceptedView,
+    openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": _ARCHIVE}}},
+    responses=NO_ROOM,
+)
+async def import_site(
+    resources: ResourcesDep,
+    caller: SubmitCaller,
+    request: Request,
+    name: Annotated[SiteName, Query(description="The site, which is made if there is none of this name.")],
+    idempotency_key: Key = None,
+) -> Response:
+    """Import a site from a zip or tar.gz archive: a job unpacks and scans it, and offers it for approval."""
+    order = Order(caller, name, idempotency_key, stated_bytes(request))
+    submitted = await resources.imports.take(order, request.stream())
+    return respond(accepted_view(submitted), status=202, headers={"Location": f"/v1/jobs/{submitted.job.id}"})
+
+
+def stated_bytes(request: Request) -> int | None:
+    """Return the length that a request states for its body, if it does."""
+    text = request.headers.get("content-length", "")
+    return int(text) if text.isdecimal() else None
 
 
 _TICKET = {

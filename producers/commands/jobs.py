@@ -169,9 +169,14 @@ def job(
 def _show_scan(report: ScanView) -> None:
     gates = ", ".join(f"{name} {'passed' if is_passed else 'FAILED'}" for name, is_passed in report.gates.items())
     print_facts((("scan", "passed" if report.passed else "refused"), ("profile", report.profile), ("gates", gates)))
+    show_findings(report)
+
+
+def show_findings(report: ScanView) -> None:
+    """Print what a scan found, and what to do about it."""
     for found in report.findings:
         place = f"{found.file}, line {found.line}: " if found.file else ""
-        print_facts((("finding", harmless(f"{place}{found.message}")), ("fix", found.fix)))
+        print_facts((("finding", harmless(f"{place}{found.rule}: {found.message}")), ("fix", found.fix)))
 
 
 @app.command()

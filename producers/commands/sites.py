@@ -34,7 +34,6 @@ from routing.config import collect_secrets, read_settings
 
 if TYPE_CHECKING:
     from producers.bootstrap import Installation
-    from producers.errors import ImportRefusedError
     from sites.diff.canonical import Applied
     from sites.diff.model import DiffRefusedError
 
@@ -97,33 +96,49 @@ def set_profile(
 
 @site_app.command("import")
 def import_site(
-    ctx: typer.Context, name: Name, directory: Directory, as_json: AsJson = False, tenant: Tenant = "demo"
+    ctx: typer.Context,
+    name: Name,
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A directory, or a zip or tar.gz archive of one.")],
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Approve it, too, once the scan has found nothing.")
+    ] = False,
+    as_json: AsJson = False,
+    tenant: OperatorTenant = None,
 ) -> None:
-    """Publish a directory as the active release. If it holds a `site.json`, its pages are rendered from that spec."""
-    from producers.errors import ImportRefusedError
-    from producers.use_cases.sites import release_view
+    """Import a site, which is made if there is none of this name. It is live once its preview is approved.
 
-    def report(text: str) -> None:
-        if not as_json:
-            err.print(text, markup=False)
+    If it holds a `site.json`, its pages are rendered from that spec. Exit 1 if it was refused.
+    """
+    from pointsman_client.models import State
 
-    with _installed(ctx) as installation:
-        try:
-            release = installation.use_cases.sites.import_site(tenant, name, directory, actor="cli", tell=report)
-        except ImportRefusedError as error:
-            _refuse(error, as_json=as_json)
-    print_result(
-        {"ok": True, "release": release_view(release, is_active=True)},
-        f"{name}: {release.signals['files']} files, {release.total_bytes} bytes, release {release.id}",
-        as_json=as_json,
-    )
+    from producers.commands.connection import connected
+    from producers.commands.jobs import exit_with, follow, show_findings
+
+    archive = _archive_of(path)
+    with connected(ctx) as client:
+        view = follow(client, client.import_site(name, archive).id, quiet=as_json)
+        if view.reason == "scan_refused" and not as_json:
+            show_findings(client.get_job_scan(view.id))
+        if publish and view.state == State.AWAITING_APPROVAL:
+            client.approve_job(view.id, release_id=view.release_id)
+            view = client.wait_for_job(view.id)
+    exit_with(view, as_json=as_json)
 
 
-def _refuse(error: ImportRefusedError, *, as_json: bool) -> None:
-    if not as_json:
-        fail(str(error))
-    print_json({"ok": False, "findings": [dict(finding) for finding in error.findings]})
-    raise typer.Exit(FAILED)
+def _archive_of(path: Path) -> bytes:
+    """Return an archive of a directory, the same for the same files, or the archive that a file is."""
+    import gzip
+
+    from sites.directories import read_directory, write_tar
+    from sites.files import DEFAULT_MAX_TREE_BYTES, DEFAULT_MAX_TREE_FILES, INSTALLED
+
+    if not path.is_dir() and path.exists():
+        return read_plain_file(path, command="site import", limit=4 * DEFAULT_MAX_TREE_BYTES)
+    with clear_errors():
+        files = read_directory(
+            path, max_bytes=DEFAULT_MAX_TREE_BYTES, max_files=DEFAULT_MAX_TREE_FILES, without={INSTALLED}
+        )
+        return gzip.compress(write_tar(files, "site"), mtime=0)
 
 
 @site_app.command("export")

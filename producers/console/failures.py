@@ -31,6 +31,7 @@ ADVICE: Mapping[str, tuple[str, str]] = MappingProxyType(
         Reason.AGENT_BLOCKED: ("The agent cannot go on alone", "Say what it asks for in a revision."),
         Reason.REWORK_EXHAUSTED: ("It was reworked as often as allowed", _SMALLER),
         Reason.OUTPUT_REFUSED: ("What it put out was refused", "Read the cause above, and ask for it differently."),
+        Reason.UPLOAD_REFUSED: ("The upload cannot become a site", "Mend what is named above, and import it again."),
         Reason.BUILD_FAILED: (
             "The site's build fails with the change",
             "Read the build's last lines above, then revise.",
@@ -82,6 +83,11 @@ class Failure:
     """Whether going on is the better way: nothing but money or time was missing."""
 
 
+def _may_help(view: JobView) -> bool:
+    """Whether the same request may end otherwise."""
+    return view.reason != Reason.UPLOAD_REFUSED and can_go_on(Verb.REPLAY, view.state, view.reason)
+
+
 def failure_of(view: JobView) -> Failure | None:
     """Return why a job failed and what to do; None if it did not."""
     if view.state not in FAILURES:
@@ -93,7 +99,7 @@ def failure_of(view: JobView) -> Failure | None:
     return Failure(
         cause=cause,
         advice=advice,
-        can_retry=is_free and left > 0 and not is_spent and can_go_on(Verb.REPLAY, view.state, view.reason),
+        can_retry=is_free and left > 0 and not is_spent and _may_help(view),
         can_resume=is_free and view.project is None and can_go_on(Verb.RESUME, view.state, view.reason),
         left_nanousd=left,
         prefers_resume=view.reason in (Reason.COST_CAP, Reason.TIME_LIMIT),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Form, Query, Request
+from fastapi import APIRouter, Depends, Form, Query, Request
 from markupsafe import Markup
 from sqlalchemy import select
 from sqlmodel import col
+from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
 from ledger.errors import ReleaseNotFoundError
@@ -19,20 +20,38 @@ from ledger.runs.run import Verdict, decide_gate, open_gates
 from ledger.runs.tables import Run
 from ledger.tables import Job, Release, Site
 from producers.api.requests import Resources
-from producers.api.site_routes import bundle_response
+from producers.api.site_routes import bundle_response, stated_bytes
 from producers.console.charts import Node, graph
 from producers.console.job_page import frame_of
 from producers.console.presentation import tone, words
 from producers.console.run_timeline import news_of, timeline_of
-from producers.console.web import Approver, ConsoleResources, ViewerDep, redirect, refusals_on, render
+from producers.console.web import (
+    Approver,
+    ConsoleDep,
+    ConsoleResources,
+    Viewer,
+    ViewerDep,
+    redirect,
+    refusals_on,
+    refuse_foreign,
+    render,
+)
+from producers.errors import BodyTooLargeError, ForgedFormError, InvalidInputError
+from producers.intake.submit import Submitted
+from producers.use_cases.imports import Order
 from producers.use_cases.jobs import summarise
 from producers.use_cases.runs import GateView, RunView, StepTreeView, describe_run
 from producers.use_cases.sites import release_view, site_view
-from routing.jobs import SiteName
+from producers.use_cases.tenants import Scope
+from routing.jobs import SiteName, check_site_name
 from routing.rounds import Verb, can_go_on
 from sites.errors import WorkspaceMissingError
+from sites.object_blobs import LARGEST_BLOB_BYTES
 
 router = APIRouter(prefix="/sites")
+_FORM_BYTES = 4096
+"""Of an import's form, besides the archive."""
+_CHUNK_BYTES = 262_144
 _FRAMED = 24
 """Sites without a picture whose page stands in a frame; further ones are only listed."""
 _DAY_SECONDS = 86_400
@@ -49,8 +68,49 @@ def show_sites(request: Request, resources: ConsoleResources, viewer: ViewerDep)
     shown: dict[str, Any] = {
         "pictured": {name for name, release in live.items() if _is_pictured(release)},
         "frames": _frames(resources, {site.name: live[site.name] for site in unpictured if site.name in live}),
+        "most": resources.policy.uploads.archive_bytes,
     }
     return render(request, "sites.html", viewer=viewer, sites=views, **shown)
+
+
+@router.post("/import", max_body_size=LARGEST_BLOB_BYTES)
+async def import_site(
+    request: Request,
+    console: ConsoleDep,
+    resources: ConsoleResources,
+    viewer: ViewerDep,
+    _: Annotated[None, Depends(refuse_foreign)],
+) -> Response:
+    """Import a site from an archive; who sends it is known before any of it is read."""
+    viewer.caller.require(Scope.SUBMIT)
+    most = resources.policy.uploads.archive_bytes
+    with refusals_on("/sites"):
+        stated = stated_bytes(request)
+        if stated is None or stated > most + _FORM_BYTES:
+            raise InvalidInputError("archive", f"must not be longer than {most >> 20} MiB")
+        async with request.form(max_files=1, max_fields=2, max_part_size=_FORM_BYTES) as form:
+            if not console.sessions.is_own_form(viewer.session, str(form.get("form_token", ""))):
+                raise ForgedFormError
+            submitted = await _import(resources, viewer, form.get("archive"), str(form.get("name", "")).strip())
+    return redirect(request, f"/jobs/{submitted.job.id}")
+
+
+async def _import(resources: Resources, viewer: Viewer, archive: object, name: str) -> Submitted:
+    if not isinstance(archive, UploadFile) or not archive.filename:
+        raise InvalidInputError("archive", "must be a file")
+    try:
+        site = check_site_name(name)
+    except ValueError as error:
+        raise InvalidInputError("site", str(error)) from None
+    try:
+        return await resources.imports.take(Order(viewer.caller, site, None, archive.size), _chunks(archive))
+    except BodyTooLargeError as error:
+        raise InvalidInputError("archive", f"must not be longer than {error.max_bytes >> 20} MiB") from None
+
+
+async def _chunks(archive: UploadFile) -> AsyncIterator[bytes]:
+    while chunk := await archive.read(_CHUNK_BYTES):
+        yield chunk
 
 
 @router.get("/{name}")

@@ -297,7 +297,12 @@ def _headers(resources: Resources) -> Mapping[str, str]:
 
 def redirect(request: Request, path: str, *, notice: str = "", is_error: bool = False) -> Response:
     """Redirect to another page of the console, which shows the notice."""
-    response = RedirectResponse(f"{PREFIX}{path}", status_code=303, headers={"Cache-Control": "no-store"})
+    place = f"{PREFIX}{path}"
+    response: Response
+    if is_part(request):  # htmx loads the whole page; a redirect it would follow by itself
+        response = Response(status_code=204, headers={"HX-Redirect": place, "Cache-Control": "no-store"})
+    else:
+        response = RedirectResponse(place, status_code=303, headers={"Cache-Control": "no-store"})
     if notice:
         text = quote(f"{'!' if is_error else ''}{notice[:_NOTICE_CHARS]}")
         response.set_cookie(

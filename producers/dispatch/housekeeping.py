@@ -33,6 +33,7 @@ from ledger.releases import (
 )
 from ledger.store import Ledger
 from ledger.tables import Job, Release, Site
+from ledger.uploads import kept_uploads
 from producers.dispatch.dispatcher import contained
 from producers.dispatch.file_lease import BACKUP, SWEEPER, FileLease
 from routing.policy.platform import Policy
@@ -128,6 +129,7 @@ def _kept(ledger: Ledger, sites: dict[UUID, Site], swept_ids: set[UUID]) -> Kept
     releases: defaultdict[str, set[str]] = defaultdict(set)
     trees: defaultdict[str, set[str]] = defaultdict(set)
     with ledger.begin() as session:
+        blobs.update(kept_uploads(session))
         for release in kept_releases(session):
             if release.id in swept_ids:
                 continue

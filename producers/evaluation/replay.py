@@ -21,9 +21,9 @@ from producers.bootstrap import Installation
 from producers.errors import InvalidInputError
 from producers.evaluation.cases import Case, Reply, Round, digest_of
 from producers.evaluation.run import Plan, StepResult, installed_for
-from producers.use_cases.sites import SPEC_FILE
 from routing.jobs import ANSWERS
 from routing.policy.platform import load_policy
+from sites.archives import SPEC_FILE
 from sites.content_store import ContentStore
 from sites.directories import write_directory
 from sites.releases import manifest_of

@@ -18,6 +18,7 @@ from ledger.runs.run import find_project
 from ledger.runs.tables import Project
 from ledger.submission import Headroom, Limits, SiteSnapshot, SubmissionContext, load_headroom
 from ledger.tables import Site, Tenant
+from ledger.uploads import upload_use
 from producers.errors import AdmissionRefusedError
 from routing.addresses import refusal_of
 from routing.clarify.questions import Clarification, open_clarification, rank_sites
@@ -86,6 +87,19 @@ def _cheapest_call_nanousd(policy: Policy, queue: QueueName) -> int | None:
     )
 
 
+def check_uploads(session: Session, tenant: str, *, policy: Policy) -> None:
+    """Refuse an upload of a tenant whose kept archives take as much of the store as they may.
+
+    Raises:
+        AdmissionRefusedError: nobody's fault; it says when the oldest goes.
+    """
+    use = upload_use(session, tenant, hours=policy.retention.draft_hours)
+    most = policy.uploads.tenant_bytes
+    if use.total_bytes + policy.uploads.archive_bytes > most:
+        what = f"tenant {tenant} has {use.total_bytes} bytes of uploads, of {most} that are kept at a time"
+        raise AdmissionRefusedError(what, max(use.seconds_left, policy.uploads.retry_seconds))
+
+
 def limits_of(policy: Policy) -> Limits:
     """Return the limits within which the ledger finds a tenant's jobs a place."""
     cheapest = {queue: _cheapest_call_nanousd(policy, queue) for queue in policy.queues}
@@ -151,9 +165,11 @@ class RoutedRequest(NamedTuple):
         return self.item.request
 
     @property
-    def makes_site(self) -> bool:
-        """Whether the request makes its site."""
-        return self.request.new_site is not None and self.route.mode == Mode.ACTION and not self.route.trivial
+    def new_site(self) -> str | None:
+        """The name of the site that the request makes, if it makes one."""
+        if self.request.upload is not None:
+            return self.request.site if self.site is None else None
+        return self.request.new_site if self.route.mode == Mode.ACTION and not self.route.trivial else None
 
     @property
     def cap_nanousd(self) -> int:
@@ -202,7 +218,7 @@ def decide_on(
     if project is not None:
         policy = _policy_of_run(session, project, policy)
     routed = RoutedRequest(item, route, _CLARIFYING if question else stage, question, site, project, policy)
-    return routed if request.new_site is None or routed.makes_site else routed._replace(site=None)
+    return routed if request.new_site is None or routed.new_site else routed._replace(site=None)
 
 
 def _signals(request: JobRequest, site: SiteSnapshot | None, context: SubmissionContext) -> Signals:
@@ -242,7 +258,14 @@ class SeenTenant:
 
         A site that was never seen is taken to be like any other of its tenant.
         """
-        others = (request.new_site, request.project, request.supersede_key, request.session, request.start_at)
+        others = (
+            request.new_site,
+            request.project,
+            request.supersede_key,
+            request.session,
+            request.start_at,
+            request.upload,
+        )
         if others.count(None) < len(others):
             return None
         sites = {}
@@ -297,7 +320,7 @@ def _unfit(tenant: str, error: PolicyError) -> InvalidJobError:
 
 def _site(request: JobRequest, context: SubmissionContext) -> SiteSnapshot | None:
     site = context.sites.get(request.site or request.new_site or "")
-    if request.site is not None and site is None:
+    if request.site is not None and site is None and request.upload is None:
         raise InvalidJobError((FieldError("site", "no site of this name belongs to the tenant"),))
     if request.new_site is not None and site is not None and (site.is_shown or site.is_locked):
         raise InvalidJobError((FieldError("new_site", "a site of this name exists already; use site"),))

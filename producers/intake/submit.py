@@ -39,6 +39,7 @@ from producers.intake.decisions import (
     SeenTenant,
     check_callback,
     check_headroom,
+    check_uploads,
     decide_on,
     decide_on_seen,
     decider,
@@ -46,7 +47,7 @@ from producers.intake.decisions import (
     policy_on,
     refuse_if_full,
 )
-from routing.errors import InvalidJobError
+from routing.errors import FieldError, InvalidJobError
 from routing.estimate import estimate_run
 from routing.jobs import JobRequest, Reason, Source, State, parse_request
 from routing.policy.platform import Policy
@@ -178,7 +179,7 @@ class Submitter:
         """Accept a job, or refuse it with a reason for every field at fault.
 
         Args:
-            body: the untrusted request.
+            body: the untrusted request, or our own.
             tenant: the owner.
             source: where it came from.
             job_id: the caller's own id for it (a Celery task id).
@@ -243,6 +244,21 @@ class Submitter:
             span.note({"pointsman.refused": sum(not isinstance(one, Submitted) for one in outcomes)})
         return outcomes
 
+    def find_or_refuse(self, request: JobRequest, *, tenant: str, source: Source) -> Submitted | None:
+        """Return the job that a request of ours made before, or None where it would be accepted now.
+
+        Raises:
+            InvalidJobError, IdempotencyConflictError, AdmissionRefusedError, UnknownTenantError: as `submit` does.
+        """
+        origin, outcomes = _Origin(tenant, source, ""), dict[int, Outcome]()
+        with self._ledger.begin() as session:
+            for routed in self._decide(session, [BatchItem(0, uuid4(), request)], origin, outcomes):
+                check_headroom(session, routed.stage.queue, tenant, policy=routed.policy)
+                check_uploads(session, tenant, policy=routed.policy)
+        if (outcome := outcomes.get(0)) is not None and not isinstance(outcome, Submitted):
+            raise outcome
+        return outcome
+
     def record_refusal(
         self, error: InvalidJobError, *, tenant: str, source: Source, job_id: UUID | None = None
     ) -> None:
@@ -274,7 +290,7 @@ class Submitter:
         return [outcomes[place] if place in outcomes else LedgerAwayError() for place in range(len(bodies))]
 
     def _parse(self, place: int, body: object, job_id: UUID | None) -> BatchItem:
-        request = parse_request(body)
+        request = body if isinstance(body, JobRequest) else _sent_request(body)
         check_callback(request, allow_private=self.private_callbacks)
         return BatchItem(place, job_id or uuid4(), request)
 
@@ -374,6 +390,13 @@ class Submitter:
             )
 
 
+def _sent_request(body: object) -> JobRequest:
+    request = parse_request(body)
+    if request.upload is not None:
+        raise InvalidJobError((FieldError("upload", "is not a field of a job request"),))
+    return request
+
+
 def batches(items: Sequence[BatchItem]) -> Iterator[Sequence[BatchItem]]:
     """Split requests into batches whose members cannot affect each other's decision.
 
@@ -384,7 +407,8 @@ def batches(items: Sequence[BatchItem]) -> Iterator[Sequence[BatchItem]]:
     keys: set[str | None] = set()
     for item in items:
         request = item.request
-        is_alone = request.new_site is not None or request.supersede_key is not None or request.project is not None
+        alone = (request.new_site, request.upload, request.supersede_key, request.project)
+        is_alone = alone.count(None) < len(alone)
         if batch and (is_alone or len(batch) == BATCH or request.idempotency_key in keys):
             yield batch
             batch, keys = [], set()
@@ -409,9 +433,9 @@ def _site_of(session: Session, decision: RoutedRequest, tenant: str) -> UUID | N
     """Return the site of a job, which is made if it asks for that and there is headroom for the job."""
     if decision.site is not None:
         return decision.site.id
-    if decision.request.new_site is not None and decision.makes_site:
+    if (name := decision.new_site) is not None:
         check_headroom(session, decision.stage.queue, tenant, policy=decision.policy)
-        return ensure_site(session, tenant, decision.request.new_site).id
+        return ensure_site(session, tenant, name).id
     return None
 
 

@@ -194,7 +194,7 @@ def tiers_instead(job: Job) -> Sequence[TierName]:
     """Return the tiers on which a job can be done over; none where that makes no sense."""
     is_edit = job.mode == Mode.ACTION.value and job.tier is not None and job.site_id is not None
     is_over_for_good = State(job.state) in _SETTLED or job.reason == Reason.INVALID_REQUEST
-    if not is_edit or is_over_for_good or is_run(job) or is_step(job):
+    if not is_edit or is_over_for_good or is_run(job) or is_step(job) or "upload" in job.request:
         return ()
     return [name for name in get_args(TierName) if parse_tier(name) != job.tier]
 

@@ -38,6 +38,8 @@ from producers.errors import ImportRefusedError, InvalidInputError, SiteConflict
 from producers.use_cases.jobs import View
 from routing.jobs import SITE_NAME_RULE, check_site_name
 from routing.policy.platform import Policy
+from sites.archives import SPEC_FILE
+from sites.content import content_of
 from sites.content_store import ContentStore, Entry
 from sites.diff.canonical import unified
 from sites.directories import read_directory, write_directory
@@ -45,7 +47,7 @@ from sites.files import DEFAULT_MAX_TREE_BYTES, INSTALLED, is_below, is_text_fil
 from sites.ownership import adopt
 from sites.releases import build_release, check_release_integrity, lay_out, manifest_of, try_show_active
 from sites.spec.model import parse_site
-from sites.spec.render import detached_files, render
+from sites.spec.render import detached_files
 
 MAX_DIFF_BYTES = 256 * 1024
 MAX_TOTAL_DIFF_CHARS = 1024 * 1024
@@ -212,40 +214,6 @@ def releases_of_job(session: Session, job: Job) -> tuple[Release | None, Release
     return session.get(Release, base) if base is not None else None, after
 
 
-SPEC_FILE = "site.json"
-"""A directory with this file is a spec with its assets; one without it is a site of plain files."""
-
-
-@dataclass(frozen=True)
-class Content:
-    """A site's content, read from a directory."""
-
-    files: Mapping[str, bytes]
-    spec: bytes | None
-    """The site's spec in canonical form, if its pages are rendered from one."""
-
-
-def content_of(files: Mapping[str, bytes]) -> Content:
-    """Return the content of a directory, with the pages rendered if it holds a spec.
-
-    Raises:
-        SpecError: the author's fault: the spec is invalid.
-        InvalidInputError: the author's fault: there are no files, or one differs from the page that the spec renders
-            in its place.
-    """
-    if not files:
-        raise InvalidInputError("directory", "must hold at least one file")
-    if SPEC_FILE not in files:
-        return Content(files, None)
-    site = parse_site(files[SPEC_FILE])
-    pages = render(site)
-    assets = {path: data for path, data in files.items() if path != SPEC_FILE}
-    if other := sorted(detached_files(site, assets) & assets.keys()):
-        rule = f"renders {other[0]}, but the directory holds another file of this name; remove one of the two"
-        raise InvalidInputError(SPEC_FILE, rule)
-    return Content(assets | pages, site.canonical().encode())
-
-
 @dataclass(frozen=True)
 class Sites:
     """The sites of one installation."""
@@ -289,12 +257,8 @@ class Sites:
         if profile not in self.policy.profiles:
             raise InvalidInputError("profile", f"must be one of {', '.join(sorted(self.policy.profiles))}")
 
-    def import_site(
-        self, tenant: str, name: str, directory: Path, *, actor: str = "operator", tell: Callable[[str], object] = str
-    ) -> Release:
-        """Publish a directory's content, creating the site if it does not exist.
-
-        `tell` is called with each step, for a person to read.
+    def import_site(self, tenant: str, name: str, directory: Path, *, actor: str = "operator") -> Release:
+        """Publish a directory's content, creating the site if it does not exist: where no worker runs to import it.
 
         Raises:
             InvalidInputError, SpecError, PathRefusedError, TreeRefusedError, ImportRefusedError: the fault of the
@@ -303,11 +267,9 @@ class Sites:
             SiteConflictError, PublishConflictError: nobody's fault: the site is being written; nothing changed.
         """
         max_files = max(profile.max_files for profile in self.policy.profiles.values())
-        tell(f"reading {directory}")
         content = content_of(
             read_directory(directory, max_bytes=DEFAULT_MAX_TREE_BYTES, max_files=max_files, without={INSTALLED})
         )
-        tell(f"storing and scanning {len(content.files)} files, {sum(map(len, content.files.values()))} bytes")
         with self.ledger.begin() as session:
             site, _ = self._ensure(session, tenant, name, profile="default", actor=actor)
         adopt(self.ledger, self.content_store)
@@ -322,7 +284,6 @@ class Sites:
         )
         if not new.scan_passed:
             raise ImportRefusedError(tuple(new.scan["findings"]))
-        tell("the scan found nothing; publishing")
         release_id = uuid4()
         lay_out(self.content_store, site, new, release_id=release_id)
         with self.ledger.begin() as session:

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict
 
 from routing.decision.router import (
     ANSWER_RULES,
+    IMPORT,
+    IMPORT_BECAUSE,
     Mode,
     Route,
     Signals,
@@ -111,8 +113,10 @@ class Explanation(_Value):
 def explain(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = None) -> Explanation:
     """Explain the decision about a request; the shipped vocabulary is the default."""
     words = vocabulary or shipped_vocabulary()
-    parsed = parse_prompt(signals.prompt, words)
     route = decide(signals, policy, words)
+    if signals.upload:
+        return _of_import(route)
+    parsed = parse_prompt(signals.prompt, words)
     found = find_triggers(parsed)
     winner, *others = _matched_rules(signals, parsed, found, asks_opinion=policy.assist.second_opinion)
     places = _places_to_try(signals.prompt, parsed, (*found, *winner.evidence))
@@ -127,6 +131,14 @@ def explain(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = No
         what_if=tuple(sorted(what_if, key=lambda item: _COMPARED.index(item.differences[0].field))),
         untried=max(len(places) - MAX_TRIED, 0),
     )
+
+
+def _of_import(route: Route) -> Explanation:
+    """Explain what no word decides."""
+    winner = MatchedRule(
+        rule=IMPORT, mode=route.mode, tier=route.tier, why=IMPORT_BECAUSE, cause=route.cause, evidence=()
+    )
+    return Explanation(route=route, triggers=(), not_counted=(), winner=winner, runners_up=(), what_if=(), untried=0)
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------

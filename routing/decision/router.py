@@ -33,6 +33,9 @@ from routing.prompt.vocabulary import Vocabulary, shipped_vocabulary
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier, parse_tier
 
 CLASSIFIER = "v1"
+IMPORT = "import"
+"""The rule of an uploaded site, on the queue that builds and checks files of any kind; it calls no model."""
+IMPORT_BECAUSE = "an upload replaces the site's files, and no model reads it"
 PATTERN_QUESTION = "Question + no external refs"
 PATTERN_DEFAULT = "Default (no triggers)"
 
@@ -94,6 +97,8 @@ class Signals(_Value):
     advanced_edit: bool = False
     tier: Tier | None = None
     """The caller's choice (H-072)."""
+    upload: bool = False
+    """The content is an archive of the caller's; the prompt only names it."""
     session_debated: frozenset[str] = frozenset()
     """Keys of requests already debated in this session (`debate_key`)."""
 
@@ -146,6 +151,8 @@ def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = Non
         "vocabulary_version": words.version,
         "site": signals.site,
     }
+    if signals.upload:
+        return _import_route(stamp)
     argv = parse_trivial(signals.prompt) if signals.tier is None else None
     if argv is not None:
         return _trivial_route(argv, stamp)
@@ -180,6 +187,28 @@ def classify_answer(
     if talk is not None or workflow is not Workflow.NONE:
         return talk
     return None if triggers or parsed.has_reference or parsed.text.cut else Talk.CHAT
+
+
+def _import_route(stamp: dict[str, Any]) -> Route:
+    return Route(
+        mode=Mode.ACTION,
+        confidence=Confidence.NONE,
+        intent=Intent.BUILD,
+        tier=Tier.PATCH,
+        queue=QueueName.PATCH,
+        debate=Debate.NONE,
+        stakes=None,
+        trivial=False,
+        triggers=(),
+        rule=IMPORT,
+        reason=f"{IMPORT_BECAUSE[:1].upper()}{IMPORT_BECAUSE[1:]}.",
+        cause="explicit",
+        scope="structural",
+        pattern="",
+        target=RouteTarget.TOOL_SPECIALIST,
+        read_only=False,
+        **stamp,
+    )
 
 
 def _trivial_route(argv: tuple[str, ...], stamp: dict[str, Any]) -> Route:
@@ -400,5 +429,6 @@ def signals_of(request: JobRequest, *, site: SiteSignals | None, debated: frozen
         preference=request.preference,
         advanced_edit=request.advanced_edit,
         tier=parse_tier(request.tier) if request.tier else None,
+        upload=request.upload is not None,
         session_debated=debated,
     )

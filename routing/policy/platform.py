@@ -134,6 +134,20 @@ class Streams(_Section):
     retry_seconds: int = Field(default=5, gt=0)
 
 
+class Uploads(_Section):
+    """Archives of sites to import, which wait in the content store for the job that unpacks them."""
+
+    archive_bytes: int = Field(default=25_165_824, gt=0)
+    """Of one archive."""
+    site_bytes: int = Field(default=20_971_520, gt=0)
+    """Of what it holds."""
+    tenant_bytes: int = Field(default=268_435_456, gt=0)
+    """Of a tenant's archives that are kept: of imports that have not ended, and of the last `retention.draft_hours`."""
+    per_process: int = Field(default=8, gt=0)
+    """Archives that one API process takes at a time."""
+    retry_seconds: int = Field(default=10, gt=0)
+
+
 class Assist(_Section):
     """Who decides where the rules cannot."""
 
@@ -270,6 +284,7 @@ class Policy(_Section):
     pauses: Pauses = Pauses()
     webhooks: Webhooks = Webhooks()
     streams: Streams = Streams()
+    uploads: Uploads = Uploads()
     patch: PatchRules
     agent: AgentRules
     agents: dict[AgentName, AgentDefinition]

@@ -51,7 +51,7 @@ def stack() -> Iterator[Stack]:
             running.timed("up", "up", "--detach")
             key = running.cli("key", "create", "--tenant", TENANT, "--provider", "main").split()[-1]
             running.http.headers["authorization"] = f"Bearer {key}"
-            running.cli("site", "import", "bakery", "/site", mount=f"{SITE}:/site:ro")
+            running.cli("site", "import", "bakery", "/site", "--publish", mount=f"{SITE}:/site:ro")
             yield running
             print(f"\nseconds: {json.dumps(running.seconds)}")
     finally:
@@ -229,7 +229,7 @@ def test_a_code_agent_works_in_a_box_behind_the_outer_network_of_the_stack(stack
     BOX_CACHE.mkdir(parents=True, exist_ok=True)
     build_box_image(DEFAULT_ENGINE, base_image=BoxConfig().base_image, cache=BOX_CACHE, say=lambda line: None)
     began = time.monotonic()
-    stack.cli("site", "import", "agents", "/site", mount=f"{SITE}:/site:ro")
+    stack.cli("site", "import", "agents", "/site", "--publish", mount=f"{SITE}:/site:ro")
     job_id = stack.submit("Convert to a multi-page site with shared nav", site="agents")
     job = stack.wait_for(job_id, "awaiting_approval", seconds=280)
     assert job["tier"] == "agent"

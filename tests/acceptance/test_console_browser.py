@@ -7,14 +7,17 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from sites.directories import read_directory
 from tests.acceptance.installation import Installation
-from tests.console_stage import LONG, Stage, log_in, open_stage
+from tests.console_stage import LONG, SITES, Stage, log_in, open_stage
+from tests.unit.sites.test_archives import zipped
 
 pytestmark = [
     pytest.mark.browser,
@@ -188,6 +191,41 @@ def test_previews_that_were_approved_together_are_undone_by_one_click_and_nothin
     for site, job_id in edits.items():
         assert installation.job(job_id)["state"] == "awaiting_approval"
         assert "Hello" not in installation.http.get(f"{installation.embedded.pages_url}/live/demo/{site}/").text
+
+
+def test_a_site_is_imported_by_hand_and_a_bad_archive_says_what_is_wrong_with_it(
+    installation: Installation, browser: Browser, tmp_path: Path
+) -> None:
+    site = read_directory(SITES / "restaurant", max_bytes=10**7, max_files=500)
+    (tmp_path / "bakery.zip").write_bytes(zipped(site))
+    (tmp_path / "bad.zip").write_bytes(zipped({**site, "../up.html": b"x"}))
+    (tmp_path / "large.zip").write_bytes(b"PK\x03\x04" + bytes(26_000_000))
+    with open_page(browser, width=390) as page:
+        enter(page, installation)
+        page.get_by_role("link", name="Sites", exact=True).click()
+        assert complaints_of(page) == []
+
+        def send(name: str) -> None:
+            page.get_by_text("Import", exact=True).first.click()
+            page.get_by_label("Site", exact=True).fill("by-hand")
+            page.get_by_label("Its files").set_input_files(tmp_path / name)
+            page.get_by_role("button", name="Import").click()
+
+        send("large.zip")
+        expect(page).to_have_url(re.compile("/sites$"))  # it is not sent
+        assert "larger than 24 MiB" in page.get_by_label("Its files").evaluate("field => field.validationMessage")
+        page.reload()
+        send("bad.zip")
+        badge(page, "failed")
+        expect(page.locator("main")).to_contain_text("path '../up.html' is refused: parent")
+        page.get_by_role("link", name="Sites", exact=True).click()
+        send("bakery.zip")
+        badge(page, "awaiting approval")
+        assert complaints_of(page) == []
+        page.keyboard.press("a")
+        badge(page, "published")
+    live = installation.http.get(f"{installation.embedded.pages_url}/live/demo/by-hand/")
+    assert "<h1" in live.text
 
 
 @pytest.mark.long

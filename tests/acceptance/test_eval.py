@@ -173,7 +173,7 @@ def test_a_recorded_job_is_replayed_bit_for_bit_and_a_changed_reply_shows(instal
 
     assert pointsman("tenant", "record", "demo", "7", environment=environment)[0] == 0
     for site in ("replayed", "replayed-low"):
-        assert pointsman("site", "import", site, str(BAKERY), environment=environment)[0] == 0
+        assert pointsman("site", "import", site, str(BAKERY), "--publish", environment=environment)[0] == 0
     request = "Change the price of the dark rye to €6.10 and of the walnut wreath to €7.90."
     first = installation.submit(request, site="replayed")
     installation.wait_for(first, "awaiting_approval")

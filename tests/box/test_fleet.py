@@ -74,7 +74,7 @@ def site(fleet: Fleet, tmp_path: Path) -> str:
     """A site of the test's own."""
     (tmp_path / "index.html").write_text(PAGE)
     name = f"cafe-{uuid4().hex[:8]}"
-    fleet.run("site", "import", name, str(tmp_path))
+    fleet.run("site", "import", name, str(tmp_path), "--publish")
     return name
 
 

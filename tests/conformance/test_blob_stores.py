@@ -38,6 +38,21 @@ def test_large_and_empty_blobs_are_kept_as_they_are(bench: Bench) -> None:
         assert store.get(store.put(data)) == data
 
 
+def test_a_file_is_stored_as_its_bytes_are_and_its_draft_is_gone(bench: Bench) -> None:
+    data = bytes(range(256)) * 30_000
+    sha256 = hashlib.sha256(data).hexdigest()
+    for _ in range(2):
+        with bench.store().taking() as draft:
+            draft.write_bytes(data)
+            bench.store().put_file(sha256, draft)
+            assert not draft.exists()
+        assert bench.store().get(sha256) == data
+    with bench.store().taking() as draft:
+        draft.write_bytes(data)
+    assert not draft.exists()
+    assert {blob.name for blob in bench.blobs.list()} == {sha256}
+
+
 @pytest.mark.parametrize("digest", ["0" * 64, "../../etc/passwd", "", "A" * 64, "0" * 63])
 def test_what_is_not_stored_is_missing(bench: Bench, digest: str) -> None:
     bench.blobs.put_if_absent(HELLO, b"hello")

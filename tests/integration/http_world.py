@@ -40,6 +40,7 @@ from sites.preview import PreviewSigner
 from sites.releases import build_release
 from tests.services import Postgres
 from workers.handlers.publish import run_control
+from workers.lifecycle import Handler, run_attempt
 from workers.lifecycle import Resources as WorkerResources
 
 DEAD_BROKER = "redis://127.0.0.1:1/0"
@@ -159,21 +160,37 @@ class World:
         with self.ledger.begin() as session:
             end(session, lock_owned_job(session, taken.attempt), state, reason=reason, detail=detail, result=result)
 
+    def work(self, job_id: UUID, handler: Handler) -> Job:
+        """Do a waiting job's work as a worker does, by the queue's own handler."""
+        queue = QueueName(self.job(job_id).queue)
+        with self._served(queue):
+            run_attempt(self._message(job_id), queue, handler, self._worker())
+        return self.job(job_id)
+
     def publish(self, job_id: UUID) -> None:
         """Run the publish task for an approved job."""
-        with self.ledger.begin() as session:
-            fence = find_job(session, job_id).fence
-            pause_queue(session, QueueName.CONTROL, is_paused=False)
-        resources = WorkerResources(
+        with self._served(QueueName.CONTROL):
+            run_control(self._message(job_id), self._worker())
+
+    def _message(self, job_id: UUID) -> JobMessage:
+        return JobMessage(job_id=job_id, fence=self.job(job_id).fence)
+
+    def _worker(self) -> WorkerResources:
+        return WorkerResources(
             ledger=self.ledger,
             content_store=self.content_store,
             policy=self.policy,
             gateway_url="http://127.0.0.1:1",
             worker="test",
         )
-        run_control(JobMessage(job_id=job_id, fence=fence), resources)
+
+    @contextmanager
+    def _served(self, queue: QueueName) -> Iterator[None]:
         with self.ledger.begin() as session:
-            pause_queue(session, QueueName.CONTROL, is_paused=True)
+            pause_queue(session, queue, is_paused=False)
+        yield
+        with self.ledger.begin() as session:
+            pause_queue(session, queue, is_paused=True)
 
     def job(self, job_id: UUID) -> Job:
         """Return a job's row."""

@@ -347,6 +347,7 @@ SCOPES = {
     ("POST", "/v1/dead-letters/dismiss"): "submit",
     ("GET", "/v1/sites"): "read",
     ("POST", "/v1/sites"): "admin",
+    ("POST", "/v1/imports"): "submit",
     ("GET", "/v1/sites/{name}/releases"): "read",
     ("POST", "/v1/sites/{name}/rollback"): "approve",
     ("POST", "/v1/sites/{name}/revoke-previews"): "approve",

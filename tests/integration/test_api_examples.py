@@ -26,6 +26,7 @@ from ledger.store import Ledger
 from routing.jobs import Reason, State
 from tests.integration.http_world import PAGES, World, open_world, shared_ledger
 from tests.integration.tenant_world import CLUSTER, furnish
+from tests.unit.sites.test_archives import zipped
 
 __all__ = ["shared_ledger"]
 
@@ -34,13 +35,14 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)")
 _PREVIEW = re.compile(r"http://pages\.testserver/preview/[^/]+/")
 WITHOUT_BODY = {
+    ("POST", "/v1/imports"),
     ("POST", "/v1/jobs/{job_id}/cancel"),
     ("POST", "/v1/jobs/{job_id}/undo"),
     ("POST", "/v1/jobs/{job_id}/notification/replay"),
     ("POST", "/v1/notices/{notice_id}/replay"),
     ("POST", "/v1/tickets/{tracker}/{tenant}/{project}"),
 }
-"""The first four take none; what a tracker sends is the tracker's own to document."""
+"""An archive; the next four take none; what a tracker sends is the tracker's own to document."""
 WITHOUT_ANSWER = {
     ("GET", "/v1/sites/{name}/export"),
     ("GET", "/v1/runs/{job_id}/bundle"),
@@ -168,7 +170,7 @@ def _answers(world: World, directory: Path) -> Iterator[tuple[str, Any]]:
     sick = world.submit(prompt="Change the headline to 'Rye'", site="bakery", callback_url="https://example.com/hooks")
     cut = world.submit(prompt="What is a bagel, in every detail?")
     world.finish(cut, State.BUDGET_EXCEEDED, reason=Reason.COST_CAP, detail="the job's cap of $0.05 is spent")
-    steps: list[tuple[str, str, str, dict[str, Any] | None]] = [
+    steps: list[tuple[str, str, str, dict[str, Any] | bytes | None]] = [
         ("POST", "/v1/jobs", "/v1/jobs", {"prompt": "Change the headline to 'Fresh bread'", "site": "bakery"}),
         (
             "POST",
@@ -200,6 +202,7 @@ def _answers(world: World, directory: Path) -> Iterator[tuple[str, Any]]:
         ("POST", "/v1/jobs/{job_id}/revise", f"/v1/jobs/{has.offered}/revise", {"text": "Make the logo smaller"}),
         ("GET", "/v1/sites", "/v1/sites", None),
         ("POST", "/v1/sites", "/v1/sites", {"name": "bike-repair"}),
+        ("POST", "/v1/imports", "/v1/imports?name=corner", zipped(PAGES)),
         ("GET", "/v1/sites/{name}/releases", "/v1/sites/bakery/releases", None),
         ("GET", "/v1/sites/{name}/diff", f"/v1/sites/bakery/diff?after={has.release}", None),
         ("GET", "/v1/queues", "/v1/queues", None),
@@ -245,7 +248,7 @@ def _answers(world: World, directory: Path) -> Iterator[tuple[str, Any]]:
         yield f"POST /v1/gates/{{gate_id}}/{verb}", _ask(world, "POST", f"/v1/gates/{gate}/{verb}", {"reason": reason})
 
 
-def _ask(world: World, method: str, url: str, body: dict[str, Any] | None) -> Any:
-    answer = world.call(method, url, json=body)
+def _ask(world: World, method: str, url: str, body: dict[str, Any] | bytes | None) -> Any:
+    answer = world.call(method, url, **({"content": body} if isinstance(body, bytes) else {"json": body}))
     assert answer.is_success, (method, url, answer.text)
     return answer.json()

@@ -8,18 +8,25 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
 import pytest
+from sqlalchemy import select
+from sqlmodel import col
 from typer.testing import CliRunner, Result
 
+from ledger.tables import Job, Release
 from producers.api.app import create_server
 from producers.cli import app
 from producers.config import ApiConfig
 from producers.local.supervisor import free_port, write_up_file
-from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world
+from sites.releases import manifest_of
+from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world, write_files
 from tests.services import wait_until
+from tests.unit.sites.test_archives import zipped
+from workers.handlers.patch import patch_files
 
 __all__ = ["shared_ledger", "world"]
 
@@ -191,3 +198,66 @@ sys.exit(" ".join(heavy & set(sys.modules)))
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.stdout[:3], done.stderr.strip()) == ("job", "")
+
+
+@contextmanager
+def working(world: World) -> Iterator[None]:
+    """Work off imports, and publish what is approved, as a worker would."""
+    stopping = threading.Event()
+
+    def work() -> None:
+        while not stopping.wait(0.02):
+            with world.ledger.begin() as session:
+                waiting = select(Job).where(col(Job.tenant) == world.tenant, col(Job.waiting_since).is_not(None))
+                jobs = [(job.id, job.queue) for job in session.scalars(waiting)]
+            for job_id, queue in jobs:
+                world.publish(job_id) if queue == "control" else world.work(job_id, patch_files)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield
+    stopping.set()
+    thread.join(20)
+
+
+def test_a_directory_is_packed_sent_scanned_and_offered_and_published_if_asked(
+    logged_in: Run, world: World, tmp_path: Path
+) -> None:
+    write_files(tmp_path / "in", {**PAGES, "node_modules/x/index.js": b"x"})
+    with working(world):
+        done = logged_in("site", "import", "bakery", "in")
+        assert done.exit_code == 0, done.output
+        assert "awaiting_approval" in done.stdout
+        assert "pointsman approve" in done.stdout
+        assert "unpack" in done.stderr
+        assert world.active("bakery") is None
+        assert logged_in("cancel", json.loads(logged_in("jobs", "--json").stdout)[0]["id"]).exit_code == 0
+        live = logged_in("site", "import", "bakery", "in", "--publish", "--json")
+        assert (live.exit_code, json.loads(live.stdout)["state"], live.stderr) == (0, "published", "")
+    assert world.pages.get(f"/live/{world.tenant}/bakery/").content == HOME
+    with world.ledger.begin() as session:
+        release = session.get_one(Release, world.active("bakery"))
+        assert sorted(manifest_of(release)) == sorted(PAGES)
+
+
+def test_an_archive_is_sent_as_it_is_and_a_refusal_names_entry_rule_and_fix(
+    logged_in: Run, world: World, tmp_path: Path
+) -> None:
+    bad = {**PAGES, "bad.html": b"<!doctype html>\n<h1 onclick='x()'>x</h1>"}
+    (tmp_path / "bad.zip").write_bytes(zipped(bad))
+    (tmp_path / "up.zip").write_bytes(zipped({**PAGES, "../up.html": HOME}))
+    (tmp_path / "note.txt").write_text("no archive")
+    with working(world):
+        done = logged_in("site", "import", "bakery", "bad.zip", "--publish")
+        assert done.exit_code == 1, done.output
+        assert "bad.html, line 2: " in done.stdout
+        assert "scan refused" in done.stdout or "findings of the scan" in done.stdout
+        done = logged_in("site", "import", "bakery", "up.zip", "--publish")
+        assert (done.exit_code, "path '../up.html' is refused: parent" in done.stdout) == (1, True), done.output
+    for path, code, message in (
+        ("note.txt", 2, "must be a zip or tar.gz archive"),
+        ("nothing", 2, "there is no such directory"),
+    ):
+        done = logged_in("site", "import", "bakery", path)
+        assert (done.exit_code, message in done.stderr) == (code, True), done.output
+    assert world.active("bakery") is None

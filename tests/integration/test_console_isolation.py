@@ -39,6 +39,7 @@ FORMS: Mapping[str, dict[str, str]] = {
     "/theme": {"theme": "dark"},
     "/gates/{gate_id}": {"run_id": str(uuid4()), "verdict": "passed"},
     "/sites/{name}/rollback": {"release_id": str(uuid4())},
+    "/sites/import": {"name": "bakery"},
     "/dead/replay": {"signature": CLUSTER},
     "/dead/dismiss": {"signature": CLUSTER},
     "/queues/{queue}": {"paused": "true"},
@@ -171,7 +172,7 @@ def test_a_form_needs_its_scope_and_no_other_scope_stands_for_operate(
         assert answer.status_code == 403, (path, answer.text)
         assert f"scope {need}" in answer.text, path
         refused += 1
-    assert refused == {"read": 22, "submit": 11, "approve": 16, "admin": 2}[scope]
+    assert refused == {"read": 23, "submit": 11, "approve": 17, "admin": 2}[scope]
     assert list(dump_of(world)) == before
 
 

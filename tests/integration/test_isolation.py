@@ -41,6 +41,7 @@ BODIES: Mapping[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/access/revoke"): {"key": "no-such-key"},
     ("PUT", "/v1/notice-choice"): {"states": ["clarifying"]},
     ("POST", "/v1/sites"): {"name": "bakery"},
+    ("POST", "/v1/imports"): {},
     ("POST", "/v1/sites/{name}/rollback"): {},
     ("POST", "/v1/sites/{name}/revoke-previews"): {},
     ("POST", "/v1/projects"): {"name": "shop", "file": "no file"},

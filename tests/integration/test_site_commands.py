@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from producers.cli import app
+from producers.errors import ImportRefusedError
+from producers.use_cases.sites import Sites
 from producers.use_cases.tenants import create_tenant
+from sites.content_store import ContentStore
 from sites.directories import read_directory
 from tests.factories import Shop
 from tests.integration.http_world import HOME, PAGES, write_files
@@ -40,39 +44,19 @@ def run(shop: Shop, tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def bakery(run: Run, tmp_path: Path) -> list[str]:
+def publish(shop: Shop, run: Run, tmp_path: Path) -> Callable[[str, Path], object]:
+    """Publish a directory as a site."""
+    sites = Sites(shop.ledger, ContentStore(tmp_path / "content-store"), shop.policy)
+    return partial(sites.import_site, "demo")
+
+
+@pytest.fixture
+def bakery(run: Run, publish: Callable[[str, Path], object], tmp_path: Path) -> list[str]:
     """A site with two releases: their ids, first published first."""
     for number, files in enumerate((PAGES, CHANGED)):
         write_files(tmp_path / f"v{number}", files)
-        assert run("import", "bakery", tmp_path / f"v{number}").exit_code == 0
+        publish("bakery", tmp_path / f"v{number}")
     return [item["id"] for item in reversed(json.loads(run("releases", "bakery", "--json").stdout))]
-
-
-def test_an_import_says_what_it_does_on_stderr_and_what_came_of_it_on_stdout(run: Run, tmp_path: Path) -> None:
-    write_files(tmp_path / "in", PAGES)
-    done = run("import", "bakery", tmp_path / "in")
-    assert done.exit_code == 0
-    assert "reading" in done.stderr
-    assert "the scan found nothing; publishing" in done.stderr
-    assert done.stdout.startswith(f"bakery: {len(PAGES)} files, ")
-    again = run("import", "bakery", tmp_path / "in", "--json")
-    found = json.loads(again.stdout)
-    assert (found["ok"], found["release"]["is_active"], again.stderr) == (True, True, "")
-
-
-def test_an_import_that_the_scan_refuses_names_file_line_rule_and_fix_and_exits_with_one(
-    run: Run, tmp_path: Path
-) -> None:
-    write_files(tmp_path / "in", {**PAGES, "bad.html": b"<!doctype html>\n<h1 onclick='x()'>x</h1>"})
-    done = run("import", "bakery", tmp_path / "in")
-    assert done.exit_code == 1
-    assert "bad.html:2: " in done.stderr
-    told = run("import", "bakery", tmp_path / "in", "--json")
-    assert told.exit_code == 1
-    found = json.loads(told.stdout)
-    assert found["ok"] is False
-    assert {"file", "line", "rule", "message", "fix"} <= set(found["findings"][0])
-    assert json.loads(run("list", "--json").stdout)[0]["active_release_id"] is None
 
 
 @pytest.mark.threat("E")
@@ -169,34 +153,30 @@ SERVED = {path.removeprefix("dist/"): data for path, data in BUILT.items() if pa
 
 
 def test_of_a_built_site_what_is_served_is_exported_and_with_sources_what_an_import_takes(
-    run: Run, tmp_path: Path
+    run: Run, publish: Callable[[str, Path], object], tmp_path: Path
 ) -> None:
     write_files(tmp_path / "in", BUILT)
-    done = run("import", "cafe", tmp_path / "in", "--json")
-    assert json.loads(done.stdout)["release"]["public"] == "dist", done.stdout
+    publish("cafe", tmp_path / "in")
+    assert json.loads(run("releases", "cafe", "--json").stdout)[0]["public"] == "dist"
     assert run("export", "cafe", tmp_path / "served").exit_code == 0
     assert run("export", "cafe", tmp_path / "all", "--sources").exit_code == 0
     read = {out: read_directory(tmp_path / out, max_bytes=10**6, max_files=99) for out in ("served", "all")}
     assert read["served"] == SERVED
     assert read["all"] == {path: data for path, data in BUILT.items() if "node_modules" not in path}
-    assert run("import", "again", tmp_path / "all").exit_code == 0
-
-
-def test_sources_that_were_never_built_are_not_taken_for_pages(run: Run, tmp_path: Path) -> None:
-    write_files(tmp_path / "in", {"package.json": BUILT["package.json"], "index.html": HOME})
-    done = run("import", "cafe", tmp_path / "in")
-    assert done.exit_code == 1
-    assert "package.json:0: not-built" in done.stderr
+    publish("again", tmp_path / "all")
 
 
 @pytest.mark.req("H-106")
-def test_a_site_is_judged_by_the_profile_that_it_was_given(run: Run, tmp_path: Path) -> None:
+def test_a_site_is_judged_by_the_profile_that_it_was_given(
+    run: Run, publish: Callable[[str, Path], object], tmp_path: Path
+) -> None:
     write_files(tmp_path / "in", {"index.html": HOME, "style.css": PAGES["style.css"], "a.js": b"a(1);" * 12_000})
     assert run("create", "cafe").exit_code == 0
-    assert "js-raw-bytes" in run("import", "cafe", tmp_path / "in").stderr
+    with pytest.raises(ImportRefusedError, match="js-raw-bytes"):
+        publish("cafe", tmp_path / "in")
     assert run("profile", "cafe", "interactive").exit_code == 0
-    assert run("import", "cafe", tmp_path / "in").exit_code == 0
+    publish("cafe", tmp_path / "in")
     refused = run("profile", "cafe", "nothing")
     assert (refused.exit_code, "must be one of default, interactive, static" in refused.stderr) == (2, True)
     assert run("create", "other", "--profile", "interactive").exit_code == 0
-    assert run("import", "other", tmp_path / "in").exit_code == 0
+    publish("other", tmp_path / "in")

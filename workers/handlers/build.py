@@ -7,19 +7,19 @@ an older build remains; its output becomes what the release serves, scanned like
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from routing.jobs import Reason, State
 from routing.queues import QueueName
-from sandbox.box import Box, Clocks, CollectRules, Ending, ExecResult
+from sandbox.box import Box, Clocks, CollectRules, Ending, ExecResult, SandboxUnavailableError
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.files import CONVENTIONAL, INDEX, INSTALLED, is_built, package_of, part_of, public_of, sources_of
 from sites.scan.file_types import foreign_sources, is_package_file
 from sites.scan.rules import show
 from workers.attempt import Attempt
 from workers.errors import BuildFailedError
-from workers.outcomes import Candidate, Ended
+from workers.outcomes import Candidate, Ended, Outcome
 from workers.settlement import from_base
 
 GRACE_SECONDS = 3.0
@@ -48,6 +48,20 @@ def build_commands(files: Mapping[str, bytes]) -> tuple[tuple[str, ...], ...]:
     if not has_packages:
         return (_BUILD,)
     return (_INSTALL, _BUILD, _TIDY)
+
+
+def build_in_box(attempt: Attempt, make: Callable[[], Outcome]) -> Outcome:
+    """Make a candidate and build it; the box is taken before, because making it may cost money."""
+    try:
+        box = attempt.boxes.acquire()
+    except SandboxUnavailableError as error:
+        detail = f"the site has a build, which runs in a box, and {error}"
+        return Ended(State.FAILED, Reason.NOT_AVAILABLE, detail)
+    try:
+        outcome = make()
+        return build_candidate(attempt, outcome, box) if isinstance(outcome, Candidate) else outcome
+    finally:
+        box.close()
 
 
 def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candidate | Ended:
@@ -82,7 +96,7 @@ def _build(attempt: Attempt, box: Box, files: Mapping[str, bytes], seconds: dict
         until = time.monotonic() + attempt.policy.agent.build_seconds
         for command in build_commands(files):
             seconds[" ".join(command[:3])] = _run(attempt, box, command, until=until)
-        built = box.collect(attempt.content_store, CollectRules(max_bytes=attempt.limits.output_bytes))
+        built = box.collect(attempt.content_store, CollectRules(max_bytes=attempt.output_bytes))
     except (PathRefusedError, TreeRefusedError) as error:
         detail = f"the build's output is not accepted: {error}; the files before it are kept"
         raise BuildFailedError(State.FAILED, Reason.OUTPUT_REFUSED, detail) from None

@@ -14,7 +14,6 @@ from gateway.client import Text, ToolCall
 from routing.jobs import Reason, State
 from routing.model_call import SUMMARY, WAYS_OUT, load_prompt, summary_of
 from routing.queues import CallPurpose, Tier
-from sandbox.box import SandboxUnavailableError
 from sites.diff.apply import SITE, SOURCES, apply_diff
 from sites.diff.canonical import Applied
 from sites.diff.model import DiffRefusedError
@@ -23,7 +22,8 @@ from sites.excerpts import show_tree
 from sites.files import is_built, sources_of
 from workers.attempt import Attempt, Inputs
 from workers.compute import timed
-from workers.handlers.build import build_candidate
+from workers.handlers.build import build_in_box
+from workers.handlers.imports import import_upload
 from workers.handlers.spec import decline, limits_of, refused_by_scan
 from workers.outcomes import Candidate, Ended, Escalate, Outcome
 
@@ -71,7 +71,9 @@ class _Shown:
 
 
 def patch_files(attempt: Attempt) -> Outcome:
-    """Do a tier 2 job."""
+    """Do a tier 2 job, or an import."""
+    if "upload" in attempt.claim.job.request:
+        return import_upload(attempt)
     shown = attempt.compute(_show)
     if not shown.is_built:
         return _patch(attempt, shown)
@@ -79,16 +81,7 @@ def patch_files(attempt: Attempt) -> Outcome:
     if last > room:
         detail = f"the site's last build took {last:.0f} s, and a patch leaves {room:.0f} s for one"
         return Escalate(Tier.AGENT, Reason.BUILD_SLOW, detail)
-    try:
-        box = attempt.boxes.acquire()  # before anything is paid for
-    except SandboxUnavailableError as error:
-        detail = f"the site has a build, which runs in a box, and {error}"
-        return Ended(State.FAILED, Reason.NOT_AVAILABLE, detail)
-    try:
-        outcome = _patch(attempt, shown)
-        return build_candidate(attempt, outcome, box) if isinstance(outcome, Candidate) else outcome
-    finally:
-        box.close()
+    return build_in_box(attempt, lambda: _patch(attempt, shown))
 
 
 def _show(inputs: Inputs) -> _Shown:

@@ -40,15 +40,20 @@ class Call:
         *,
         query: Mapping[str, Any] | None,
         body: Mapping[str, Any] | None,
+        file: bytes | None = None,
+        key: str | None = None,
         takes_key: bool,
     ) -> Call:
-        """Return the call of an operation; what is None is left out."""
+        """Return the call of an operation; what is None is left out. With a file, the key goes into a header."""
         given = {name: value for name, value in (body or {}).items() if value is not None}
         if "jobs" in given:
             given["jobs"] = [_keyed(_fields_of(job)) for job in given["jobs"]]
         elif takes_key:
             given = _keyed(given)
         asked = {name: _text(value) for name, value in (query or {}).items() if value is not None}
+        if file is not None:
+            keyed = {"Content-Type": "application/octet-stream", "Idempotency-Key": key or str(uuid4())}
+            return cls(method, path, asked, file, keyed, has_key=True)
         content = None if body is None else to_json(given, exclude_none=True)
         headers = {} if body is None else {"Content-Type": "application/json"}
         return cls(method, path, asked, content, headers, has_key=takes_key)

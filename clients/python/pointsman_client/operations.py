@@ -55,6 +55,8 @@ class Operations(Protocol):
         *,
         query: dict[str, Any] | None = None,
         body: dict[str, Any] | None = None,
+        file: bytes | None = None,
+        key: str | None = None,
         takes_key: bool = False,
     ) -> T: ...
 
@@ -445,6 +447,16 @@ class Operations(Protocol):
             bytes, "GET", f"/v1/sites/{quote(name, safe='')}/export", query={"release": release, "sources": sources}
         )
 
+    def import_site(self, name: str, file: bytes, *, idempotency_key: str | None = None) -> AcceptedView:
+        """Import a site from a zip or tar.gz archive: a job unpacks and scans it, and offers it for approval.
+
+        - name: The site, which is made if there is none of this name.
+        - idempotency_key: The same key and body return the same job.
+        """
+        return self._call(
+            AcceptedView, "POST", "/v1/imports", query={"name": name}, file=file, key=idempotency_key, takes_key=True
+        )
+
     def list_projects(
         self,
     ) -> list[ProjectView]:
@@ -771,6 +783,10 @@ if TYPE_CHECKING:
 
         async def export_site(self, name: str, *, release: UUID | None = None, sources: bool | None = None) -> bytes:
             """Return what a release serves as a tar archive, with its spec as `site.json` if it has one."""
+            ...
+
+        async def import_site(self, name: str, file: bytes, *, idempotency_key: str | None = None) -> AcceptedView:
+            """Import a site from a zip or tar.gz archive: a job unpacks and scans it, and offers it for approval."""
             ...
 
         async def list_projects(

@@ -146,9 +146,11 @@ class Client(Operations):
         *,
         query: dict[str, Any] | None = None,
         body: dict[str, Any] | None = None,
+        file: bytes | None = None,
+        key: str | None = None,
         takes_key: bool = False,
     ) -> T:
-        call = Call.of(method, path, query=query, body=body, takes_key=takes_key)
+        call = Call.of(method, path, query=query, body=body, file=file, key=key, takes_key=takes_key)
         for number in count(1):
             try:
                 answer = self._http.request(

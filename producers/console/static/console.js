@@ -77,6 +77,29 @@ document.addEventListener("keydown", (event) => {
   else meant.click();
 });
 
+// An upload says what of it was sent, and a file that is too large is not sent at all.
+document.addEventListener("change", (event) => {
+  const { files, dataset } = event.target;
+  if (!dataset?.most || !files) return;
+  const isLarge = files[0]?.size > Number(dataset.most);
+  event.target.setCustomValidity(isLarge ? `This file is larger than ${Math.floor(dataset.most / 2 ** 20)} MiB.` : "");
+  event.target.reportValidity();
+});
+document.addEventListener("htmx:xhr:progress", ({ target, detail }) => {
+  const sending = target.querySelector(".sending");
+  if (!sending || !detail.lengthComputable) return;
+  sending.hidden = false;
+  sending.querySelector("progress").value = detail.loaded / detail.total;
+  const isSent = detail.loaded === detail.total;
+  sending.querySelector("span").textContent = isSent ? "Stored as soon as it is checked" : `${Math.floor((100 * detail.loaded) / detail.total)} % sent`;
+});
+document.addEventListener("htmx:sendError", ({ target }) => {
+  const sending = target.querySelector(".sending");
+  if (!sending) return;
+  sending.hidden = false;
+  sending.querySelector("span").textContent = "The server cannot be reached; nothing was imported. Try again.";
+});
+
 // A panel of filters closes once they are shown.
 document.addEventListener("submit", (event) => event.target.querySelector(":scope > details.drop")?.removeAttribute("open"));
 
