@@ -34,6 +34,7 @@ OUTAGES = frozenset(
 INFRASTRUCTURE = OUTAGES | {
     Reason.INVALID_REQUEST,
     Reason.NOT_AVAILABLE,
+    Reason.SERVICE_FAILED,
     Reason.NO_PROVIDER_KEY,
     Reason.PUBLISH_CONFLICT,
     Reason.PUBLISH_FAILED,
