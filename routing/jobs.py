@@ -175,6 +175,7 @@ class Reason(StrEnum):
     BUILD_FAILED = "build_failed"
     BUILD_SLOW = "build_slow"
     BOX_FAILED = "box_failed"
+    SERVICE_FAILED = "service_failed"
     RESOURCE_LIMIT = "resource_limit"
     TIME_LIMIT = "time_limit"
     COST_CAP = "cost_cap"

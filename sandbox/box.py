@@ -11,11 +11,12 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from routing.policy.services import Service
 from sites.content_store import ContentStore, Manifest
 from sites.files import INSTALLED, check_tree, is_planted
 
@@ -55,6 +56,20 @@ class SandboxStartupError(SandboxError):
 
     def __str__(self) -> str:
         return f"the box was not started: {self.reason}: {self.detail}"
+
+
+class ServiceFailedError(SandboxError):
+    """A service beside a box did not become ready, or ended (its settings' fault: the project's or the operator's)."""
+
+    def __init__(self, title: str, why: str, said: str) -> None:
+        """Name the service, say why it failed, and give the end of its log, without keys."""
+        super().__init__(title, why, said)
+        self.title = title
+        self.why = why
+        self.said = said
+
+    def __str__(self) -> str:
+        return f"{self.title} {self.why}; its last words:\n{self.said or '(none)'}"
 
 
 class BoxLostError(SandboxError, ConnectionError):
@@ -99,6 +114,29 @@ class BoxLimits:
     """Size of one file including its holes, since a sparse file is sent in full."""
     lifetime_seconds: int = 900
     """A box ends by itself after this, even if its worker is dead."""
+
+
+def beside(limits: BoxLimits, services: Sequence[Service]) -> BoxLimits:
+    """Return what its services leave of a box's limits.
+
+    Raises:
+        SandboxUnavailableError: they take more than half of it (the operator's fault).
+    """
+    left = replace(
+        limits,
+        memory_bytes=limits.memory_bytes - sum(service.memory_bytes for service in services),
+        cpus=limits.cpus - sum(service.cpus for service in services),
+        processes=limits.processes - sum(service.processes for service in services),
+    )
+    for name in ("memory_bytes", "cpus", "processes"):
+        if getattr(left, name) * 2 < getattr(limits, name):
+            what = name.removesuffix("_bytes")
+            raise SandboxUnavailableError(
+                "services_too_large",
+                f"the services beside a box take more than half of its {what}: raise `POINTSMAN_BOX__` limits,"
+                " or lower theirs (`runs.services` of the policy)",
+            )
+    return left
 
 
 class Target(NamedTuple):
@@ -316,6 +354,14 @@ class Box(Protocol):
                 file_as_directory file_too_large too_many_bytes too_many_files too_many_members stream_too_long
                 bad_archive not_a_directory`.
             BoxLostError: the box is gone, and its files with it.
+        """
+
+    def check_services(self) -> None:
+        """Check that the services beside the box still run.
+
+        Raises:
+            ServiceFailedError: one has ended.
+            BoxLostError: the engine is gone.
         """
 
     def freeze(self) -> None:

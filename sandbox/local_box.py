@@ -197,6 +197,9 @@ class LocalBox:
             archive.add(self.workspace, arcname=WORKSPACE.strip("/"))
         return unpack([packed.getvalue()], content_store, rules, max_stream_bytes=longest)
 
+    def check_services(self) -> None:
+        """Do nothing: it has none."""
+
     def freeze(self) -> None:
         """Kill all processes, since an ordinary process group cannot be kept from waking up."""
         if self._state == "closed":

@@ -14,10 +14,11 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from routing.policy.services import Service
 from sandbox.box import (
     MEBIBYTE,
     Box,
@@ -62,12 +63,13 @@ class PooledMaker(Protocol):
     def spec(self) -> BoxSpec:
         """The spec of its boxes."""
 
-    def create(self) -> PooledBox:
-        """Create and start a box.
+    def create(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> PooledBox:
+        """Create and start a box, after the services that are asked for beside it; `watch` may raise meanwhile.
 
         Raises:
             SandboxUnavailableError: no engine, or no image (the operator's fault); `pointsman doctor` says which.
             SandboxStartupError: the engine refused something, or the box lacks the requested posture.
+            ServiceFailedError: a service did not become ready.
         """
 
 
@@ -109,14 +111,15 @@ class Pool:
         with self._lock:
             return len(self._spares)
 
-    def acquire(self) -> Box:
-        """Return an unused box, warm if one is ready, and start making its successor.
+    def acquire(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> Box:
+        """Return an unused box, warm if one is ready and no services are asked for, and start making its successor.
 
         Raises:
             SandboxUnavailableError: no engine, or no image.
             SandboxStartupError: the engine refused.
+            ServiceFailedError: a service did not become ready.
         """
-        while (spare := self._take()) is not None:
+        while not asked and (spare := self._take()) is not None:
             is_good = False
             try:
                 is_good = self._is_good(spare)
@@ -126,7 +129,7 @@ class Pool:
             if is_good:
                 self.fill()
                 return spare.box
-        box = self._maker.create()
+        box = self._maker.create(asked, watch=watch)
         self.fill()
         return box
 

@@ -145,7 +145,7 @@ class PlayedMaker(LocalBoxMaker):
         self.boxes.append(box)
         return box
 
-    def acquire(self) -> PlayedBox:
+    def acquire(self, asked: Any = (), *, watch: Any = None) -> PlayedBox:
         """As a pool does."""
         return self.create()
 

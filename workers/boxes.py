@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ledger.attempts import new_token
 from monitoring import traces
+from routing.policy.services import Service
 from sandbox.box import Box, SandboxError, SandboxUnavailableError
 from sandbox.claude_code import SessionPlan, arguments, environment
 from sandbox.config import BoxConfig
@@ -33,12 +34,13 @@ _PATIENCE_SECONDS = 0.5
 class Boxes(Protocol):
     """Gives boxes."""
 
-    def acquire(self) -> Box:
-        """Return an unused box.
+    def acquire(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> Box:
+        """Return an unused box, with the services beside it that are asked for; `watch` may raise until they are ready.
 
         Raises:
             SandboxUnavailableError: none can be had here (the operator's fault).
             SandboxStartupError: one could not be started as required.
+            ServiceFailedError: a service did not become ready.
         """
 
 
@@ -52,7 +54,7 @@ class BoxPool(Boxes, Protocol):
 class NoBoxes:
     """The boxes of a worker whose queues need none."""
 
-    def acquire(self) -> Box:
+    def acquire(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> Box:
         """Refuse."""
         raise SandboxUnavailableError("not_configured", "this worker serves no queue that works in boxes")
 
@@ -77,14 +79,14 @@ class PoolOnDemand:
         """When it could not be opened, on the monotonic clock, and why."""
         self._lock = threading.Lock()
 
-    def acquire(self) -> Box:
+    def acquire(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> Box:
         """Return an unused box; raises as `Boxes.acquire` does, and what interrupts the attempt that waits."""
         with traces.span("box open"):
             pool = self._opened()
             while not self._places.acquire(timeout=_PATIENCE_SECONDS):
                 dense.check()
             try:
-                return cast("Box", _Placed(pool.acquire(), self._places.release))
+                return cast("Box", _Placed(pool.acquire(asked, watch=watch), self._places.release))
             except BaseException:
                 self._places.release()
                 raise
@@ -167,9 +169,9 @@ class EnginePool:
         """Sweep and make the first spares, in the background."""
         self._sweeper.start()
 
-    def acquire(self) -> Box:
+    def acquire(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> Box:
         """Return an unused box; raises as `Boxes.acquire` does."""
-        return self._pool.acquire()
+        return self._pool.acquire(asked, watch=watch)
 
     def close(self) -> None:
         """Destroy the spares and disconnect from the engine."""

@@ -34,6 +34,7 @@ from sandbox.box import (
     BoxLostError,
     SandboxStartupError,
     SandboxUnavailableError,
+    ServiceFailedError,
     UncontainedSessionError,
 )
 from sites.errors import ObstructedError, RepositoryRefusedError, WorkspaceError
@@ -154,6 +155,8 @@ def _end_of_call(error: BaseException, kept: str) -> Ended | None:
 def _end_of_box(error: BaseException, kept: str) -> Ended | None:
     if isinstance(error, SandboxUnavailableError):
         return Ended(State.FAILED, Reason.NOT_AVAILABLE, f"not available in this installation: {error}")
+    if isinstance(error, ServiceFailedError):
+        return Ended(State.FAILED, Reason.SERVICE_FAILED, str(error))
     if isinstance(error, SandboxStartupError | BoxLostError | BoxFrozenError):
         return Ended(State.FAILED, Reason.BOX_FAILED, f"{error}; {kept}")
     return None

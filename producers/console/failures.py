@@ -38,6 +38,10 @@ ADVICE: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         Reason.BUILD_SLOW: ("The site's build took too long", "Make the build faster, or raise the queue's time."),
         Reason.BOX_FAILED: ("The box it worked in failed", _AGAIN),
+        Reason.SERVICE_FAILED: (
+            "A service that the project's tests need failed",
+            "Read its last lines above; its settings stand in the project's file and in the operator's policy.",
+        ),
         Reason.RESOURCE_LIMIT: ("It needed more memory or processes than a box has", _SMALLER),
         Reason.TIME_LIMIT: ("Its time was over", "What it had is kept: resume it, or ask for less at once."),
         Reason.COST_CAP: ("Its budget is used up", "What it had is kept: resume it with more money."),

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_
 
 from routing.config import InOrder, OptionalPath, Section
 from routing.policy.prices import Price, Usage, cost_nanousd
+from routing.policy.services import OfferedService, OfferName
 
 # A path rule has one of three forms, relative to the project's root: `src/` (a whole directory), `package.json` (one
 # file) and `*.test.ts` (a suffix anywhere but in `artifacts/`, whose directories belong to the agents they name).
@@ -246,6 +247,8 @@ class RunRules(Section):
     """By the stack's language; agents' own paths are for the languages that are not named."""
     test_directories: tuple[str, ...] = ("tests", "test", "__tests__", "e2e")
     """Names of directories that a project may open to its testers, wherever they lie."""
+    services: dict[OfferName, OfferedService] = Field(default_factory=dict)
+    """What tests of projects may have beside their box (`services` of a project's file)."""
     rules: MandatoryRules = MandatoryRules()
 
     def source_paths(self, name: str, agent: AgentDefinition, language: str | None) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from routing.policy.agents import (
 from routing.policy.integrations import Integrations, Repository
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, Usage, cost_nanousd
+from routing.policy.services import MAX_SERVICES, Command, ProjectService, ServiceName, unoffered
 from routing.queues import QueueName
 from routing.redaction import SECRETS
 
@@ -159,10 +160,6 @@ class ProjectRules(Section):
     gate_hours: Annotated[float, Field(gt=0)] | None = None
 
 
-Command = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[^\x00-\x1f\x7f]{1,500}$")]
-"""One line for a shell in a box."""
-
-
 class Commands(Section):
     """How the project is set up and checked: run in this order in a box; the first that fails is a finding."""
 
@@ -183,6 +180,8 @@ class ProjectConfig(Section):
     stack: dict[StackPart, Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]{0,31}$")]]
     """Only declared stacks are supported (S-088)."""
     commands: Commands = Commands()
+    services: Annotated[dict[ServiceName, ProjectService], Field(max_length=MAX_SERVICES)] = Field(default_factory=dict)
+    """What the commands need beside their box, by host name."""
     writes: dict[AgentName, Annotated[tuple[PathRule, ...], Field(min_length=1, max_length=MAX_RULES)]] = Field(
         default_factory=dict
     )
@@ -335,6 +334,8 @@ def conflicts(config: ProjectConfig, policy: Policy) -> Iterator[Conflict]:
     if config.repo.scheme not in policy.runs.remotes:
         yield ("repo", "url"), f"must be reached by {' or '.join(sorted(policy.runs.remotes))}"
     yield from _stack_conflicts(config, policy.runs)
+    for name, rule in unoffered(config.services, policy.runs.services):
+        yield ("services", name, "image"), rule
     yield from _write_conflicts(config, policy)
     yield from _model_conflicts(config, policy)
     yield from _budget_conflicts(config, policy)

@@ -16,6 +16,7 @@ import docker.errors
 from docker.api import APIClient
 
 from monitoring import traces
+from routing.policy.services import Service
 from sandbox.box import (
     EGRESS_HOST,
     GATEWAY_PORT,
@@ -33,10 +34,11 @@ from sandbox.box import (
     OnLine,
     OutputLimits,
     SandboxStartupError,
+    beside,
     current_owner,
     select_files,
 )
-from sandbox.docker import recipe
+from sandbox.docker import recipe, services
 from sandbox.docker.engine import UNREACHABLE, Engine, translating_start_errors, translating_use_errors
 from sandbox.docker.recipe import TOOLS, Kind, Slot, check_box, check_forwarder, check_inner, check_volume
 from sandbox.execution import Exchanged, Standby, follow
@@ -221,6 +223,12 @@ class _Parts(NamedTuple):
     """The forwarder's address on the inner network."""
     outer: str
     """The outer network's name."""
+    services: Sequence[services.Part] = ()
+
+    @property
+    def hosts(self) -> dict[str, str]:
+        """The addresses that the box knows by name."""
+        return {EGRESS_HOST: self.listen, **services.addresses_of(self.services)}
 
 
 class DockerBox:
@@ -322,6 +330,12 @@ class DockerBox:
         with translating_use_errors(), self._engine.archive(self.container, WORKSPACE) as chunks:
             return unpack(chunks, content_store, rules, max_stream_bytes=longest)
 
+    def check_services(self) -> None:
+        """Check that the services beside the box still run."""
+        with translating_use_errors():
+            for part in self._parts.services:
+                services.check_running(self._engine.client.api, part)
+
     def freeze(self) -> None:
         """Stop everything in the box for good."""
         if self._is_closed:
@@ -379,24 +393,26 @@ class DockerMaker:
         self.spec = spec
         self._waiting_seconds = waiting_seconds
 
-    def create(self) -> DockerBox:
-        """Create and start a box."""
+    def create(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> DockerBox:
+        """Create and start a box, after the services that are asked for beside it."""
+        spec = replace(self.spec, limits=beside(self.spec.limits, asked)) if asked else self.spec
         lifetime = self.spec.limits.lifetime_seconds + self._waiting_seconds
         uids = self._engine.uids
         slot = Slot.new(self._engine.install, current_owner(), lifetime_seconds=lifetime, uids=uids)
         is_made = False
         try:
             with translating_start_errors():
-                box = self._create(slot, lifetime)
+                box = self._create(slot, spec, lifetime, asked=asked, watch=watch)
             is_made = True
             return box
         finally:
             if not is_made:
                 self._engine.remove_slot(slot.id)
 
-    def _create(self, slot: Slot, lifetime: int) -> DockerBox:
+    def _create(
+        self, slot: Slot, spec: BoxSpec, lifetime: int, *, asked: Sequence[Service], watch: Callable[[], None]
+    ) -> DockerBox:
         client = self._engine.client
-        spec = self.spec
         is_elsewhere = bool(spec.gateway.host or (spec.mirror and spec.mirror.host))
         outer = self._engine.outer(has_masquerade=is_elsewhere)
         inner = self._engine.create_inner(slot)
@@ -410,12 +426,13 @@ class DockerMaker:
         _assert(check_volume(client.api.inspect_volume(slot.name(Kind.WORKSPACE)), slot, spec))
         self._engine.close_bridge(slot, spec.image)
         client.api.connect_container_to_network(forwarder.id, slot.name(Kind.INNER), ipv4_address=inner.forwarder)
-        box = client.containers.create(
-            **recipe.box_container(slot, spec, forwarder=inner.forwarder, lifetime_seconds=lifetime)
-        )
-        parts = _Parts(box.id, forwarder.id, inner.forwarder, outer.name)
+        siblings = services.create_services(self._engine, slot, spec, services=asked, places=inner.services)
+        parts = _Parts("", forwarder.id, inner.forwarder, outer.name, siblings)
+        box = client.containers.create(**recipe.box_container(slot, spec, hosts=parts.hosts, lifetime_seconds=lifetime))
+        parts = parts._replace(box=box.id)
         _assert(_weaknesses(client.api, slot, spec, parts=parts))
         client.api.start(forwarder.id)
+        services.start_services(client.api, siblings, forwarder=forwarder.id, watch=watch)
         client.api.start(box.id)
         self._prove_egress(box.id)
         address = client.api.inspect_container(forwarder.id)["NetworkSettings"]["Networks"][outer.name]["IPAddress"]
@@ -434,7 +451,8 @@ def _weaknesses(api: APIClient, slot: Slot, spec: BoxSpec, *, parts: _Parts, are
     stopped = [kind for kind, state in (("forwarder", forwarder), ("box", box)) if not state["State"]["Running"]]
     return [
         *check_forwarder(forwarder, slot, spec, outer=parts.outer),
-        *check_box(box, slot, spec, forwarder=parts.listen),
+        *check_box(box, slot, spec, hosts=parts.hosts),
+        *services.weaknesses(api, slot, spec, parts.services),
         *([f"the {kind} is not running" for kind in stopped] if are_running else []),
     ]
 

@@ -151,8 +151,8 @@ class Engine:
             self.client.close()
             del self.__dict__["client"]
 
-    def image_id(self, reference: str) -> str:
-        """Return the id of an image.
+    def image_id(self, reference: str, *, hint: str = "run `pointsman image build`") -> str:
+        """Return the id of an image; `hint` says what to do where it is missing.
 
         Raises:
             SandboxUnavailableError: there is no such image (the operator's fault).
@@ -161,9 +161,7 @@ class Engine:
             try:
                 image_id: str = self.client.images.get(reference).id
             except docker.errors.ImageNotFound:
-                raise SandboxUnavailableError(
-                    "image_missing", f"there is no {reference}; run `pointsman image build`"
-                ) from None
+                raise SandboxUnavailableError("image_missing", f"there is no {reference}; {hint}") from None
             return image_id
 
     def outer(self, *, has_masquerade: bool) -> Outer:

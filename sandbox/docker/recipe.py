@@ -8,7 +8,6 @@ that it does not support. Nothing here talks to an engine.
 from __future__ import annotations
 
 import ipaddress
-import json
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -17,75 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from docker.types import IPAMConfig, IPAMPool, LogConfig, Mount, Ulimit
 
-from sandbox.box import EGRESS_HOST, GATEWAY_PORT, MEBIBYTE, MIRROR_PORT, WORKSPACE, BoxSpec, Target
-
-# The seccomp profile is stricter than the engine's default (20.10), which allows sockets to the hypervisor (AF_VSOCK)
-# that bypass the network namespace, the kernel's cipher and tunnel sockets, io_uring, whose calls no filter sees, and
-# tracing of other processes.
-
-_SYSTEM_CALLS: Final = """
-_llseek _newselect accept accept4 access adjtimex alarm arch_prctl bind brk cachestat capget capset chdir chmod
-chown chown32 clock_adjtime clock_adjtime64 clock_getres clock_getres_time64 clock_gettime clock_gettime64
-clock_nanosleep clock_nanosleep_time64 close close_range connect copy_file_range creat dup dup2 dup3 epoll_create
-epoll_create1 epoll_ctl epoll_ctl_old epoll_pwait epoll_pwait2 epoll_wait epoll_wait_old eventfd eventfd2 execve
-execveat exit exit_group faccessat faccessat2 fadvise64 fadvise64_64 fallocate fanotify_mark fchdir fchmod fchmodat
-fchmodat2 fchown fchown32 fchownat fcntl fcntl64 fdatasync fgetxattr flistxattr flock fork fremovexattr fsetxattr
-fstat fstat64 fstatat64 fstatfs fstatfs64 fsync ftruncate ftruncate64 futex futex_requeue futex_time64 futex_wait
-futex_waitv futex_wake futimesat get_robust_list get_thread_area getcpu getcwd getdents getdents64 getegid getegid32
-geteuid geteuid32 getgid getgid32 getgroups getgroups32 getitimer getpeername getpgid getpgrp getpid getppid
-getpriority getrandom getresgid getresgid32 getresuid getresuid32 getrlimit getrusage getsid getsockname getsockopt
-gettid gettimeofday getuid getuid32 getxattr inotify_add_watch inotify_init inotify_init1 inotify_rm_watch io_cancel
-io_destroy io_getevents io_pgetevents io_pgetevents_time64 io_setup io_submit ioctl ioprio_get ioprio_set ipc kill
-landlock_add_rule landlock_create_ruleset landlock_restrict_self lchown lchown32 lgetxattr link linkat listen
-listxattr llistxattr lremovexattr lseek lsetxattr lstat lstat64 madvise map_shadow_stack membarrier memfd_create
-memfd_secret mincore mkdir mkdirat mknod mknodat mlock mlock2 mlockall mmap mmap2 mprotect mq_getsetattr mq_notify
-mq_open mq_timedreceive mq_timedreceive_time64 mq_timedsend mq_timedsend_time64 mq_unlink mremap mseal msgctl msgget
-msgrcv msgsnd msync munlock munlockall munmap nanosleep newfstatat open openat openat2 pause pidfd_open
-pidfd_send_signal pipe pipe2 poll ppoll ppoll_time64 prctl pread64 preadv preadv2 prlimit64 process_mrelease
-pselect6 pselect6_time64 pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv recv recvfrom recvmmsg
-recvmmsg_time64 recvmsg remap_file_pages removexattr rename renameat renameat2 restart_syscall rmdir rseq
-rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait
-rt_sigtimedwait_time64 rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min sched_getaffinity
-sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_rr_get_interval_time64 sched_setaffinity
-sched_setattr sched_setparam sched_setscheduler sched_yield seccomp select semctl semget semop semtimedop
-semtimedop_time64 send sendfile sendfile64 sendmmsg sendmsg sendto set_robust_list set_thread_area set_tid_address
-setfsgid setfsgid32 setfsuid setfsuid32 setgid setgid32 setgroups setgroups32 setitimer setpgid setpriority setregid
-setregid32 setresgid setresgid32 setresuid setresuid32 setreuid setreuid32 setrlimit setsid setsockopt setuid
-setuid32 setxattr shmat shmctl shmdt shmget shutdown sigaltstack signalfd signalfd4 sigprocmask sigreturn splice
-stat stat64 statfs statfs64 statx symlink symlinkat sync sync_file_range syncfs sysinfo tee tgkill time timer_create
-timer_delete timer_getoverrun timer_gettime timer_gettime64 timer_settime timer_settime64 timerfd_create
-timerfd_gettime timerfd_gettime64 timerfd_settime timerfd_settime64 times tkill truncate truncate64 ugetrlimit umask
-uname unlink unlinkat utime utimensat utimensat_time64 utimes vfork vmsplice wait4 waitid waitpid write writev
-"""
-"""What an ordinary program uses and needs no capability for."""
-
-_FAMILIES: Final = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
-"""Allowed socket families; netlink lists a box's addresses."""
-_PERSONALITIES: Final = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
-_NAMESPACES: Final = 0x7E020000
-"""Flags of `clone` that make a namespace."""
-_ENOSYS: Final = 38
-
-
-def _allow(*names: str, **condition: Any) -> dict[str, Any]:
-    return {"names": list(names), "action": "SCMP_ACT_ALLOW", "args": [{"index": 0, **condition}] if condition else []}
-
-
-def _rules() -> list[dict[str, Any]]:
-    return [
-        _allow(*_SYSTEM_CALLS.split()),
-        *(_allow("socket", value=family, op="SCMP_CMP_EQ") for family in _FAMILIES.values()),
-        _allow("socketpair", value=_FAMILIES["AF_UNIX"], op="SCMP_CMP_EQ"),
-        *(_allow("personality", value=value, op="SCMP_CMP_EQ") for value in _PERSONALITIES),
-        _allow("clone", value=_NAMESPACES, valueTwo=0, op="SCMP_CMP_MASKED_EQ"),
-        # Its flags are in memory, where no filter sees them; on ENOSYS programs fall back to `clone`.
-        {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS, "args": []},
-    ]
-
-
-SECCOMP: Final = json.dumps({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": _rules()})
-"""The profile in the engine's format. It covers the machine's own architecture only, so 32-bit calls are refused."""
-
+from sandbox.box import GATEWAY_PORT, MEBIBYTE, MIRROR_PORT, WORKSPACE, BoxSpec, Target
+from sandbox.docker.seccomp import SECCOMP
 
 UIDS: Final = range(0x7000_0000, 0x7FFF_0000)
 """Users of boxes, one each: the kernel counts inotify instances, pipe pages and the like for each user of the host, who
@@ -116,6 +48,7 @@ class Kind:
     INNER = "inner"
     BRIDGE = "bridge"
     WORKSPACE = "workspace"
+    SERVICE = "service"
     OUTER = "outer"
 
 
@@ -124,13 +57,14 @@ class Addresses(NamedTuple):
 
     subnet: str
     forwarder: str
-    box: str
+    services: tuple[str, ...]
+    """Free for these; the box gets the one that is left."""
 
 
 def addresses(subnet: ipaddress.IPv4Network) -> Addresses:
     """Return a network's addresses; the first one, which the engine would give the host, stays unused."""
     hosts = list(subnet.hosts())
-    return Addresses(str(subnet), str(hosts[1]), str(hosts[2]))
+    return Addresses(str(subnet), str(hosts[1]), tuple(map(str, hosts[3:])))
 
 
 def pick_subnet(pool: ipaddress.IPv4Network) -> ipaddress.IPv4Network:
@@ -236,8 +170,8 @@ def workspace_volume(slot: Slot, spec: BoxSpec) -> dict[str, Any]:
     }
 
 
-def _confined(slot: Slot, spec: BoxSpec, kind: str) -> dict[str, Any]:
-    """Return the arguments common to a slot's containers."""
+def confined(slot: Slot, spec: BoxSpec, kind: str) -> dict[str, Any]:
+    """Return the arguments common to a slot's containers, but its bridge's."""
     return {
         "image": spec.image,
         "name": slot.name(kind),
@@ -288,16 +222,19 @@ def bridge_container(slot: Slot, image: str) -> dict[str, Any]:
     }
 
 
-def box_container(slot: Slot, spec: BoxSpec, *, forwarder: str, lifetime_seconds: int) -> dict[str, Any]:
-    """Return the arguments of the box; it ends by itself after its lifetime, even if its worker is dead."""
+def box_container(slot: Slot, spec: BoxSpec, *, hosts: Mapping[str, str], lifetime_seconds: int) -> dict[str, Any]:
+    """Return the arguments of the box; it ends by itself after its lifetime, even if its worker is dead.
+
+    `hosts` are the addresses of its forwarder and its services by name.
+    """
     limits = spec.limits
     own = f"uid={slot.uid},gid={slot.uid},mode=0700"
-    return _confined(slot, spec, Kind.BOX) | {
+    return confined(slot, spec, Kind.BOX) | {
         "command": ["sleep", str(lifetime_seconds)],
         "hostname": "box",
         "working_dir": WORKSPACE,
         "network": slot.name(Kind.INNER),
-        "extra_hosts": {EGRESS_HOST: forwarder},
+        "extra_hosts": dict(hosts),
         "mounts": [Mount(type="volume", source=slot.name(Kind.WORKSPACE), target=WORKSPACE)],
         "tmpfs": {
             "/tmp": f"rw,noexec,nosuid,nodev,size={128 * MEBIBYTE},mode=1777",
@@ -329,7 +266,7 @@ def forwarder_container(
     routes = [f"{GATEWAY_PORT}={_address(spec.gateway, host)}"]
     if spec.mirror is not None:
         routes.append(f"{MIRROR_PORT}={_address(spec.mirror, host)}")
-    return _confined(slot, spec, Kind.FORWARDER) | {
+    return confined(slot, spec, Kind.FORWARDER) | {
         "command": [
             "timeout",
             str(lifetime_seconds + SLACK_SECONDS),
@@ -362,7 +299,7 @@ _HOST_KEYS_EMPTY = tuple(_HOST_KEYS_EMPTY_TEXT.split())
 """Keys that must be absent, null, empty or false."""
 
 
-def check_box(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, forwarder: str) -> list[str]:
+def check_box(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, hosts: Mapping[str, str]) -> list[str]:
     """Return how an inspected box differs from its recipe; empty if it may start."""
     limits = spec.limits
     expected_host = {
@@ -371,12 +308,13 @@ def check_box(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, forwarder:
         "MemorySwap": limits.memory_bytes,
         "NanoCpus": int(limits.cpus * 1_000_000_000),
         "PidsLimit": limits.processes,
-        "ExtraHosts": [f"{EGRESS_HOST}:{forwarder}"],
+        "ExtraHosts": [f"{name}:{address}" for name, address in sorted(hosts.items())],
         "Sysctls": None,
     }
     return [
-        *_common(found, slot, spec, networks={slot.name(Kind.INNER)}),
-        *_differences("HostConfig", found["HostConfig"], expected_host),
+        *common(found, slot, spec, networks={slot.name(Kind.INNER)}),
+        *_of_our_image(found),
+        *differences("HostConfig", found["HostConfig"], expected_host),
         *_mounts(found, slot),
         *_ulimits(found, limits.file_bytes),
     ]
@@ -392,8 +330,9 @@ def check_forwarder(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, oute
         "Sysctls": {"net.ipv4.ip_forward": "0"},
     }
     return [
-        *_common(found, slot, spec, networks={outer, slot.name(Kind.INNER)}),
-        *_differences("HostConfig", found["HostConfig"], expected),
+        *common(found, slot, spec, networks={outer, slot.name(Kind.INNER)}),
+        *_of_our_image(found),
+        *differences("HostConfig", found["HostConfig"], expected),
         *(["Mounts is not empty"] if found["Mounts"] or found["HostConfig"].get("Tmpfs") else []),
     ]
 
@@ -414,7 +353,7 @@ def check_inner(found: Mapping[str, Any], slot: Slot, *, subnet: str) -> list[st
     }
     subnets = [part["Subnet"] for part in found["IPAM"]["Config"]]
     return [
-        *_differences("Network", found, expected),
+        *differences("Network", found, expected),
         *(["Network.IPAM has another subnet"] if subnets != [subnet] else []),
         *(["Network.Containers is not empty"] if found.get("Containers") else []),
     ]
@@ -428,19 +367,24 @@ def check_given_outer(found: Mapping[str, Any]) -> list[str]:
     expected = {"Driver": "bridge", "Scope": "local", "Internal": True, "EnableIPv6": False}
     inhibit = "com.docker.network.bridge.inhibit_ipv4"
     return [
-        *_differences("Network", found, expected),
-        *_differences("Network.Options", found.get("Options") or {}, {inhibit: "true"}),
+        *differences("Network", found, expected),
+        *differences("Network.Options", found.get("Options") or {}, {inhibit: "true"}),
     ]
 
 
 def check_volume(found: Mapping[str, Any], slot: Slot, spec: BoxSpec) -> list[str]:
-    """Return how an inspected workspace differs from its recipe: above all, it must not be on disk."""
-    wanted = workspace_volume(slot, spec)
+    """Return how an inspected workspace differs from its recipe."""
+    return list(volume_differences(found, workspace_volume(slot, spec)))
+
+
+def volume_differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how an inspected volume differs from its recipe: above all, it must not be on disk."""
     expected = {"Name": wanted["name"], "Driver": "local", "Labels": wanted["labels"], "Options": wanted["driver_opts"]}
-    return list(_differences("Volume", found, expected))
+    yield from differences("Volume", found, expected)
 
 
-def _common(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, networks: set[str]) -> Iterator[str]:
+def common(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, networks: set[str]) -> Iterator[str]:
+    """Yield how any inspected container of a slot differs from what `confined` asks for."""
     host = found["HostConfig"]
     for key in _HOST_KEYS_EMPTY:
         if host.get(key):
@@ -450,25 +394,29 @@ def _common(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, networks: se
         "CapDrop": ["ALL"],
         "IpcMode": "private",
         "CgroupnsMode": "private",
-        "AutoRemove": True,
     }
-    yield from _differences("HostConfig", host, expected)
+    yield from differences("HostConfig", host, expected)
     if sorted(host.get("SecurityOpt") or []) != sorted(SECURITY):
         yield "HostConfig.SecurityOpt is not no-new-privileges with our list of system calls"
     if spec.runtime is not None and host.get("Runtime") != spec.runtime:
         yield "HostConfig.Runtime is another"
     if not host.get("MaskedPaths") or not host.get("ReadonlyPaths"):
         yield "HostConfig.MaskedPaths or ReadonlyPaths is empty"
-    yield from _differences("Config", found["Config"], {"User": slot.user})
+    yield from differences("Config", found["Config"], {"User": slot.user})
     if found["Image"] != spec.image:
         yield "Image is another"
     if set(found["NetworkSettings"]["Networks"]) != networks:
         yield "NetworkSettings.Networks are others"
+
+
+def _of_our_image(found: Mapping[str, Any]) -> Iterator[str]:
+    yield from differences("HostConfig", found["HostConfig"], {"AutoRemove": True})
     if named := [entry.split("=", 1)[0] for entry in found["Config"]["Env"] or [] if not entry.startswith("PATH=")]:
         yield f"Config.Env names {', '.join(named)}"
 
 
-def _differences(part: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
+def differences(part: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which values of a part are others than expected; absent, null, empty and zero are the same."""
     for key, value in expected.items():
         if (found.get(key) or None) != (value or None):
             yield f"{part}.{key} is {found.get(key)!r}, not {value!r}"
@@ -478,6 +426,11 @@ def _mounts(found: Mapping[str, Any], slot: Slot) -> Iterator[str]:
     volumes = [(mount["Type"], mount.get("Name"), mount["Destination"]) for mount in found["Mounts"]]
     if volumes != [("volume", slot.name(Kind.WORKSPACE), WORKSPACE)]:
         yield f"Mounts are {volumes!r}"
+    yield from tmpfs_weaknesses(found)
+
+
+def tmpfs_weaknesses(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what an inspected container's file systems in memory lack."""
     for where, options in (found["HostConfig"].get("Tmpfs") or {}).items():
         if not {"nosuid", "nodev"} <= set(options.split(",")):
             yield f"HostConfig.Tmpfs of {where} lacks nosuid or nodev"
@@ -487,5 +440,11 @@ def _ulimits(found: Mapping[str, Any], file_bytes: int) -> Iterator[str]:
     limits = {limit["Name"]: limit["Hard"] for limit in found["HostConfig"].get("Ulimits") or []}
     if limits.get("fsize") != file_bytes:
         yield "HostConfig.Ulimits has another fsize"
+    yield from core_weaknesses(found)
+
+
+def core_weaknesses(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield whether an inspected container may leave core files."""
+    limits = {limit["Name"]: limit["Hard"] for limit in found["HostConfig"].get("Ulimits") or []}
     if limits.get("core") != 0:
         yield "HostConfig.Ulimits allows core files"

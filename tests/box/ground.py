@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Job
 from producers.use_cases.sites import Sites
 from routing.policy.platform import platform_policy
+from routing.policy.services import Service
 from routing.queues import QueueName, Tier
 from sandbox.box import Box, ExecResult, Injected
 from sandbox.docker.box import DockerBox
@@ -91,7 +92,7 @@ class Watch:
     is_seen: bool = False
     is_over: bool = False
 
-    def acquire(self) -> Box:
+    def acquire(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> Box:
         box = self.pool.acquire()
         assert isinstance(box, DockerBox)
         return Watched(box, self)  # type: ignore[return-value]

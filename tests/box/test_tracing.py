@@ -1,11 +1,14 @@
 """A box in its job's trace: opened, used and closed, and nothing of what was run in it but the program's name."""
 
+from collections.abc import Callable, Sequence
+
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from monitoring import traces
 from monitoring.config import TracingConfig
 from monitoring.trace_recorder import Recorder
+from routing.policy.services import Service
 from sandbox.box import Clocks
 from sandbox.docker.box import DockerBox, DockerMaker
 from workers.boxes import PoolOnDemand
@@ -19,8 +22,8 @@ class _OneByOne:
     def __init__(self, maker: DockerMaker) -> None:
         self._maker = maker
 
-    def acquire(self) -> DockerBox:
-        return self._maker.create()
+    def acquire(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> DockerBox:
+        return self._maker.create(asked, watch=watch)
 
     def close(self) -> None:
         pass

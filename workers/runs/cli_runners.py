@@ -26,6 +26,7 @@ from routing.jobs import Reason, State
 from routing.policy.agents import RESULT_FILE
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, nanousd_of
 from routing.policy.project import Commands
+from routing.policy.services import Service
 from sandbox.box import WORKSPACE, Box, BoxLostError, BoxSpec, Clocks, CollectRules, Ending, ExecResult, Target
 from sandbox.claude_code import End, SessionPlan, Verdict, ticket_role
 from sandbox.local_box import LocalBox
@@ -98,13 +99,14 @@ def run_claude_code(order: AgentOrder, attempt: Attempt) -> AgentRun:
 
     Raises:
         SandboxUnavailableError: there is no engine, or no image (the operator's fault).
+        ServiceFailedError: a service that the project needs did not become ready, or ended.
         UncontainedSessionError: the box is no container (the operator's fault); nothing was started.
         ProviderBusyError: nobody's fault: the step waits before anything was done.
     """
     attempt.await_circuit(order.model)
     given = {**order.files, INSTRUCTIONS: order.instructions.encode()}
     with attempt.step("provision"):
-        box = attempt.boxes.acquire()
+        box = attempt.boxes.acquire(order.services, watch=attempt.watcher())
     try:
         attempt.enter(box)
         with attempt.step("inject"):
@@ -184,7 +186,9 @@ _PLACE = re.compile(r"(?P<file>[\w./@()\[\]-]{1,200}\.[a-z]{1,5})[(:](?P<line>[0
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def run_check(files: Mapping[str, bytes], attempt: Attempt, own: Commands | None = None) -> AgentRun:
+def run_check(
+    files: Mapping[str, bytes], attempt: Attempt, own: Commands | None = None, *, services: Sequence[Service] = ()
+) -> AgentRun:
     """Run a project's own commands, else its npm build, and report as a result whose findings a developer gets.
 
     It runs in a box of its own, without a token for any model; packages come from the mirror, and their scripts never
@@ -192,6 +196,7 @@ def run_check(files: Mapping[str, bytes], attempt: Attempt, own: Commands | None
 
     Raises:
         SandboxUnavailableError: there is no engine, or no image (the operator's fault).
+        ServiceFailedError: a service that the project needs did not become ready, or ended.
         BoxLostError: the box went away.
         CancelledByOwnerError, LeaseLostError: nobody's fault.
     """
@@ -200,7 +205,7 @@ def run_check(files: Mapping[str, bytes], attempt: Attempt, own: Commands | None
     if not commands:
         return _result(files, "The project has no build.", [])
     with attempt.step("provision"):
-        box = attempt.boxes.acquire()
+        box = attempt.boxes.acquire(services, watch=attempt.watcher())
     try:
         attempt.enter(box)
         put(box, files)
@@ -208,6 +213,7 @@ def run_check(files: Mapping[str, bytes], attempt: Attempt, own: Commands | None
             with attempt.step(_shown(command)[:_TITLE_CHARS]):
                 result = _run(box, command, attempt)
             if not result.is_success:
+                box.check_services()
                 return _result(files, f"`{_shown(command)}` failed.", [_issue(command, result, files)])
     finally:
         box.close()

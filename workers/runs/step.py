@@ -21,6 +21,7 @@ from routing.policy.agents import CONTEXT_DIRECTORY, RESULT_FILE, AgentDefinitio
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.policy.project import ProjectConfig, for_project
+from routing.policy.services import Service, services_of
 from routing.redaction import redact
 from routing.rounds import TRANSCRIPT, brief_worker
 from sites.errors import PathRefusedError, TreeRefusedError
@@ -198,6 +199,11 @@ class _Start:
     base: str
     snapshot: Snapshot
 
+    @property
+    def services(self) -> tuple[Service, ...]:
+        """What stands beside the boxes of its project."""
+        return services_of(self.project.services, self.policy.runs.services)
+
 
 @dataclass(frozen=True)
 class _Work:
@@ -227,7 +233,8 @@ def run_step(attempt: Attempt, *, runners: Mapping[Runtime, AgentRunner] = RUNNE
 
 def _work(start: _Start, attempt: Attempt, runners: Mapping[Runtime, AgentRunner]) -> _Work:
     if start.order.agent is None:
-        return _Work(start.snapshot.files, (), run_check(start.snapshot.files, attempt, start.project.commands))
+        ran = run_check(start.snapshot.files, attempt, start.project.commands, services=start.services)
+        return _Work(start.snapshot.files, (), ran)
     definition = start.policy.agents.get(start.order.agent)
     if definition is None:
         raise PolicyError(f"there is no agent {start.order.agent}")
@@ -288,6 +295,7 @@ def _agent_order(start: _Start, name: str, definition: AgentDefinition, attempt:
         context=[part for part in order.context if part not in order.results],
         writes=order.writes or definition.writes,
         commands=start.project.commands.named(),
+        services=start.services if definition.needs_box else (),
         language=start.project.stack["language"],
         changes=_changes(start),
     )

@@ -19,6 +19,7 @@ from routing.decision.router import Mode
 from routing.errors import PolicyError
 from routing.jobs import Reason, State
 from routing.policy.agents import CONTEXT_DIRECTORY, AgentDefinition, instruction_file, is_covered
+from routing.policy.services import Service
 from sites.diff.canonical import unified
 from sites.repository.trees import Snapshot
 from sites.repository.workspace import Difference
@@ -62,6 +63,8 @@ class StepBrief:
     writes: Sequence[str]
     commands: Mapping[str, str] = field(default_factory=dict)
     """The project's own, by what they are for."""
+    services: Sequence[Service] = ()
+    """Beside its box, if it has one."""
     language: str = ""
     """As its stack declares it."""
     changes: str = ""
@@ -107,6 +110,7 @@ def order_text(brief: StepBrief, *, redact: Callable[[str], str], allowance: All
         *([f"`{CHANGES}` shows, or only names, every file that this run has changed so far."] if brief.changes else []),
         *([f"Read also: {_names(brief.context)}."] if brief.context else []),
         *_commands(brief.commands),
+        *_services(brief.services),
         *_allowance(allowance),
         "## Where you may write",
         _names(brief.writes) + "." if brief.writes else "Nowhere: your result is all that is kept.",
@@ -128,6 +132,12 @@ def _commands(commands: Mapping[str, str]) -> Iterator[str]:
     if commands:
         yield "## The project's own commands"
         yield "\n".join(f"- {name}: `{line}`" for name, line in commands.items())
+
+
+def _services(services: Sequence[Service]) -> Iterator[str]:
+    if services:
+        yield "## Services beside your box, for its tests; they begin empty and end with it"
+        yield "\n".join(f"- `{service.name}:{service.port}` ({service.offer})" for service in services)
 
 
 _MAX_DIFF_FILE_BYTES = 65_536
@@ -311,6 +321,8 @@ class AgentOrder:
     """Path rules (routing.policy.agents): which of the agent's files are kept."""
     cap_usd: float
     """The step's budget; the gateway has the last word."""
+    services: Sequence[Service] = ()
+    """Beside its box."""
     begun: Begun | None = None
     """An earlier try that was cut off, and whose files it gets."""
 
@@ -342,6 +354,7 @@ def agent_order(
         files={HANDOFF_README: _HANDOFF, **project.files, **staged},
         writes=tuple(brief.writes),
         cap_usd=cap_usd,
+        services=brief.services,
     )
 
 

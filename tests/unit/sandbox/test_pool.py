@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,7 @@ class Maker(LocalBoxMaker):
 
     fails = False
 
-    def create(self) -> LocalBox:
+    def create(self, asked: Any = (), *, watch: Any = None) -> LocalBox:
         if self.fails:
             raise SandboxStartupError("no_room", "told to")
         return super().create()

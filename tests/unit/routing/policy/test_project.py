@@ -80,7 +80,7 @@ def lowered(**changes: Any) -> Policy:
 def test_the_file_has_the_six_parts_of_the_second_layer_and_the_stack() -> None:
     config = read_project(WHOLE, source="project.yaml", policy=POLICY)
     six = {"repo", "keys", "models", "budgets", "rules", "integrations"}
-    assert set(ProjectConfig.model_fields) == six | {"stack", "commands", "writes"}
+    assert set(ProjectConfig.model_fields) == six | {"stack", "commands", "services", "writes"}
     assert config.repo.branch == "develop"
     assert config.keys == {"anthropic": "acme"}
     assert config.models == {"architect": "claude-opus-4-6"}

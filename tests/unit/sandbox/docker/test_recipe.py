@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from routing.policy.services import MAX_SERVICES
 from sandbox.box import BoxLimits, BoxSpec, Target
 from sandbox.docker import recipe
 from sandbox.docker.box import Frames
 from sandbox.docker.engine import reason_of
 from sandbox.docker.recipe import (
     FORWARDER_MEMORY,
-    SECCOMP,
     SECURITY,
     Kind,
     Slot,
@@ -27,6 +27,7 @@ from sandbox.docker.recipe import (
     inner_network,
     workspace_volume,
 )
+from sandbox.docker.seccomp import SECCOMP
 
 SPEC = BoxSpec(image="sha256:abc", gateway=Target("", 8090))
 SLOT = Slot("test", "0123", "me", 9_999_999_999)
@@ -133,7 +134,7 @@ WEAKER: dict[str, Callable[[dict[str, Any]], None]] = {
 
 @pytest.mark.req("H-109", "H-112")
 def test_a_box_as_it_was_asked_for_may_start() -> None:
-    assert check_box(box(), SLOT, SPEC, forwarder="10.0.0.2") == []
+    assert check_box(box(), SLOT, SPEC, hosts={"egress": "10.0.0.2"}) == []
 
 
 @pytest.mark.threat("A14")
@@ -143,13 +144,13 @@ def test_a_box_that_is_weaker_in_one_thing_may_not(name: str) -> None:
     found = copy.deepcopy(box())
     WEAKER[name](found)
 
-    assert len(check_box(found, SLOT, SPEC, forwarder="10.0.0.2")) >= 1
+    assert len(check_box(found, SLOT, SPEC, hosts={"egress": "10.0.0.2"})) >= 1
 
 
 def test_a_runtime_that_was_asked_for_has_to_be_the_one() -> None:
     spec = BoxSpec(image=SPEC.image, gateway=SPEC.gateway, runtime="runsc")
 
-    assert check_box(box(), SLOT, spec, forwarder="10.0.0.2") == ["HostConfig.Runtime is another"]
+    assert check_box(box(), SLOT, spec, hosts={"egress": "10.0.0.2"}) == ["HostConfig.Runtime is another"]
 
 
 @pytest.mark.threat("A14")
@@ -200,7 +201,7 @@ WEAKER_NETWORK: dict[str, Callable[[dict[str, Any]], None]] = {
 @pytest.mark.req("H-111")
 def test_a_box_is_asked_for_in_its_own_network_which_leads_nowhere() -> None:
     wanted = inner_network(SLOT, "10.0.0.0/29")
-    asked = box_container(SLOT, SPEC, forwarder="10.0.0.2", lifetime_seconds=9)
+    asked = box_container(SLOT, SPEC, hosts={"egress": "10.0.0.2"}, lifetime_seconds=9)
 
     assert asked["network"] == wanted["name"] == INNER
     assert "network_mode" not in asked
@@ -273,8 +274,9 @@ def test_the_addresses_of_a_slot_lie_in_its_own_network() -> None:
         found = recipe.addresses(subnet)
         assert subnet.prefixlen == 29
         assert subnet.subnet_of(pool)
-        assert len({found.box, found.forwarder, str(next(subnet.hosts()))}) == 3
-        assert ipaddress.IPv4Address(found.box) in subnet
+        taken = {found.forwarder, *found.services, str(next(subnet.hosts()))}
+        assert len(taken) == 2 + MAX_SERVICES
+        assert len({*map(str, subnet.hosts())} - taken) == 1, "one is left for the box"
 
 
 @pytest.mark.threat("B2")
@@ -298,7 +300,7 @@ def test_every_object_of_a_slot_carries_the_installation_its_owner_and_its_deadl
     made = [
         recipe.inner_network(SLOT, "10.0.0.0/29"),
         recipe.workspace_volume(SLOT, spec()),
-        recipe.box_container(SLOT, spec(), forwarder="10.0.0.2", lifetime_seconds=60),
+        recipe.box_container(SLOT, spec(), hosts={"egress": "10.0.0.2"}, lifetime_seconds=60),
         recipe.forwarder_container(SLOT, spec(), outer="o", listen="10.0.0.2", host="172.18.0.1", lifetime_seconds=60),
         recipe.bridge_container(SLOT, "sha256:abc"),
     ]
@@ -320,7 +322,7 @@ def test_each_slot_has_a_user_of_its_own_that_owns_all_of_it(uids: range) -> Non
     assert len({slot.uid for slot in slots}) > 1
     for slot in slots:
         assert slot.uid in uids
-        made = recipe.box_container(slot, spec(), forwarder="10.0.0.2", lifetime_seconds=60)
+        made = recipe.box_container(slot, spec(), hosts={"egress": "10.0.0.2"}, lifetime_seconds=60)
         own = f"uid={slot.uid},gid={slot.uid},mode=0700"
         assert made["user"] == f"{slot.uid}:{slot.uid}"
         assert [own in options for options in made["tmpfs"].values()] == [False, True, True]
@@ -353,7 +355,7 @@ def test_a_forwarder_leads_to_the_host_unless_a_target_names_another() -> None:
 @pytest.mark.threat("C1")
 @pytest.mark.req("H-110")
 def test_a_box_is_made_without_any_environment() -> None:
-    wanted = recipe.box_container(SLOT, spec(), forwarder="10.0.0.2", lifetime_seconds=60)
+    wanted = recipe.box_container(SLOT, spec(), hosts={"egress": "10.0.0.2"}, lifetime_seconds=60)
 
     assert wanted["environment"] == {}
     assert [mount["Type"] for mount in wanted["mounts"]] == ["volume"]

@@ -554,6 +554,7 @@ def test_an_order_has_no_place_for_an_account() -> None:
         "context",
         "writes",
         "commands",
+        "services",
         "language",
         "changes",
     }
