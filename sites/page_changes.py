@@ -8,11 +8,12 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
 from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from lxml import etree, html
+
+from sites.diff.canonical import changes
 
 Status = Literal["changed", "added", "removed", "restyled"]
 
@@ -90,7 +91,9 @@ def _compare(path: str, old: bytes, new: bytes, assets: set[str]) -> PageChange:
     title = _title(now, path)
     if max(len(old_elements), len(new_elements)) > _MOST_ELEMENTS:
         return PageChange(path, title, "changed", ("body",), ("body",))
-    gone, come = _differing([_key(each) for each in old_elements], [_key(each) for each in new_elements])
+    differing = changes([*map(_key, old_elements)], [*map(_key, new_elements)])
+    gone = [place for each in differing for place in range(each.start, each.end)]
+    come = [place for each in differing for place in range(each.new_start, each.new_end)]
     loading = [place for place, each in enumerate(new_elements) if _loads(each, path) & assets]
     is_restyled = old == new and (bool(loading) or bool(_loads_of_head(now, path) & assets))
     before = _selectors(old_elements, gone)
@@ -121,24 +124,6 @@ def _key(element: Any) -> tuple[Any, ...]:
     own = [element.text or "", *((child.tail or "") for child in element)]
     words = " ".join(" ".join(own).split())
     return element.tag, words, tuple(sorted(element.attrib.items()))
-
-
-def _differing(old: Sequence[Any], new: Sequence[Any]) -> tuple[list[int], list[int]]:
-    """Return the places of what only one of two lists has; what both begin or end with is left alone."""
-    start = 0
-    while start < min(len(old), len(new)) and old[start] == new[start]:
-        start += 1
-    end = 0
-    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
-        end += 1
-    matcher = SequenceMatcher(None, old[start : len(old) - end], new[start : len(new) - end], autojunk=False)
-    gone: list[int] = []
-    come: list[int] = []
-    for kind, *places in matcher.get_opcodes():
-        if kind != "equal":
-            gone += range(start + places[0], start + places[1])
-            come += range(start + places[2], start + places[3])
-    return gone, come
 
 
 def _selectors(elements: Sequence[Any], places: Iterable[int]) -> tuple[str, ...]:

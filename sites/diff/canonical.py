@@ -6,7 +6,7 @@ They are made from the contents before and after, so a reviewer sees what change
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -107,8 +107,11 @@ def _grouped(found: Sequence[Change]) -> list[list[Change]]:
     return groups
 
 
-def changes(old: Sequence[bytes], new: Sequence[bytes]) -> list[Change]:
-    """Return what differs: lines that occur once on both sides hold the rest in place (patience, one level deep)."""
+def changes(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Change]:
+    """Return what differs: lines that occur once on both sides hold the rest in place (patience, one level deep).
+
+    Lines are bytes, or any values. It takes time linear to both sides, whatever they hold.
+    """
     found: list[Change] = []
     at = new_at = 0
     for place, new_place in [*_fixed(old, new), (len(old), len(new))]:
@@ -117,7 +120,7 @@ def changes(old: Sequence[bytes], new: Sequence[bytes]) -> list[Change]:
     return _merged(found)
 
 
-def _between(old: Sequence[bytes], new: Sequence[bytes], change: Change) -> list[Change]:
+def _between(old: Sequence[Hashable], new: Sequence[Hashable], change: Change) -> list[Change]:
     start, end, new_start, new_end = change
     while start < end and new_start < new_end and old[start] == new[new_start]:
         start, new_start = start + 1, new_start + 1
@@ -136,15 +139,15 @@ def _merged(found: Sequence[Change]) -> list[Change]:
     return merged
 
 
-def _fixed(old: Sequence[bytes], new: Sequence[bytes]) -> list[tuple[int, int]]:
+def _fixed(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[tuple[int, int]]:
     """Return the longest ascending row of lines that occur once on each side."""
     places, new_places = _once(old), _once(new)
     pairs = [(place, new_places[line]) for line, place in places.items() if line in new_places]
     return _longest_ascending(sorted(pairs))
 
 
-def _once(lines: Sequence[bytes]) -> dict[bytes, int]:
-    seen: dict[bytes, int] = {}
+def _once(lines: Sequence[Hashable]) -> dict[Hashable, int]:
+    seen: dict[Hashable, int] = {}
     for place, line in enumerate(lines):
         seen[line] = -1 if line in seen else place
     return {line: place for line, place in seen.items() if place >= 0}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from difflib import SequenceMatcher
 from itertools import chain, groupby, pairwise
 from math import gcd
 from typing import NamedTuple
@@ -341,8 +341,10 @@ _MAX_FOUND = 20
 _MAX_STARTS = 100
 _MAX_WAYS = 6
 _ALIKE = 0.6
+"""The least share of the words of two lines that both have."""
 _SHARED = 0.3
 _MAX_COMPARED = 400
+_WORD = re.compile(rb"\w+")
 
 _Way = tuple[int, tuple[int, ...]]
 """The number of lines left out, and the places of the lines."""
@@ -456,7 +458,8 @@ def _is_alike(one: bytes, other: bytes) -> bool:
     shared = _common(one, other) + _common(one[::-1], other[::-1])
     if shared >= _SHARED * max(len(one), len(other)):
         return True
-    return SequenceMatcher(None, one, other, autojunk=False).ratio() >= _ALIKE
+    words, others = Counter(_WORD.findall(one)), Counter(_WORD.findall(other))
+    return 2 * (words & others).total() >= _ALIKE * (words.total() + others.total()) > 0
 
 
 def _common(one: bytes, other: bytes) -> int:

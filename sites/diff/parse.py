@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 
+from sites.diff.canonical import changes
 from sites.diff.hunks import MARKERS, is_file_header, is_hunk_header, read_header
 from sites.diff.model import (
     DiffRefusedError,
@@ -25,38 +25,17 @@ from sites.diff.model import (
 )
 from sites.diff.parse_unified import parse_unified, to_text
 
-_MAX_PRODUCT = 250_000
-"""Above this product of line counts, only a common beginning and end are kept as context."""
-
 
 def hunk_of_sides(before: Sequence[bytes], after: Sequence[bytes]) -> Hunk:
     """Return the hunk that turns one run of lines into another; kept lines are context and so keep the file's bytes."""
     ops = ""
     added: list[bytes] = []
-    for is_kept, old, new in _blocks(before, after):
-        ops += " " * len(old) if is_kept else "-" * len(old) + "+" * len(new)
-        added += [] if is_kept else new
-    return Hunk(ops, list(before), added)
-
-
-def _blocks(before: Sequence[bytes], after: Sequence[bytes]) -> list[tuple[bool, Sequence[bytes], Sequence[bytes]]]:
-    if len(before) * len(after) <= _MAX_PRODUCT:
-        opcodes = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
-        return [(tag == "equal", before[i:j], after[k:m]) for tag, i, j, k, m in opcodes]
-    head = _common(before, after)
-    tail = _common(before[head:][::-1], after[head:][::-1])
-    old, new = len(before) - tail, len(after) - tail
-    return [
-        (True, before[:head], after[:head]),
-        (False, before[head:old], after[head:new]),
-        (True, before[old:], after[new:]),
-    ]
-
-
-def _common(one: Sequence[bytes], other: Sequence[bytes]) -> int:
-    return next(
-        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-    )
+    at = 0
+    for change in changes(before, after):
+        ops += " " * (change.start - at) + "-" * (change.end - change.start) + "+" * (change.new_end - change.new_start)
+        added += after[change.new_start : change.new_end]
+        at = change.end
+    return Hunk(ops + " " * (len(before) - at), list(before), added)
 
 
 _SEARCH = re.compile(rb"(?:<{5,9}|-{5,9}) ?SEARCH>?\s*$")

@@ -17,7 +17,7 @@ _PREFIXES = frozenset("abciow")
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
 _QUOTED = re.compile(r'"((?:[^"\\]|\\[abtnvfr"\\]|\\[0-3][0-7]{2})*)"')
 _ESCAPE = re.compile(r'\\([abtnvfr"\\]|[0-3][0-7]{2})')
-_DATE = re.compile(r"\s+\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?( ?([+-]\d{2}:?\d{2}|Z))?$")
+_DATE = re.compile(r"(?<!\s)\s++\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?( ?([+-]\d{2}:?\d{2}|Z))?$")
 _EPOCH = re.compile(r"\s(1970-01-01 0?0:00:00|1969-12-31 \d\d:\d\d:\d\d)")
 _MAX_SPLITS = 200
 

@@ -289,6 +289,8 @@ def hostile() -> dict[str, tuple[dict[str, bytes], bytes]]:
     same = b"x\n" * 50_000
     blank = b"\n" * 20_000
     body = b"".join(b" x\n" for _ in range(5_000)) + b"-x\n+y\n"
+    sides = b"a\n" * 242 + b"=======\n" + b"a\nb\n" * 500
+    rewritten = b"-x" + b"a" * 398 + b"y\n+z" + b"ab" * 199 + b"w\n"
     return {
         "ten megabytes": ({"f": b"a\n"}, header + b"@@ -1 +1 @@\n" + b"+y\n" * 3_400_000),
         "ten thousand hunks, one line": ({"f": same}, header + many),
@@ -312,6 +314,15 @@ def hostile() -> dict[str, tuple[dict[str, bytes], bytes]]:
             {"f": same},
             b"f\n<<<<<<< SEARCH\n" + b"x\n" * 40_000 + b"=======\n" + b"x\ny\n" * 40_000 + b">>>>>>> REPLACE\n",
         ),
+        "blocks of equal lines": (
+            {"f": b"a\n" * 242},
+            b"".join(b"f\n<<<<<<< SEARCH\n" + sides + b">>>>>>> REPLACE\n" for _ in range(100)),
+        ),
+        "lines that are hardly alike": (
+            {"f": b"".join(b"%d\nx%sy\n" % (n, b"a" * 398) for n in range(190))},
+            header + b"@@ @@\n" + b"".join(b" %d\n%s" % (n, rewritten) for n in range(190)) + b" 0\n",
+        ),
+        "a name with a blank end": ({"f": b"a\n"}, b"--- a/f" + b" " * 200_000 + b"x\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n"),
         "anchors": (
             {"f": same},
             b"*** Begin Patch\n*** Update File: f\n" + b"@@ x\n" * 50_000 + b"-x\n+y\n*** End Patch\n",
