@@ -97,6 +97,8 @@ _READERS: dict[bytes, Callable[[bytes], Size | None]] = {
 
 PDF_PAGE_BYTES = 6000
 """The densest page that a price per page covers, in bytes of the file and of what it inflates to."""
+_MOST_INFLATED = 4_000_000
+"""Of one file, whatever its pages: the gateway reads it between calls."""
 _HIDING_NAMES = (b"/ObjStm", b"/Encrypt", b"/Form", b"/ToUnicode", b"/Pattern", b"/Type3", b"/XFA")
 """What can hide pages or show a text many times: compressed objects, encryption, reused or mapped content."""
 _HIDING = tuple(re.compile(rule) for rule in (rb"/[^\s/<>()\[\]]*#", rb"obj\s*\[", rb"/Count\s+\d+\s+\d+\s+R"))
@@ -125,7 +127,9 @@ def pdf_pages(encoded: str) -> int | None:
     if not data.startswith(b"%PDF-") or _may_hide_content(data):
         return None
     kids, contents = _references(data, b"Kids"), _references(data, b"Contents")
-    if kids is None or contents is None or not _is_sparse(data, most=PDF_PAGE_BYTES * max(1, len(kids))):
+    if kids is None or contents is None:
+        return None
+    if not _is_sparse(data, most=min(PDF_PAGE_BYTES * max(1, len(kids)), _MOST_INFLATED)):
         return None
     return max(1, len(kids), *(int(count) for count in _COUNT.findall(data)))
 
@@ -148,9 +152,14 @@ def _references(data: bytes, name: bytes) -> list[bytes] | None:
 
 
 def _is_sparse(data: bytes, *, most: int) -> bool:
-    """Whether the file and all that it inflates to is at most so long; not if a stream is packed in another way."""
-    size, inflated = len(data), 0
+    """Whether the file and all that it inflates to is at most so long; not if a stream is packed in another way.
+
+    A stream that begins within another one is none that a writer makes: to read each would take the square of the time.
+    """
+    size, inflated, end = len(data), 0, 0
     for found in _STREAM.finditer(data):
+        if found.start() < end:
+            return False
         reader, end = zlib.decompressobj(), data.find(b"endstream", found.end())
         if size > most or end < 0:
             return False

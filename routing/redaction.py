@@ -20,7 +20,7 @@ _KEYS = (
     (("aiza",), r"AIza[A-Za-z0-9_-]{30,}"),
     (("pmk_",), r"pmk_[A-Za-z0-9_-]{20,}"),
     (("whsec_",), r"whsec_[A-Za-z0-9+/=_-]{16,}"),
-    (("eyj",), r"eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
+    (("eyj",), r"eyJ[A-Za-z0-9_-]{10,1000}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
     (("private key-----",), r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"),
     (("bearer ",), r"(?i:(?<=bearer )[A-Za-z0-9._~+/=-]{16,})"),
     (("password=", "password: "), r"(?i:(?<=password=)\S+|(?<=password: )\S+)"),

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import IO
 
 from sandbox.box import WORKSPACE, CollectRules
-from sites.archives import MEMBER_KINDS, CountedStream, tar_members
+from sites.archives import MEMBER_KINDS, CountedStream, open_tar, tar_members
 from sites.content_store import ContentStore, Entry, Manifest
 from sites.errors import TreeRefusedError
 from sites.files import NameSet, media_type_of
@@ -23,7 +23,6 @@ _FILE_MODE, _RUNNABLE_MODE = 0o644, 0o755
 _SCRIPT = b"#!"
 """What names its interpreter may be run: a tree of files by content has no modes."""
 _MAX_MEMBERS = 120_000
-_READ_BYTES = 262_144
 _MEMBER_OVERHEAD = 4096
 """Upper bound of one member's headers and padding."""
 
@@ -74,9 +73,7 @@ def unpack(
     """
     stream = CountedStream(chunks, max_stream_bytes)
     try:
-        with tarfile.open(
-            mode="r|", fileobj=stream, bufsize=_READ_BYTES, encoding="utf-8", errors="surrogateescape"
-        ) as archive:
+        with open_tar(stream) as archive:
             return Manifest(dict(_Collector(archive, content_store, rules).entries()))
     except (tarfile.TarError, ValueError, OverflowError, EOFError, RecursionError) as error:
         if isinstance(error, TreeRefusedError) or hasattr(error, "reason"):

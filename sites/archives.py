@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, Self
 
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.files import INDEX, INSTALLED, PACKAGE, NameSet, is_planted
@@ -50,6 +50,11 @@ _ROOTS = (INDEX, SPEC_FILE, PACKAGE)
 _LEFT_OUT = frozenset({INSTALLED, "__MACOSX", ".DS_Store", "Thumbs.db"})
 """Installed packages, and what desktops put into archives beside the files: nobody's content."""
 _ONLY_PLAIN = "only plain files and directories are taken"
+_LARGEST_HEADER = 16_384
+"""Bytes of what stands in a tar archive before a member and is read as a whole, such as a long name."""
+_EXTRA_HEADERS = frozenset(
+    {tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK}
+)
 _ZIP_ENTRY = b"PK\x01\x02"
 _ENCRYPTED = 0x1
 _READ_BYTES = 262_144
@@ -162,9 +167,7 @@ def _tar_members(data: bytes, most: int, max_bytes: int) -> Iterator[_Member]:
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as unpacked:
         chunks = iter(lambda: unpacked.read(_READ_BYTES), b"")
         stream = CountedStream(chunks, max_bytes + (most + 2) * _MEMBER_OVERHEAD)
-        with tarfile.open(
-            mode="r|", fileobj=stream, bufsize=_READ_BYTES, encoding="utf-8", errors="surrogateescape"
-        ) as archive:
+        with open_tar(stream) as archive:
             for member in tar_members(archive, most):
                 if not _is_left_out(member.name):
                     _check_tar(member)
@@ -177,6 +180,18 @@ def _check_tar(member: tarfile.TarInfo) -> None:
     if not is_plain:
         kind = "sparse" if member.issparse() else MEMBER_KINDS.get(member.type, "device")
         raise TreeRefusedError(kind, member.name, _ONLY_PLAIN)
+
+
+def open_tar(stream: CountedStream) -> tarfile.TarFile:
+    """Open a stranger's tar archive, to be read once from its beginning to its end."""
+    return tarfile.open(
+        mode="r|",
+        fileobj=stream,
+        bufsize=_READ_BYTES,
+        tarinfo=SmallHeader,
+        encoding="utf-8",
+        errors="surrogateescape",
+    )
 
 
 def tar_members(archive: tarfile.TarFile, most: int) -> Iterator[tarfile.TarInfo]:
@@ -192,6 +207,22 @@ def tar_members(archive: tarfile.TarFile, most: int) -> Iterator[tarfile.TarInfo
             raise TreeRefusedError("too_many_members", "", f"more than {most} entries")
         archive.members.clear()  # type: ignore[attr-defined]  # the library remembers every member
         yield member
+
+
+class SmallHeader(tarfile.TarInfo):
+    """A member whose extended headers are small: to read a large one takes the square of its length (CVE-2024-6232)."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Read a header.
+
+        Raises:
+            TreeRefusedError: `bad_archive` (the sender's fault).
+        """
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in _EXTRA_HEADERS and member.size > _LARGEST_HEADER:
+            raise TreeRefusedError("bad_archive", "", f"a header has more than {_LARGEST_HEADER} bytes")
+        return member
 
 
 class CountedStream(io.RawIOBase):

@@ -223,9 +223,8 @@ def _slashed_kind(core: str) -> Kind | None:
 
 # --- tokens ----------------------------------------------------------------------------------------------------------
 
-_BLANK = r"[^\S\x1d-\x1f]*"
-"""White space without the fillers, which Python counts as white space."""
-_CHUNK = re.compile(rf"([a-z]+)(?!\S)|[\x1d-\x1f]+|[^\s\x1d-\x1f]+|{_BLANK}\n{_BLANK}\n{_BLANK}")
+_CHUNK = re.compile(r"([a-z]+)(?!\S)|[\x1d-\x1f]+|[^\s\x1d-\x1f]+|[^\S\x1d-\x1f]{2,}+")
+"""A word, fillers, what is no white space, or more than one blank: Python counts fillers as white space."""
 _PIECE = re.compile(r"</?[a-z][^<>\s]{0,40}>?|[^\W_]+(?:['’][^\W_]+)*|[.!?;,:()\[\]{}&+–—…|=*¿¡。？！、，-]")
 _EDGE = ".,;:!?()[]{}\"'“”‘’„«»…"
 _STOPS = frozenset(".!;…。！{}|")
@@ -267,7 +266,8 @@ def _add_token(tokens: list[Token], part: str, start: int, inner: dict[int, str]
     elif part[0] in _KIND_OF_FILL:
         tokens.append(Token(inner.get(start, "")[:MAX_CHUNK], _KIND_OF_FILL[part[0]], start, end))
     elif part.isspace():
-        tokens.append(Token("\n", Kind.STOP, start, end))
+        if part.count("\n") > 1:  # an empty line
+            tokens.append(Token("\n", Kind.STOP, start, end))
     else:
         _add_chunk(tokens, part[:MAX_CHUNK], start)
 

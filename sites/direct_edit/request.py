@@ -60,7 +60,7 @@ LINK: Final = (
     r"(?:link|item|entry|menu item|menu entry|nav item|menu link|nav link|navigation link|footer link|header link)"
 )
 FACT_SHAPES: Final[Mapping[str, re.Pattern[str]]] = {
-    "email": re.compile(r"[\w.+%-]+@[\w-]+(?:\.[\w-]+)+"),
+    "email": re.compile(r"(?<![\w.+%-])[\w.+%-]{1,64}@[\w-]+(?:\.[\w-]+)+"),
     "phone": re.compile(r"\+?[0-9(][0-9 ()./-]{4,28}[0-9]"),
 }
 SUBHEADLINE: Final = VOCABULARY.subheadline | {

@@ -122,7 +122,7 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _WEB = re.compile(
     r"https?://(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?::\d{1,5})?(?:[/?#].*)?", re.I
 )
-_MAIL = re.compile(r"mailto:[^@:/]+@[a-z0-9.-]+(?:\?(?:subject|body)=[^&]*(?:&(?:subject|body)=[^&]*)?)?", re.I)
+_MAIL = re.compile(r"mailto:[^@:/?#&,;%]+@[a-z0-9.-]+(?:\?(?:subject|body)=[^&]*(?:&(?:subject|body)=[^&]*)?)?", re.I)
 _PHONE = re.compile(r"tel:\+?[0-9().-]{3,24}", re.I)
 _BY_SCHEME: Final = {"https": _WEB, "http": _WEB, "mailto": _MAIL, "tel": _PHONE}
 MAX_URL_CHARS = 1000

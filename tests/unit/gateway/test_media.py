@@ -3,6 +3,7 @@
 import base64
 import random
 import struct
+import time
 import zlib
 
 import pytest
@@ -106,6 +107,19 @@ def test_a_pdf_that_may_hide_pages_or_text_states_none(data: bytes) -> None:
 def test_the_higher_of_two_numbers_of_pages_counts() -> None:
     assert pages(pdf(5).replace(b"/Count 5", b"/Count 70")) == 70
     assert pages(pdf(5).replace(b"/Count 5", b"/Count 1")) == 5
+
+
+def test_streams_within_streams_cost_no_more_than_one() -> None:
+    kids = b" ".join(b"%d 0 R" % number for number in range(3000))
+    data = b"%PDF-1.7\n/Kids [" + kids + b"]\n" + b"stream\n" * 3900 + b" " * 320_000 + b"endstream"
+    started = time.process_time()
+    assert pages(data) is None
+    assert time.process_time() - started < 0.1  # of a second and a half, and eight fit into one request
+
+
+def test_a_file_that_inflates_beyond_what_is_read_between_calls_states_no_pages() -> None:
+    assert pages(pdf(2000, content=bytes(3_500_000))) == 2000
+    assert pages(pdf(2000, content=bytes(4_000_000))) is None
 
 
 @pytest.mark.timeout(20)

@@ -6,6 +6,7 @@ import gzip
 import io
 import stat
 import tarfile
+import time
 import zipfile
 from collections.abc import Callable, Mapping
 
@@ -215,6 +216,19 @@ def test_an_encrypted_or_unusually_compressed_entry_is_refused() -> None:
 )
 def test_what_is_no_whole_archive_is_refused(archive: bytes) -> None:
     assert refusal(archive)[0] in ("bad_archive", "device")
+
+
+@pytest.mark.threat("A8")
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_header_that_takes_long_to_read_is_not_read(kind: bytes) -> None:
+    header = tarfile.TarInfo("x")
+    header.type, header.size = kind, 40_000
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as made:
+        made.addfile(header, io.BytesIO(b"1" * 40_000))
+    started = time.process_time()
+    assert "a header has more than 16384 bytes" in refusal(buffer.getvalue())[1]
+    assert time.process_time() - started < 0.2  # of two seconds
 
 
 def test_an_archive_without_files_is_no_site() -> None:

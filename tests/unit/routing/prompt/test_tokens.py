@@ -118,6 +118,7 @@ def test_canonicalising_is_deterministic(prompt: str) -> None:
 
 
 HOSTILE = {
+    "blanks around a line end": "x" + " " * 2300 + "\n" + " " * 2300 + "x",
     "combining marks": "a" + "\u0301\u0327" * 8000,
     "starters that decompose to marks": "\u0f73" * 10_000,
     "ligatures that expand": "\ufdfa" * 10_000,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sites.direct_edit.direct import NoPlainEdit, PlainEdit, apply_direct, edit_plain, parse_direct
+from sites.direct_edit.request import FACT_SHAPES
 from sites.errors import SpecError
 from sites.spec.edit import apply_edit
 from sites.spec.model import INDEX, Site, parse_site
@@ -476,3 +478,9 @@ def test_any_doubt_is_no_edit(prompt: str) -> None:
 
 def test_a_page_that_cannot_be_read_stops_every_edit_and_is_named() -> None:
     assert "old.html: the page is not UTF-8" in reason("Change 'daily' to 'x'", PLAIN_SITE | {"old.html": b"<p>\xe9"})
+
+
+def test_an_address_is_looked_for_in_linear_time() -> None:
+    started = time.process_time()
+    assert FACT_SHAPES["email"].search("a" * 200_000) is None
+    assert time.process_time() - started < 1  # of two minutes

@@ -205,6 +205,8 @@ BAD_LINKS = [
     "ftp://x.example",
     "tel:alert(1)",
     "mailto:x",
+    "mailto:hidden%40bakery.example?bcc=x@evil.example",
+    "mailto:x%40evil.example,hello@bakery.example",
     "%6Aavascript:alert(1)",
 ]
 
