@@ -430,7 +430,7 @@ def test_every_ready_step_starts_in_one_batch_up_to_what_may_run_together() -> N
     assert narrow.published
 
 
-@pytest.mark.req("S-039")
+@pytest.mark.req("S-034", "S-039")
 def test_a_step_is_given_what_it_depends_on_and_what_the_plan_names() -> None:
     game = play(Players(plan=build_choice(1, backend=True)))
     starts = contexts_of(game)
