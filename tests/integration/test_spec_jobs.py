@@ -375,7 +375,7 @@ def test_a_new_site_whose_further_language_cannot_be_made_or_paid_comes_in_one_a
     assert {path for path in rig.files(job.release_id) if path.endswith(".html")} == {"index.html"}
 
 
-@pytest.mark.req("H-067")
+@pytest.mark.req("H-067", "H-122")
 def test_an_invalid_spec_is_tried_once_more_and_then_handed_to_the_next_tier_with_the_reason(rig: Rig) -> None:
     site = rig.site()
     before = rig.shown(site)

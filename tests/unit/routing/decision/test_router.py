@@ -231,7 +231,7 @@ def test_importing_the_router_loads_neither_celery_nor_a_model_client_nor_a_data
 # --- seed 000: tiers --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("H-010", "H-016", "H-017", "H-018", "H-019", "H-020", "H-059")
+@pytest.mark.req("H-003", "H-010", "H-016", "H-017", "H-018", "H-019", "H-020", "H-059")
 @pytest.mark.parametrize(
     "prompt",
     [
@@ -316,7 +316,7 @@ def test_css_scripts_html_and_bugs_are_tier_2(prompt: str) -> None:
     assert (decision.tier, decision.rule, decision.queue) == (Tier.PATCH, "V1-3", QueueName.PATCH)
 
 
-@pytest.mark.req("H-037", "H-042", "H-043", "H-044", "H-045", "H-053", "H-057")
+@pytest.mark.req("H-003", "H-037", "H-042", "H-043", "H-044", "H-045", "H-053", "H-057")
 @pytest.mark.parametrize(
     ("prompt", "scope"),
     [
