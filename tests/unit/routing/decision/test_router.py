@@ -448,7 +448,7 @@ def test_every_edit_of_a_site_gets_exactly_one_tier_and_its_queue(prompt: str) -
     assert decision.queue in (QueueName.TOOLS, QueueName.ANSWER) or decision.tier is not None
 
 
-@pytest.mark.req("R-005")
+@pytest.mark.req("R-005", "R-060")
 @pytest.mark.parametrize(
     ("prompt", "queue"),
     [("What is HPOS?", "answer"), ("Add a gallery of our cakes", "spec"), ("Fix the error in app.js", "patch")],
