@@ -112,7 +112,7 @@ def test_a_patch_that_does_not_apply_is_repaired_once(rig: Rig, tmp_path: Path) 
     assert second.input_tokens + second.cache_read_tokens + second.cache_write_tokens > first.input_tokens
 
 
-@pytest.mark.req("H-037", "H-069")
+@pytest.mark.req("H-037", "H-069", "H-122")
 def test_a_patch_that_does_not_apply_after_its_repair_goes_to_tier_3_on_the_same_bill(rig: Rig, tmp_path: Path) -> None:
     site = plain_site(rig, tmp_path)
     job = patch(rig, f"{HOVER} [rehearse:misplaced]", site)
@@ -123,7 +123,6 @@ def test_a_patch_that_does_not_apply_after_its_repair_goes_to_tier_3_on_the_same
     assert spent == sum(billed_nanousd(call, rig.shop.policy.prices) for call in rig.calls())
 
 
-@pytest.mark.req("H-035")
 @pytest.mark.parametrize("tag", ["reaches-out", "plants"])
 def test_a_patch_that_reaches_where_none_may_ends_the_job(rig: Rig, tmp_path: Path, tag: str) -> None:
     site = plain_site(rig, tmp_path)

@@ -69,7 +69,6 @@ def test_the_advocate_speaks_first_and_the_critic_has_read_the_case() -> None:
     assert stage.calls[0].system != stage.calls[1].system
 
 
-@pytest.mark.req("R-075")
 def test_both_sides_are_shown_the_request_its_route_its_stakes_and_the_site() -> None:
     stage = Stage(says("proceed"), says("proceed"))
     debated = subject()

@@ -238,7 +238,7 @@ def test_importing_the_router_loads_neither_celery_nor_a_model_client_nor_a_data
 # --- seed 000: tiers --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("H-010", "H-016", "H-017", "H-018", "H-019", "H-020", "H-059")
+@pytest.mark.req("H-003", "H-010", "H-016", "H-017", "H-018", "H-019", "H-020", "H-059")
 @pytest.mark.parametrize(
     "prompt",
     [
@@ -323,7 +323,7 @@ def test_css_scripts_html_and_bugs_are_tier_2(prompt: str) -> None:
     assert (decision.tier, decision.rule, decision.queue) == (Tier.PATCH, "V1-3", QueueName.PATCH)
 
 
-@pytest.mark.req("H-037", "H-042", "H-043", "H-044", "H-045", "H-053", "H-057")
+@pytest.mark.req("H-003", "H-037", "H-042", "H-043", "H-044", "H-045", "H-053", "H-057")
 @pytest.mark.parametrize(
     ("prompt", "scope"),
     [
@@ -455,7 +455,7 @@ def test_every_edit_of_a_site_gets_exactly_one_tier_and_its_queue(prompt: str) -
     assert decision.queue in (QueueName.TOOLS, QueueName.ANSWER) or decision.tier is not None
 
 
-@pytest.mark.req("R-005")
+@pytest.mark.req("R-005", "R-060")
 @pytest.mark.parametrize(
     ("prompt", "queue"),
     [("What is HPOS?", "answer"), ("Add a gallery of our cakes", "spec"), ("Fix the error in app.js", "patch")],

@@ -55,7 +55,7 @@ def test_keywords_of_two_words_are_triggers() -> None:
     assert shown("it is in our code") == ["our code"]
 
 
-@pytest.mark.req("R-019", "R-022", "R-083", "R-085", "R-029", "R-027")
+@pytest.mark.req("R-019", "R-020", "R-021", "R-022", "R-083", "R-085", "R-029", "R-027")
 @pytest.mark.parametrize(
     ("prompt", "name"),
     [

@@ -405,8 +405,8 @@ def test_a_mixed_ticket_is_one_run_with_developer_qa_and_ui_steps_in_the_orchest
     assert game.published
 
 
-@pytest.mark.req("S-035", "P-034")
-def test_the_order_of_an_own_plan_is_followed_batch_by_batch() -> None:
+@pytest.mark.req("S-032", "S-033", "S-035", "P-034")
+def test_an_own_plan_is_followed_batch_by_batch_with_its_agents_and_their_tasks() -> None:
     plan = plan_of(
         step("late", "backend-dev", "early"),
         step("early", "research"),
@@ -416,6 +416,8 @@ def test_the_order_of_an_own_plan_is_followed_batch_by_batch() -> None:
     game = play(Players(plan=plan))
 
     assert game.batches[1:5] == [("early", "beside"), ("late",), ("last",), ("summary_1",)]
+    given = [{name: getattr(game.step(one["id"]), name) for name in ("agent", "task")} for one in plan["steps"]]
+    assert given == [{name: one[name] for name in ("agent", "task")} for one in plan["steps"]]
 
 
 @pytest.mark.req("P-035")
@@ -430,7 +432,7 @@ def test_every_ready_step_starts_in_one_batch_up_to_what_may_run_together() -> N
     assert narrow.published
 
 
-@pytest.mark.req("S-039")
+@pytest.mark.req("S-034", "S-039")
 def test_a_step_is_given_what_it_depends_on_and_what_the_plan_names() -> None:
     game = play(Players(plan=build_choice(1, backend=True)))
     starts = contexts_of(game)
