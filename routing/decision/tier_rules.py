@@ -110,7 +110,7 @@ def matching_rules(
         and not (is_new or light or expressed or (is_spec and _links(parsed)))
         and (opinion := _opinion(parsed, least=SURE if evidence else CONFIDENT))
     ):
-        yield opinion
+        yield opinion._replace(tier=Tier.PATCH) if opinion.tier is Tier.AGENT and _asks_of_widget(parsed) else opinion
     yield Choice(
         Tier.SPEC,
         "V1-4",
@@ -209,7 +209,12 @@ def _is_about_existing(parsed: ParsedPrompt, hit: Hit, group: str) -> bool:
     sentence = parsed.sentences[parsed.sentence_of(hit.first)]
     intent = parsed.intents[parsed.sentence_of(hit.first)]
     creates = any(parsed.tokens[at].word in _CREATING for at in parsed.orders if sentence.first <= at < hit.first)
-    if intent is SentenceIntent.DEFECT or parsed.hits_in("defect", sentence) or parsed.hits_in("repair", sentence):
+    is_wrong = "ought" in parsed.hits and parsed.hits_in("reported", sentence)
+    if (
+        intent is SentenceIntent.DEFECT
+        or is_wrong
+        or any(parsed.hits_in(each, sentence) for each in ("defect", "repair"))
+    ):
         return not creates
     if parsed.tokens[hit.first].word in parsed.vocabulary.words["person"]:
         return False  # `the guests pick a date` names nobody's widget
@@ -224,6 +229,15 @@ def _is_about_existing(parsed: ParsedPrompt, hit: Hit, group: str) -> bool:
     near = range(max(sentence.first, hit.first - reach), hit.first + 1)
     named = [at for at in near if parsed.tokens[at].word in definite and _governs(parsed, at, hit)]
     return bool(named) and not creates and not _is_wished(parsed, named[0], hit)
+
+
+def _asks_of_widget(parsed: ParsedPrompt) -> bool:
+    """Return whether a prompt asks about a widget that exists; what is wrong in it, a patch can change."""
+    return any(
+        parsed.intents[parsed.sentence_of(hit.first)] is SentenceIntent.QUESTION
+        and _is_about_existing(parsed, hit, "logic")
+        for hit in parsed.hits.get("logic", ())
+    )
 
 
 def _is_wished(parsed: ParsedPrompt, named: int, hit: Hit) -> bool:

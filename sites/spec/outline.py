@@ -433,10 +433,10 @@ def expand_outline(outline: object) -> Site:
 
 
 def left_out(outline: object) -> tuple[str, ...]:
-    """Return the kinds of sections that a valid outline asks for without what they show; a form needs an address."""
+    """Return the names of sections that a valid outline asks for without what they show; a form needs an address."""
     parsed = _parse(outline)
     shown = [part for part in _with_content(parsed) if part.kind != "ContactForm" or parsed.contact.email]
-    return tuple(dict.fromkeys(section.kind for section in parsed.sections if section not in shown))
+    return tuple(dict.fromkeys(components()[part.kind].words[0] for part in parsed.sections if part not in shown))
 
 
 def has_empty_news(outline: object) -> bool:

@@ -7,7 +7,7 @@ the visitor's mail program.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import quote
 
 from pydantic import Field, model_validator
@@ -144,6 +144,17 @@ def _field(ctx: RenderContext, name: str, label: str, control: Html) -> Html:
     return tag("div", tag("label", label, for_=f"{ctx.id}.{name}"), control, class_="field")
 
 
+def _outline_contact(section: OutlineSection, business: Business) -> JsonObject:
+    kinds = {*get_args(QuestionKind)} - {"choice"}
+    questions = [
+        {"label": item["title"], "kind": kind if (kind := item.get("detail", "")) in kinds else "text"}
+        for item in section.items
+        if item.get("title")
+    ]
+    asked = {"questions": questions[:12]} if questions else {}
+    return {"heading": business.say("Contact"), **section_props(section), **business.contact_props(), **asked}
+
+
 def _further_field(ctx: RenderContext, name: FieldName) -> Html:
     known: Mapping[FieldName, tuple[str, Mapping[str, Any]]] = {
         "phone": (ctx.say("Your phone number"), {"type": "tel", "autocomplete": "tel"}),
@@ -193,7 +204,7 @@ def _encoding(target: str) -> str | None:
     "ContactForm",
     summary="contact: heading, text, email, phone, address, hours [{days, time}], "
     "timezone (as Europe/Berlin: the page shows today and whether it is open now), button, topics [text], note, "
-    "fields [phone | date | time | people] (also asked for), questions [{label, kind "
+    "fields [phone | date | time | people] (required), questions [{label, kind "
     "text|long|date|time|number|phone|email|choice|check (a box to tick), required, options [text] }] (own ones), "
     "action (URL of a form service)",
     example={
@@ -208,12 +219,9 @@ def _encoding(target: str) -> str | None:
         ],
     },
     words=("contact form", "contact", "contact section", "contact us", "form", "contact us form", "enquiry form"),
-    outline=lambda section, business: {
-        "heading": business.say("Contact"),
-        **section_props(section),
-        **business.contact_props(),
-    },
-    outline_hint="no items; contact data comes from `contact`",
+    outline=_outline_contact,
+    outline_hint="contact data comes from `contact`; items, only if visitors are to be asked more than name, email and "
+    "message: title = the question, detail = its kind: text, long, date, time, number, phone, check",
     minimal=lambda business: (
         {"heading": business.say("Contact us"), **business.contact_props()} if business.email else None
     ),

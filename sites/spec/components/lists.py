@@ -423,7 +423,8 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "Pricing",
-    summary="plans: heading, plans [{name, price, period, text, features [text], action {label, href}, image, badge}]",
+    summary="plans: heading, plans [{name, price, period, text, features [text], action {label, href}, image (on top), "
+    "badge}]",
     example={
         "heading": "Courses",
         "plans": [

@@ -576,6 +576,7 @@ def test_a_vague_request_is_debated_only_when_the_action_is_weak() -> None:
         "write a paragraph about password managers",
         "the secret garden tour needs a photo",
         "Ich bin freie Lektorin in Leipzig: erstelle mir eine Website",
+        "put the last thing back how it was, it was better before",
     ],
 )
 def test_ordinary_work_is_not_debated(prompt: str) -> None:

@@ -155,6 +155,12 @@ def test_what_is_told_of_the_business_is_no_defect_script_or_widget(told: str, m
     ("there", "expected", "new"),
     [
         ("the calculator adds up wrong, a wash is 12", 2, "a calculator for the laundry"),
+        ("choose long hair and care in the price thing, it says 4915. should be 64", 1, "choose hair and see a price"),
+        (
+            "if somebody wants 4 big jars, does the calculator get it right? if not, put all four sorts in",
+            1,
+            "a jar calculator",
+        ),
         ("Der Rechner rechnet falsch, Waschen kostet 12", 2, "Ein Rechner für die Wäsche"),
         ("la calculadora debe tener también el corte, 12 euros", 1, "una calculadora de cortes"),
         ("nel carrello la spedizione costa 5 euro", 1, "ci serve un carrello"),

@@ -101,8 +101,8 @@ def test_the_drawing_of_the_opening_is_the_outline_s_choice_and_never_a_chart_by
 
 def test_what_lacks_an_address_is_left_out_and_named() -> None:
     form = with_sections({"kind": "Hero"}, {"kind": "ContactForm"}, {"kind": "MapLink"}, contact={"address": "Here"})
-    assert left_out(form) == ("ContactForm",)
-    assert left_out(OUTLINE) == ("Testimonials",)
+    assert left_out(form) == ("contact form",)
+    assert left_out(OUTLINE) == ("testimonials",)
 
 
 def test_a_new_gallery_shows_drawings_that_differ_with_the_outline_s_captions() -> None:
@@ -353,3 +353,19 @@ def test_legal_pages_are_linked_from_the_end_of_each_page_alone() -> None:
     assert "Team" in shown["header"]
     assert "Impressum" not in shown["header"]
     assert {"Team", "Impressum"} <= {*shown["footer"]}
+
+
+def test_a_form_asks_what_the_outline_says_and_a_kind_that_needs_more_becomes_text() -> None:
+    items = [
+        {"title": "What sort of dog?"},
+        {"title": "On which day?", "detail": "date"},
+        {"title": "x", "detail": "choice"},
+    ]
+    form = {"kind": "ContactForm", "items": items}
+    site = expand_outline({**OUTLINE, "sections": [{"kind": "Hero"}, form]})
+    asked = site.pages[INDEX]["elements"]["contact"]["props"]["questions"]
+    assert [(each["label"], each["kind"]) for each in asked] == [
+        ("What sort of dog?", "text"),
+        ("On which day?", "date"),
+        ("x", "text"),
+    ]
