@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlmodel import Session
 
 from ledger.dispatch_window import paused_queues
-from ledger.events import newest_events, newest_of_kinds
+from ledger.events import EventKind, newest_events, newest_of_kinds
 from ledger.jobs import find_job
 from ledger.operations.workers import slots_by_queue
 from ledger.provider_circuits import circuits
@@ -21,7 +21,7 @@ from ledger.tables import Approval, Call, Job, Release, Site, Tenant
 from producers.api.requests import Resources
 from producers.console.failures import failure_of
 from producers.console.presentation import excerpt, name_of, words
-from producers.console.waterfall import CUTS, MOST_CUTS, waterfall_of
+from producers.console.waterfall import CUTS, MOST_CUTS, MOST_PROGRESS, waterfall_of
 from producers.use_cases.job_search import JobFilter, find_job_ids
 from producers.use_cases.jobs import CONSOLE_AUDIENCE, EventView, JobView, describe, describe_events
 from producers.use_cases.replays import tiers_instead
@@ -124,6 +124,7 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str, path: str = "")
         view = describe(session, job, links=resources.links)
         page = _page_of_events(session, job_id)
         cuts = describe_events(session, newest_of_kinds(session, job_id, CUTS, limit=MOST_CUTS))
+        said = describe_events(session, newest_of_kinds(session, job_id, (EventKind.PROGRESS,), limit=MOST_PROGRESS))
         calls = calls_of(session, job_id)
         before, after = releases_of_job(session, job)
         approval = session.get(Approval, job_id)
@@ -148,7 +149,7 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str, path: str = "")
         "approval": approval,
         "instead": instead,
         "until": until,
-        "waterfall": waterfall_of(cuts, calls, until=until, held_for=view.held_for),
+        "waterfall": waterfall_of(cuts, calls, said, until=until, held_for=view.held_for),
         "failure": failure_of(view),
         "waits": waits,
         "changes": compare_releases(resources.content_store, before, after) if after is not None and is_there else None,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from uuid import UUID
 
 from sqlmodel import Session
 
 from ledger.events import EventKind, newest_of_run
-from producers.console.waterfall import Span, within
+from producers.console.presentation import count, excerpt
+from producers.console.waterfall import Fact, Span, within
 from producers.use_cases.jobs import EventView, describe_events
 from producers.use_cases.runs import ExecutionView, RunView, StepTreeView
 from routing.policy.prices import nanousd_of
@@ -50,7 +51,20 @@ def _span(step: StepTreeView, execution: ExecutionView, began: datetime) -> Span
         ended=execution.ended_at,
         outcome="failed" if execution.status == "failed" else "",
         cost_nanousd=nanousd_of(float(execution.cost_usd)),
+        key=f"{step.key}-{execution.attempt}",
+        facts=(*_facts(step, execution),),
     )
+
+
+def _facts(step: StepTreeView, execution: ExecutionView) -> Iterator[Fact]:
+    if execution.model:
+        yield Fact("Model", execution.model)
+    if execution.tokens:
+        yield Fact("Tokens", count(execution.tokens))
+    if execution.attempt > 1:
+        yield Fact("Retry", f"try {execution.attempt} of this step")
+    if text := execution.detail or step.summary:
+        yield Fact("Result", excerpt(text, 300))
 
 
 def news_of(session: Session, run_id: UUID) -> Sequence[EventView]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -12,6 +13,7 @@ from ledger.tables import Call
 from producers.console.presentation import count, what_it_waits_for, words
 from producers.use_cases.jobs import EventView
 from routing.jobs import State
+from routing.policy.prices import decimal_usd
 from routing.scheduling import WaitReason
 
 _PEOPLE = {State.CLARIFYING.value: "question", State.AWAITING_APPROVAL.value: "review"}
@@ -33,6 +35,12 @@ CUTS = (
 """The kinds of events that begin or end a phase, or tell how long a step took."""
 MOST_CUTS = 20 * _MOST_PHASES
 """Enough of the newest events for the phases that are shown."""
+_MOST_SAID = 30
+"""Words and tool calls that are shown of one span: the newest."""
+MOST_PROGRESS = 300
+"""Of those that are looked at."""
+_SKEW_SECONDS = 0.25
+"""By which the clocks of a gateway and a worker may differ here."""
 _MODEL = "model:"
 """Begins the names of steps that are model calls: the ledger's calls tell more of them."""
 _KINDS: Mapping[str, str] = {"lock": "wait", "scan": "check", "judge": "check", "preview": "check", "build": "check"}
@@ -46,6 +54,13 @@ _NAMES: Mapping[str, str] = {
     "teardown": "Box closed",
 }
 """Steps in words, where their own name is not."""
+
+
+class Fact(NamedTuple):
+    """One line of a span's details."""
+
+    name: str
+    value: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +80,12 @@ class Span:
     cost_nanousd: int = 0
     is_part: bool = False
     """Whether it lies within the phase above it."""
+    key: str = ""
+    """Names it within its job, for as long as the job is shown."""
+    facts: tuple[Fact, ...] = ()
+    """What else is known of it."""
+    said: tuple[EventView, ...] = ()
+    """What was said and done in it: an agent's words and tool calls, and waits for its provider."""
 
     def seconds(self, until: datetime) -> float:
         """Return how long it took, or has taken."""
@@ -82,13 +103,19 @@ class Waterfall(NamedTuple):
 
 
 def waterfall_of(
-    events: Sequence[EventView], calls: Sequence[Call] = (), *, until: datetime, held_for: str | None = None
+    events: Sequence[EventView],
+    calls: Sequence[Call] = (),
+    progress: Sequence[EventView] = (),
+    *,
+    until: datetime,
+    held_for: str | None = None,
 ) -> Waterfall:
     """Return a job's last phases with their parts and the layout of their bars.
 
     Args:
         events: of the kinds in `CUTS`, oldest first, at most the newest `MOST_CUTS`.
         calls: the job's model calls.
+        progress: what was said and done, oldest first.
         until: its end, or now.
         held_for: what it waits for now besides its turn: a job that waits for its site has no event of it.
     """
@@ -98,17 +125,29 @@ def waterfall_of(
     phases = builder.phases
     if held_for == WaitReason.SITE and phases and phases[-1].ended is None:
         phases[-1] = replace(phases[-1], note="for its site, which another job holds")
-    parts = sorted((*_steps(events), *map(_call_span, calls)), key=lambda span: span.began)
-    laid = _lay_out(phases[-_MOST_PHASES:], until)
+    parts = sorted((*_steps(events), *_call_spans(calls, events)), key=lambda span: span.began)
+    laid = [_keyed(phase, number) for number, phase in enumerate(_lay_out(phases[-_MOST_PHASES:], until))]
     spans: list[Span] = []
     hidden = 0
     for phase in laid:
         own = [part for part in parts if phase.kind == "work" and _is_within(part, phase, until)]
         longest = sorted(own, key=lambda part: (-part.cost_nanousd, -part.seconds(until)))[:_MOST_PARTS]
         hidden += len(own) - len(longest)
-        spans.append(replace(phase, cost_nanousd=sum(part.cost_nanousd for part in own)))
-        spans += [_placed(part, phase, until) for part in own if part in longest]
+        spans.append(_telling(replace(phase, cost_nanousd=sum(part.cost_nanousd for part in own)), progress, until))
+        spans += [_telling(_placed(part, phase, until), progress, until) for part in own if part in longest]
     return Waterfall(tuple(spans), len(phases) > _MOST_PHASES, hidden)
+
+
+def _keyed(phase: Span, number: int) -> Span:
+    return replace(phase, key=f"phase-{number}-{phase.began.timestamp():.0f}")
+
+
+def _telling(span: Span, progress: Sequence[EventView], until: datetime) -> Span:
+    """Return a span with what was said and done in it; the newest, where that is much."""
+    if span.kind in ("wait", "person"):
+        return span
+    said = [event for event in progress if span.began <= event.at <= (span.ended or until)]
+    return replace(span, said=tuple(said[-_MOST_SAID:]))
 
 
 def _is_within(part: Span, phase: Span, until: datetime) -> bool:
@@ -145,7 +184,44 @@ def _steps(events: Sequence[EventView]) -> Iterator[Span]:
             began=event.at - timedelta(seconds=seconds),
             ended=event.at,
             is_part=True,
+            key=f"step-{event.id}",
         )
+
+
+def _call_spans(calls: Sequence[Call], events: Sequence[EventView]) -> Iterator[Span]:
+    """Yield the calls, each with the step that it was made in: its purpose, its prompt, and which try it was."""
+    steps = [event for event in events if str(event.data.get("step", "")).startswith(_MODEL)]
+    tries = Counter[int]()
+    for call in sorted(calls, key=lambda call: call.started_at):
+        step = next((event for event in steps if _is_made_in(call, event)), None)
+        tries[step.id if step is not None else 0] += 1
+        facts = [Fact("Retry", f"try {tries[step.id]} of this request")] if step and tries[step.id] > 1 else []
+        if step is not None:
+            facts.append(Fact("Purpose", words(str(step.data["step"]).removeprefix(_MODEL))))
+            if prompt := step.data.get("prompt"):
+                facts.append(Fact("Prompt version", str(prompt)))
+        yield replace(_call_span(call), facts=(*facts, *_facts_of_call(call)))
+
+
+def _is_made_in(call: Call, step: EventView) -> bool:
+    began = step.at - timedelta(seconds=float(step.data.get("seconds") or 0.0) + _SKEW_SECONDS)
+    return began <= call.started_at <= step.at
+
+
+def _facts_of_call(call: Call) -> Iterator[Fact]:
+    yield Fact("Provider", call.provider)
+    for name, tokens in (
+        ("Tokens in", call.input_tokens),
+        ("From the cache", call.cache_read_tokens),
+        ("Into the cache", call.cache_write_tokens),
+        ("Tokens out", call.output_tokens),
+    ):
+        if tokens:
+            yield Fact(name, f"{count(tokens)} of at most {count(call.max_tokens)}" if "out" in name else count(tokens))
+    yield Fact("Reserved before", f"${decimal_usd(call.reserved_nanousd)}, its worst case")
+    if call.finish is not None:
+        yield Fact("Ended", words(call.finish) + (f", status {call.status}" if call.status else ""))
+    yield Fact("Prices as of", call.prices_as_of)
 
 
 def _call_span(call: Call) -> Span:
@@ -160,6 +236,7 @@ def _call_span(call: Call) -> Span:
         outcome=call.finish if call.finish not in (None, "completed") else "",
         cost_nanousd=call.cost_nanousd,
         is_part=True,
+        key=f"call-{call.id}",
     )
 
 
@@ -178,6 +255,7 @@ class _PhaseBuilder:
                 self._begin("wait", "Waits", what_it_waits_for(data), at)
             case EventKind.STARTED:
                 self._begin("work", f"Attempt {data.get('attempt')}", f"on {data.get('queue')}", at)
+                self._tell_of_retry()
             case EventKind.ATTEMPT_ENDED:
                 self._end_attempt(at, str(data.get("outcome") or ""))
             case EventKind.STATE:
@@ -198,6 +276,15 @@ class _PhaseBuilder:
         if self.phases and kind == "wait" and self.phases[-1].kind == "wait" and self.phases[-1].began == at:
             self.phases.pop()
         self.phases.append(Span(kind=kind, name=name, note=note, began=at, ended=None))
+
+    def _tell_of_retry(self) -> None:
+        """Say what the attempt comes after, if there was one before."""
+        before = [phase for phase in self.phases[:-1] if phase.kind == "work"]
+        if before:
+            how = (
+                f"{before[-1].name}, which ended {words(before[-1].outcome)}" if before[-1].outcome else before[-1].name
+            )
+            self.phases[-1] = replace(self.phases[-1], facts=(Fact("After", how),))
 
     def _end(self, at: datetime) -> None:
         if self.phases and self.phases[-1].ended is None:

@@ -22,6 +22,7 @@ from ledger.uploads import upload_use
 from producers.errors import AdmissionRefusedError
 from routing.addresses import refusal_of
 from routing.clarify.questions import Clarification, open_clarification, rank_sites
+from routing.clarify.replies import is_bare_choice
 from routing.decision.llm_router import Stage, first_stage
 from routing.decision.router import Mode, Route, Signals, SiteSignals, decide, signals_of
 from routing.errors import FieldError, InvalidJobError, MissingKeyError, PolicyError
@@ -124,6 +125,18 @@ def check_start(start_at: datetime | None, *, now: datetime) -> None:
     if start_at is not None and start_at > now + timedelta(days=FURTHEST_START_DAYS):
         rule = f"must not be more than {FURTHEST_START_DAYS} days ahead"
         raise InvalidJobError((FieldError("start_at", rule),))
+
+
+def check_means_something(request: JobRequest) -> None:
+    """Refuse a choice from a list that nobody has offered, before a model is paid to guess what it means.
+
+    Raises:
+        InvalidJobError: the caller's fault.
+    """
+    offers = request.options or request.upload or request.project
+    if not offers and is_bare_choice(request.prompt):
+        rule = "chooses from a list, but none was offered: reply to the job that asks, or say what to change"
+        raise InvalidJobError((FieldError("prompt", rule),))
 
 
 def check_callback(request: JobRequest, *, allow_private: bool) -> None:

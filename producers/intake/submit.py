@@ -39,6 +39,7 @@ from producers.intake.decisions import (
     SeenTenant,
     check_callback,
     check_headroom,
+    check_means_something,
     check_uploads,
     decide_on,
     decide_on_seen,
@@ -292,6 +293,7 @@ class Submitter:
     def _parse(self, place: int, body: object, job_id: UUID | None) -> BatchItem:
         request = body if isinstance(body, JobRequest) else _sent_request(body)
         check_callback(request, allow_private=self.private_callbacks)
+        check_means_something(request)
         return BatchItem(place, job_id or uuid4(), request)
 
     def _accept_on_seen(self, item: BatchItem, origin: _Origin, key: KnownKey | None = None) -> Submitted | None:

@@ -237,6 +237,11 @@ def _without_tails(words: Words, phrases: tuple[Words, ...], *, times: int = 8) 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _CARDINALS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _PLACE = re.compile(r"(\d{1,4})(?:st|nd|rd|th)?")
+_LONGEST_CHOICE = 60
+"""Characters; a longer message says more."""
+_ANY_COUNT = 10_000
+_NAMES_A_PLACE = re.compile(rf"\b(?:last|\d{{1,4}}(?:st|nd|rd|th)?|{'|'.join(_ORDINALS)})\b")
+"""Most prompts hold no such word, and need no closer look."""
 _NUMBERING = frozenset({"number", "option", "no", "item", "choice"})
 _MAX_TYPED_WORDS = 12
 """A longer reply is not a misspelt label."""
@@ -387,6 +392,14 @@ def _place(text: CommandInput, count: int) -> int | None:
     if number is None:
         return None
     return int(number[1]) - 1 if 0 < int(number[1]) <= count else count
+
+
+def is_bare_choice(message: str) -> bool:
+    """Whether a message does nothing but name a place in a list: without a list it means nothing."""
+    if len(message) > _LONGEST_CHOICE or not _NAMES_A_PLACE.search(message.casefold()):
+        return False
+    text = canonicalize_command_input(message)
+    return not text.is_question and _place(text, _ANY_COUNT) is not None
 
 
 def _by_label(selection: Words, labels: dict[str, Words]) -> tuple[str, ...]:

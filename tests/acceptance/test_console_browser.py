@@ -228,6 +228,43 @@ def test_a_site_is_imported_by_hand_and_a_bad_archive_says_what_is_wrong_with_it
     assert "<h1" in live.text
 
 
+def test_a_timeline_zooms_folds_and_tells_of_the_chosen_span_by_mouse_and_by_keyboard(
+    stage: Stage, browser: Browser
+) -> None:
+    with open_page(browser) as page:
+        log_in(page, stage)
+        page.goto(f"{stage.url}/console/jobs/{stage.offered}")
+        bars, shown = page.locator("#waterfall svg.phase"), page.locator(".zoom output")
+        call = page.locator("#waterfall .part [data-span^=call]").first
+        call.click()
+        detail = page.get_by_label("The chosen span")
+        for words in ("Provider", "Tokens out", "Prices as of", "Cost"):
+            expect(detail).to_contain_text(words)
+        page.keyboard.press("+")
+        expect(bars.first).to_have_attribute("viewBox", re.compile(r" 50 10$"))
+        expect(shown).to_have_text(re.compile(r"^\+[\d.]+ (s|min) to \+[\d.]+ (s|min)$"))
+        page.evaluate("htmx.trigger('#job', 'sse:changed')")  # a refresh keeps all of that
+        page.wait_for_timeout(500)
+        expect(bars.first).to_have_attribute("viewBox", re.compile(r" 50 10$"))
+        expect(detail).to_contain_text("Provider")
+        page.keyboard.press("0")
+        expect(shown).to_have_text("")
+        box = bars.first.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 3)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 3, steps=3)
+        page.mouse.up()
+        expect(bars.first).to_have_attribute("viewBox", re.compile(r"^2\d(\.\d+)? 0 2[45](\.\d+)? 10$"))
+        fold = page.get_by_role("button", name="Steps of Attempt 1")
+        fold.click()
+        expect(page.locator("#waterfall .part:visible")).to_have_count(0)
+        expect(fold).to_have_attribute("aria-expanded", "false")
+        assert complaints_of(page) == []
+        page.keyboard.press("Escape")
+        expect(detail).to_be_hidden()
+
+
 @pytest.mark.long
 def test_a_preview_is_rejected_revised_and_done_over(installation: Installation, browser: Browser) -> None:
     installation.embedded.import_site("desk")

@@ -124,3 +124,13 @@ def test_the_command_line_shows_the_question_and_takes_the_answer(rig: Rig, brok
     assert (body["handled"], body["job"]["site"], body["job"]["state"]) == (True, "florist", "queued")
     again = command("reply", job_id, "florist")
     assert (again.exit_code, "needs a job that waits for an answer" in again.output) == (1, True)
+
+
+@pytest.mark.parametrize("said", ["the second one", "2", "Option 3, please", "the last one"])
+def test_a_choice_from_a_list_that_nobody_offered_is_refused_before_anything_is_spent(
+    world: World, tmp_path: Path, said: str
+) -> None:
+    world.site("bakery", PAGES, tmp_path)
+    answer = world.call("POST", "/v1/jobs", json={"prompt": said, "site": "bakery"})
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "prompt")
+    assert "reply to the job that asks" in answer.json()["detail"]

@@ -147,3 +147,30 @@ def test_of_very_many_steps_the_longest_are_shown_and_the_others_counted() -> No
     line = waterfall_of([*EDIT[:3], *steps], until=at(9))
     assert (sum(span.is_part for span in line.spans), line.hidden) == (30, 20)
     assert "S50" in {span.name for span in line.spans}
+
+
+def test_a_call_tells_its_purpose_prompt_try_and_tokens_and_an_attempt_what_came_before_it_and_was_said() -> None:
+    events = [
+        *EDIT[:3],
+        event(4, "step", step="model:patch_edit", seconds=2.5, prompt="0754e415"),
+        *EDIT[4:7],
+    ]
+    times = [(1.6, 2.5), (3, 3.9)]
+    calls = [
+        call(
+            "haiku", started_at=at(began), ended_at=at(ended), output_tokens=30, cache_read_tokens=9, finish="completed"
+        )
+        for began, ended in times
+    ]
+    said = [event(2, "progress", text="Edit index.html"), event(8, "progress", text="later")]
+    spans = waterfall_of(events, calls, said, until=at(9)).spans
+    first, _, second = [span for span in spans if span.kind != "wait"][:3]
+    facts = dict(second.facts)
+    assert (facts["Retry"], facts["Purpose"], facts["Prompt version"]) == (
+        "try 2 of this request", "patch edit", "0754e415",
+    )  # fmt: skip
+    assert (facts["From the cache"], facts["Ended"], "Tokens in" in facts) == ("9", "completed", False)
+    assert [one.data["text"] for one in first.said] == ["Edit index.html"]
+    last = next(span for span in waterfall_of(events, until=at(9)).spans if span.name == "Attempt 2")
+    assert dict(last.facts) == {"After": "Attempt 1, which ended escalated"}
+    assert len({span.key for span in spans}) == len(spans)
