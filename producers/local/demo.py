@@ -10,7 +10,6 @@ import os
 import tempfile
 import textwrap
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.fake_provider.config import FakeProviderConfig
 from producers.commands.context import out, print_table
+from producers.local import demo_ticket
+from producers.local.demo_files import agent_files, heavy_files
 from producers.local.embedded import Embedded, Options
 from producers.local.preparation import TENANT
 from routing.jobs import Reason
@@ -65,6 +66,7 @@ class Case:
 
 _WAITS = "awaiting_approval"
 _CASES: Sequence[Any] = (
+    ("ticket", "http", {"prompt": demo_ticket.TICKET, "project": demo_ticket.PROJECT}, "published"),
     ("code agent", "http", {"prompt": "Convert to a multi-page site with shared nav", "site": AGENT_SITE}, _WAITS),
     ("question", "http", {"prompt": "What is a sourdough starter?"}, "answered"),
     ("trivial", "cli", {"prompt": "date -u"}, "answered"),
@@ -100,65 +102,17 @@ _CASES: Sequence[Any] = (
     ("bad request", "http", {"prompt": "x" * 33 * 1024, "site": "harbour"}, "refused"),
     ("bad request", "celery", {"prompt": "Change the heading to 'Hi'", "site": "no-such-site"}, "rejected"),
 )
-"""Name, source, body, expected end and, if it is cancelled, when. A code agent's job takes longest and is first."""
+"""Name, source, body, expected end and, if it is cancelled, when. What takes longest is first."""
+_IN_BOXES = ("ticket", "code agent")
 
 
 def cases(*, has_boxes: bool) -> list[Case]:
-    """Return the demo's jobs; without boxes there is no code agent."""
-    return [Case(*row) for row in _CASES if has_boxes or row[0] != "code agent"]
-
-
-_HEAVY_SPEC = {
-    "root": "page",
-    "elements": {
-        "page": {"type": "Page", "props": {"title": "Photos"}, "children": ["hero"]},
-        "hero": {"type": "Hero", "props": {"heading": "One large photo"}, "children": []},
-    },
-}
-
-
-_LEAFLET = """<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><title>Quay Cafe</title><link rel="stylesheet" href="site.css"></head>
-<body>
-<main>
-  <h1>Quay Cafe</h1>
-  <p>Coffee by the water since 1994.</p>
-  <section id="menu"><h2>Menu</h2><p>Coffee, tea, and three kinds of cake each day.</p></section>
-  <section id="visit"><h2>Visit us</h2><p>Harbour Street 4, from eight to six, closed on Mondays.</p></section>
-</main>
-</body>
-</html>
-"""
-
-
-def agent_files() -> Mapping[str, bytes]:
-    """Return the files of the code agent's site."""
-    return {"index.html": _LEAFLET.encode(), "site.css": b"body { font-family: system-ui; margin: 2rem; }\n"}
-
-
-def heavy_files() -> Mapping[str, bytes]:
-    """Return the files of the heavy site."""
-    return {"site.json": json.dumps(_HEAVY_SPEC).encode(), "photo.png": _noise_png(900, 900)}
-
-
-def _noise_png(width: int, height: int) -> bytes:
-    """Return a valid PNG that does not compress: pseudo-random pixels from a fixed seed."""
-    state, rows = 1, bytearray()
-    for _ in range(height):
-        rows.append(0)
-        for _ in range(width * 3 // 4):
-            state = (state * 1_103_515_245 + 12_345) & 0xFFFFFFFF
-            rows += state.to_bytes(4, "big")
-    header = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes((8, 2, 0, 0, 0))
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(bytes(rows), 1)), (b"IEND", b""))
-    body = b"".join(
-        len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big") for kind, data in chunks
-    )
-    return b"\x89PNG\r\n\x1a\n" + body
+    """Return the demo's jobs, without boxes those that need none."""
+    return [Case(*row) for row in _CASES if has_boxes or row[0] not in _IN_BOXES]
 
 
 WAIT_SECONDS = 90.0
+_COUNTED_SECONDS = 10.0
 SHOWN_QUEUES = tuple(name for name, queue in QUEUES.items() if not queue.leaves_open)
 _PROSE_COLUMNS = 100
 _SHOWN_PROMPT_CHARS = 60
@@ -178,7 +132,11 @@ def run_demo(environment: Mapping[str, str], *, keep: Path | None = None) -> boo
         out.print("\nStarting PostgreSQL, Valkey, gateway, API, dispatcher, exporter, workers, fake provider ...")
         started = time.monotonic()
         fake_provider = FakeProviderConfig(faults=True)
-        options = Options(home=home, fake_provider=fake_provider, api_port=0, idle_children=0)
+        repositories = Path(scratch) / "repositories"
+        demo_ticket.make_repository(repositories)
+        options = Options(
+            home=home, fake_provider=fake_provider, api_port=0, idle_children=0, repositories=repositories
+        )
         with Embedded(options, base_environment=environment) as embedded:
             _import_sites(embedded, Path(scratch))
             assert embedded.supervisor is not None
@@ -188,8 +146,8 @@ def run_demo(environment: Mapping[str, str], *, keep: Path | None = None) -> boo
                 f"{len(SITES) + 2} sites are imported. Submitting:"
             )
             if embedded.boxes.off:
-                _prose(f"  The job for a code agent is left out: {embedded.boxes.off}.", hang="  ")
-            is_good = Demo(embedded).run()
+                _prose(f"  The ticket and the job for a code agent are left out: {embedded.boxes.off}.", hang="  ")
+            is_good = Demo(embedded, repositories).run()
         left = [name for name, pid in programs.items() if _is_alive(pid)]
         verdict = "All was as it should be." if is_good and not left else "Not all was as it should be."
         out.print(
@@ -253,8 +211,9 @@ def _figures(case: Case) -> tuple[str, ...]:
 class Demo:
     """Drives an installation from outside, as its users do."""
 
-    def __init__(self, embedded: Embedded) -> None:
+    def __init__(self, embedded: Embedded, repositories: Path) -> None:
         self._embedded = embedded
+        self._repositories = repositories
         self._http = httpx2.Client(
             base_url=embedded.api_url,
             headers={"authorization": f"Bearer {embedded.api_key}"},
@@ -267,11 +226,13 @@ class Demo:
 
     def run(self) -> bool:
         """Submit the jobs, follow them, and check the results."""
+        file = demo_ticket.project_file(self._repositories)
+        self._http.post("/v1/projects", json={"name": demo_ticket.PROJECT, "file": file}).raise_for_status()
         for case in self._cases:
             self._submit(case)
         self._follow()
         self._show()
-        steps = (self._check_live, self._check_bill, self._check_metrics)
+        steps = (self._check_live, self._check_ticket, self._check_bill, self._check_metrics)
         problems = self._problems + [f"{case.name}: {case.problem}" for case in self._cases if case.problem]
         if not self._problems:
             problems += [problem for step in steps if (problem := step())]
@@ -438,6 +399,14 @@ class Demo:
             out.print(f"  {'yes' if is_true else 'NO '}  {text}", markup=False)
         return None if all(checks.values()) else "approve, publish or rollback"
 
+    def _check_ticket(self) -> str | None:
+        """Look into the ticket's repository."""
+        case = next((case for case in self._cases if case.name == "ticket"), None)
+        return demo_ticket.show(self._steps_of(case), self._repositories) if case is not None else None
+
+    def _steps_of(self, case: Case) -> list[dict[str, Any]]:
+        return list(self._http.get(f"/v1/runs/{case.job_id}").json()["steps"])
+
     def _check_bill(self) -> str | None:
         """Compare the jobs' bills with the fake provider's log, priced by the table.
 
@@ -461,18 +430,31 @@ class Demo:
         return None if is_equal else "the bills differ from the provider's log"
 
     def _check_metrics(self) -> str | None:
-        """Compare the exporter's counts with the jobs in the API; a refused message never was a job."""
+        """Compare the exporter's counts with the jobs in the API; a refused message never was a job, a step is one.
+
+        An event is counted once every older transaction has ended.
+        """
+        ended = self._ended()
+        deadline = time.monotonic() + _COUNTED_SECONDS
+        while (counted := self._counted()) != ended and time.monotonic() < deadline:
+            time.sleep(0.5)
+        is_equal = counted == ended
+        shown = ", ".join(f"{number} {state}" for state, number in sorted(counted.items()) if number)
+        out.print(f"  {'yes' if is_equal else 'NO '}  the metrics count what ended: {shown}", markup=False)
+        return None if is_equal else f"the metrics count {dict(counted)}, the API shows {dict(ended)}"
+
+    def _counted(self) -> Counter[str]:
         text = httpx2.get(f"{self._embedded.exporter_url}/metrics", trust_env=False).text
         counted: Counter[str] = Counter()
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 if sample.name == "pointsman_jobs_finished_total":
                     counted[sample.labels["state"]] += int(sample.value)
+        return counted
+
+    def _ended(self) -> Counter[str]:
         views = [self._http.get(f"/v1/jobs/{case.job_id}").json() for case in self._cases if case.job_id]
-        ended = Counter(
-            str(view["state"]) for view in views if view["is_final"] and view["reason"] != Reason.INVALID_REQUEST
-        )
-        is_equal = counted == ended
-        shown = ", ".join(f"{number} {state}" for state, number in sorted(counted.items()) if number)
-        out.print(f"  {'yes' if is_equal else 'NO '}  the metrics count what ended: {shown}", markup=False)
-        return None if is_equal else f"the metrics count {dict(counted)}, the API shows {dict(ended)}"
+        ended = [view["state"] for view in views if view["is_final"] and view["reason"] != Reason.INVALID_REQUEST]
+        tickets = [case for case in self._cases if case.name == "ticket"]
+        tries = [done for case in tickets for step in self._steps_of(case) for done in step["executions"]]
+        return Counter(ended + ["answered" for done in tries if done["status"] == "completed"])

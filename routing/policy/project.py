@@ -160,17 +160,25 @@ class ProjectRules(Section):
     gate_hours: Annotated[float, Field(gt=0)] | None = None
 
 
+NpmPackage = Annotated[
+    str, StringConstraints(pattern=r"^(?:@[a-z0-9~-][a-z0-9._~-]{0,100}/)?[a-z0-9~][a-z0-9._~-]{0,100}$")
+]
+
+
 class Commands(Section):
     """How the project is set up and checked: run in this order in a box; the first that fails is a finding."""
 
     setup: Command | None = None
+    scripts: Annotated[tuple[NpmPackage, ...], Field(max_length=50)] = ()
+    """npm packages whose install scripts are run after set-up; in boxes no others are."""
     build: Command | None = None
     lint: Command | None = None
     test: Command | None = None
 
     def named(self) -> dict[str, str]:
-        """Return those that are given, in their order."""
-        return self.model_dump(exclude_none=True)
+        """Return the lines of those that are given, in their order."""
+        rebuild = f"npm rebuild --ignore-scripts=false {' '.join(self.scripts)}" if self.scripts else None
+        return {name: line for name, line in ({**dict(self), "scripts": rebuild}).items() if line is not None}
 
 
 class ProjectConfig(Section):

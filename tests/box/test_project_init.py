@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 
 from producers.cli import app
 from routing.policy.platform import platform_policy
+from routing.policy.project import Commands
 from routing.policy.project_proposal import READ_FILES, propose
 from sandbox.box import GATEWAY_PORT, MIRROR_PORT, WORKSPACE, Box, Clocks
 from sandbox.config import MirrorConfig
+from sandbox.docker.box import DockerBox
 from sandbox.trial import Listen, open_trial_box
 from tests.engine import TestEngine
 from tests.outside_mirror import python_file_hosts, unreachable
@@ -269,3 +271,18 @@ def test_commands_are_tried_in_a_box_and_nowhere_else_where_it_could_get_no_pack
     assert "--here" in said
     assert not [path for path in checkout.rglob("__pycache__")], "nothing was run here"
     assert (checkout / "pointsman.yaml").read_text() == proposed
+
+
+def test_an_install_script_runs_in_a_box_only_if_the_project_lists_its_package(box: DockerBox) -> None:
+    script = "require('fs').writeFileSync('built', process.cwd())"
+    for name in ("listed", "other"):
+        helper = {"name": name, "version": "1.0.0", "scripts": {"postinstall": "node build.js"}}
+        box.put({f"{name}/package.json": json.dumps(helper).encode(), f"{name}/build.js": script.encode()})
+    dependencies = {"listed": "file:./listed", "other": "file:./other"}
+    box.put({"package.json": package(dependencies=dependencies).encode()})
+    commands = Commands(setup="npm install --install-links --offline", scripts=("listed",))
+    for kind, line in commands.named().items():
+        done = box.run(("bash", "-c", line), clocks=CLOCKS)
+        assert done.is_success, (kind, done.stdout + done.stderr)
+        found = box.run(("bash", "-c", "ls node_modules/*/built"), clocks=CLOCKS).stdout.split()
+        assert found == ([b"node_modules/listed/built"] if kind == "scripts" else []), kind

@@ -16,7 +16,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +36,7 @@ from workers.attempt import Attempt
 from workers.handlers.agent import ENDS, TOO_LARGE
 from workers.handlers.build import build_commands
 from workers.runs.api_runner import session_seconds
+from workers.runs.installs import left_out
 from workers.runs.scheduling.view import MAX_ISSUES
 from workers.runs.step_context import INSTRUCTIONS, AgentOrder, AgentRun, Failed
 from workers.session import SessionResult, hold_session, obstacle_to
@@ -191,8 +192,8 @@ def run_check(
 ) -> AgentRun:
     """Run a project's own commands, else its npm build, and report as a result whose findings a developer gets.
 
-    It runs in a box of its own, without a token for any model; packages come from the mirror, and their scripts never
-    run.
+    It runs in a box of its own, without a token for any model; packages come from the mirror, and of their scripts only
+    those run that the project lists.
 
     Raises:
         SandboxUnavailableError: there is no engine, or no image (the operator's fault).
@@ -214,7 +215,8 @@ def run_check(
                 result = _run(box, command, attempt)
             if not result.is_success:
                 box.check_services()
-                return _result(files, f"`{_shown(command)}` failed.", [_issue(command, result, files)])
+                issue = _issue(command, result, files, own.scripts if own is not None else ())
+                return _result(files, f"`{_shown(command)}` failed.", [issue])
     finally:
         box.close()
     return _result(files, f"`{_shown(commands[-1])}` succeeded.", [])
@@ -234,14 +236,21 @@ def _shown(command: Sequence[str]) -> str:
     return command[-1] if command[0] == "bash" else " ".join(command)
 
 
-def _issue(command: Sequence[str], result: ExecResult, files: Mapping[str, bytes]) -> dict[str, Any]:
+def _issue(
+    command: Sequence[str], result: ExecResult, files: Mapping[str, bytes], scripts: Collection[str]
+) -> dict[str, Any]:
     """Return the one finding of a failed build, at the first location in the project that its output names."""
     said = _COLOURS.sub("", (result.stdout + b"\n" + result.stderr)[-_SHOWN_CHARS:].decode("utf-8", "replace"))
     how = f"status {result.exit_code}" if result.ending is Ending.EXITED else result.ending.value
     place = next((found for found in _PLACE.finditer(said) if found["file"].removeprefix("./") in files), None)
     where = {"file": place["file"].removeprefix("./"), "line": max(1, int(place["line"]))} if place else {}
     title = f"`{_shown(command)[:_TITLE_CHARS]}` fails ({how})"
-    return {"severity": "blocking", "title": title, "detail": said.replace("\0", " ").strip(), **where}
+    return {
+        "severity": "blocking",
+        "title": title,
+        "detail": "\n\n".join((*left_out(files, said, scripts=scripts), said.replace("\0", " ").strip())),
+        **where,
+    }
 
 
 def _result(files: Mapping[str, bytes], summary: str, issues: Sequence[Mapping[str, Any]]) -> AgentRun:
