@@ -25,7 +25,8 @@ TABLE = {
 }
 
 
-@pytest.mark.req("H-107", "H-091", "H-094", "H-095", "H-097", "H-098", "H-099")
+@pytest.mark.req("H-088", "H-089", "H-090", "H-091", "H-092", "H-093", "H-094", "H-095", "H-096", "H-097")
+@pytest.mark.req("H-098", "H-099", "H-100", "H-101", "H-102", "H-103", "H-104", "H-105", "H-106", "H-107")
 @pytest.mark.parametrize("row", TABLE)
 def test_the_limits_of_the_three_tiers_are_the_seven_rows_of_seed_000(row: str) -> None:
     assert tuple(getattr(platform_policy().limits_of(tier), row) for tier in Tier) == TABLE[row]

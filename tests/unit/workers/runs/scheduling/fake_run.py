@@ -35,7 +35,7 @@ from workers.runs.scheduling.plan import find_overlap
 from workers.runs.scheduling.schedule import next_actions
 from workers.runs.scheduling.view import AgentResult, GateView, Rulebook, RunView, StepView
 
-MAX_MOVES = 3_000
+MAX_MOVES = 200
 _VIEWS = TypeAdapter(RunView)
 _KEY = re.compile(r"[a-z][a-z0-9_-]*")
 
