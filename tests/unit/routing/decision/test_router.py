@@ -590,6 +590,8 @@ def test_ordinary_work_is_not_debated(prompt: str) -> None:
         ("Change the email to hi@own.example on every page", "use softer words on every page"),
         ("we open on 3 May already, pls change wherever it is written", "wherever it is written make it bold"),
         ("Frau Lehmann heißt jetzt Frau Wirth, bitte überall ändern", "bitte überall schöner machen"),
+        ("gli orari (9-19) anche in fondo a tutte le pagine", "più spazio in fondo a tutte le pagine"),
+        ("a new question: do you take cards? (yes, all of them)", "bold all of them"),
         ("notre adresse est désormais 4 rue Haute, corrigez partout", "tous les titres en gras"),
         ("delete the hours, oh no wait, leave them, just write till 9", "delete the hours, leave the rest"),
         ("remove the map. actually don't remove it, move it down", "remove the map, it's actually wrong"),

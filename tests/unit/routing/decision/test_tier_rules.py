@@ -139,6 +139,7 @@ def test_a_tag_is_markup() -> None:
         ),
         ("new event: Sun 3 May, open day, no work, bring cake", "the send button no work", 2),
         ("Put it where no one can overlook it", "nobody can see the menu", 2),
+        ("'By the lake' stimmt dann nicht mehr, schreiben Sie 'By the zoo'", "das Menü stimmt nicht mehr", 2),
         ("the bar now stops at 23:00 instead of 24", "the film stops at 0:30", 2),
         ("Add an entry to the guest book section", "add a guest book", 3),
         ("people can book through the contact form", "visitors can book a table online", 3),
