@@ -242,7 +242,10 @@ def _root(
 def main() -> None:
     """Run the command line."""
     gc.set_threshold(100_000)  # most of what a command makes are modules; programs set their own
-    app(prog_name="pointsman")
+    try:
+        app(prog_name="pointsman")
+    finally:
+        gc.freeze()  # or its end would search all modules for cycles, for a third of a short command's time
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from sqlmodel import col
 
 from ledger import audit
 from ledger.dispatch_window import lead
+from ledger.operations.uploads import kept_uploads
 from ledger.releases import (
     active_release,
     all_sites,
@@ -33,7 +34,6 @@ from ledger.releases import (
 )
 from ledger.store import Ledger
 from ledger.tables import Job, Release, Site
-from ledger.uploads import kept_uploads
 from producers.dispatch.dispatcher import contained
 from producers.dispatch.file_lease import BACKUP, SWEEPER, FileLease
 from routing.policy.platform import Policy

@@ -14,11 +14,11 @@ from sqlmodel import Session, col
 
 from ledger.attempts import effective_policy, policy_under
 from ledger.errors import ProjectNotFoundError
+from ledger.operations.uploads import upload_use
 from ledger.runs.run import find_project
 from ledger.runs.tables import Project
 from ledger.submission import Headroom, Limits, SiteSnapshot, SubmissionContext, load_headroom
 from ledger.tables import Site, Tenant
-from ledger.uploads import upload_use
 from producers.errors import AdmissionRefusedError
 from routing.addresses import refusal_of
 from routing.clarify.questions import Clarification, open_clarification, rank_sites

@@ -13,8 +13,8 @@ from uuid import UUID
 import pytest
 
 from ledger.job_ends import event_of_end
+from ledger.operations.uploads import kept_uploads
 from ledger.tables import Job, Release
-from ledger.uploads import kept_uploads
 from producers.dispatch.housekeeping import collect_garbage
 from producers.use_cases.imports import Imports
 from routing.jobs import State
@@ -62,8 +62,11 @@ def test_an_uploaded_site_is_scanned_previewed_and_live_once_somebody_approves(w
     accepted = answer.json()
     assert answer.headers["location"] == accepted["url"] == f"/v1/jobs/{accepted['id']}"
     assert (accepted["state"], accepted["queue"], accepted["rule"], accepted["is_new"]) == (
-        "queued", "patch", "import", True,
-    )  # fmt: skip
+        "queued",
+        "patch",
+        "import",
+        True,
+    )
     job = world.work(UUID(accepted["id"]), patch_files)
     assert (job.state, job.result["summary"]) == (
         "awaiting_approval",

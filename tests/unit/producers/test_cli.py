@@ -372,3 +372,24 @@ def test_a_scan_names_planted_files_and_the_keys_of_the_installation(tmp_path: P
         ("CLAUDE.md", "planted-file"),
         ("a.json", "known-key"),
     }
+
+
+def test_a_command_ends_without_a_search_for_cycles_and_reads_certificates_only_for_https() -> None:
+    program = """
+import gc, sys
+sys.argv = ["pointsman", "--version"]
+from producers import cli
+try:
+    cli.main()
+except SystemExit:
+    pass
+from pointsman_client import Client
+kept = []
+for scheme in ("http", "https"):
+    with Client(scheme + "://127.0.0.1:1", "pmk_x") as client:
+        pool = client._http._transport._pool
+        kept.append((len(pool._ssl_context.get_ca_certs()) > 0, client._http.follow_redirects))
+print(gc.get_freeze_count() > 0, kept)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "True [(False, False), (True, False)]", done.stderr

@@ -167,8 +167,10 @@ def test_a_call_tells_its_purpose_prompt_try_and_tokens_and_an_attempt_what_came
     first, _, second = [span for span in spans if span.kind != "wait"][:3]
     facts = dict(second.facts)
     assert (facts["Retry"], facts["Purpose"], facts["Prompt version"]) == (
-        "try 2 of this request", "patch edit", "0754e415",
-    )  # fmt: skip
+        "try 2 of this request",
+        "patch edit",
+        "0754e415",
+    )
     assert (facts["From the cache"], facts["Ended"], "Tokens in" in facts) == ("9", "completed", False)
     assert [one.data["text"] for one in first.said] == ["Edit index.html"]
     last = next(span for span in waterfall_of(events, until=at(9)).spans if span.name == "Attempt 2")
