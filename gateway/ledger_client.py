@@ -238,6 +238,8 @@ class Ledger:
         await self.run(caps)
         if await self.run(call):
             logger.error("call_row_was_lost", extra={"call_id": str(served.id), "attempt_is_known": is_known})
+        elif is_known:  # until now, perhaps
+            await self._book_lost(served)
 
     async def history(self) -> History:
         """Name the ledger and its history.

@@ -106,9 +106,6 @@ def approve_by_policy(session: Session, job: Job) -> None:
 
 def _hand_to_publish(session: Session, job: Job, release: Release, *, actor: str, undo_seconds: float = 0) -> None:
     _record_decision(session, job, release, decision="approved", actor=actor)
-    job.expires_at = None
-    job.lost_attempts = 0  # publishing is other work than what lost workers before
-    move(session, job, State.PUBLISHING, actor=actor)
     audit.append(
         session,
         "approved",
@@ -118,6 +115,9 @@ def _hand_to_publish(session: Session, job: Job, release: Release, *, actor: str
         report=release.scan_digest,
         base=str(release.base_release_id) if release.base_release_id else None,
     )
+    job.expires_at = None
+    job.lost_attempts = 0  # publishing is other work than what lost workers before
+    move(session, job, State.PUBLISHING, actor=actor)
     requeue(session, job, QueueName.CONTROL, seconds=undo_seconds)
 
 

@@ -273,7 +273,7 @@ def lock_job(session: Session, job_id: UUID, *, tenant: str | None = None, attem
 
 
 def move(session: Session, job: Job, target: State, *, reason: Reason | None = None, **data: Any) -> None:
-    """Move a locked job to a state that is not an end.
+    """Move a locked job to a state that is not an end. Its row is written with what else changes in the transaction.
 
     Raises:
         RoutingError: our fault.
@@ -285,7 +285,6 @@ def move(session: Session, job: Job, target: State, *, reason: Reason | None = N
         data |= _decision_of(job)
     moved = {"origin": origin.value, "target": target.value, "reason": reason.value if reason else None}
     record(session, EventKind.STATE, job=job, **moved, **_decision_made(session, job, origin, target), **data)
-    session.flush()
     if origin is not State.PUBLISHING:  # who undoes an approval knows of the preview, and its owner was told before
         owe_notices(session, job)
 

@@ -414,16 +414,18 @@ class Attempt(SQLModel, table=True):
         Index("ix_attempt_at_work", "worker", postgresql_where=text("ended_at IS NULL")),
         Index("ix_attempt_reported", "id", postgresql_where=text("ended_at IS NULL AND lost_cause IS NOT NULL")),
         Index("ix_attempt_started", "started_at"),
+        Index("ix_attempt_token", "token_hash", postgresql_using="hash"),
     )
 
     id: UUID = Field(default_factory=uuid4, primary_key=True)
-    job_id: UUID = Field(foreign_key="job.id")
+    job_id: UUID
+    """Written under its job's lock, and deleted before it, so there is no foreign key to check; as of a call."""
     number: int
     queue: str
     tier: int | None = None
     fence: int
     worker: str
-    token_hash: str = Field(unique=True)
+    token_hash: str
     egress_address: str | None = None
     """The only address the token is accepted from: the outer one of its box's egress forwarder. None without a box."""
     lease_until: datetime = when_column(nullable=False)
@@ -490,8 +492,8 @@ class Call(SQLModel, table=True):
     )
 
     id: UUID = Field(default_factory=uuid4, primary_key=True)
-    job_id: UUID = Field(foreign_key="job.id", index=True)
-    attempt_id: UUID = Field(foreign_key="attempt.id", index=True)
+    job_id: UUID = Field(index=True)
+    attempt_id: UUID = Field(index=True)
     caps: list[list[str]] = json_column(list)
     """The (scope, key) pairs the reserve was taken from, in their fixed order."""
     state: str = "reserved"

@@ -279,7 +279,6 @@ def _offer(outcome: Candidate, new: NewRelease, *, hours: float) -> Settlement:
         job.release_id = release.id
         job.base_release_id = new.base_release_id
         job.result = {**job.result, "summary": outcome.summary, "output_bytes": new.total_bytes, **outcome.facts}
-        session.flush()
         if not new.scan_passed:
             end(session, job, State.FAILED, reason=Reason.SCAN_REFUSED, detail=_first_finding(new))
             return

@@ -2,8 +2,8 @@
 
 A partition holds a range of ids that no fleet fills. The sequence steps to the first id of the next one only after that
 is attached: an insert always finds its place, and while no dispatcher leads, the current partition goes on. By id, not
-by time: the primary key, the streams' positions and an old event's way to its row stay what they were, and a stream
-that has come far looks at the newest partition alone.
+by time: the streams' positions and an old event's way to its row stay what they were, and a stream that has come far
+looks at the newest partition alone.
 
 Nothing here waits in line before writers for longer than `LOCK_MS`.
 """
@@ -88,10 +88,12 @@ def _look(session: Session, *, mark: int) -> list[Partition]:
         if (read := _NAME.fullmatch(name)) is None:
             continue  # attached by hand
         facts = Statement(f"""
-            SELECT CAST(extract(epoch FROM now - (SELECT at FROM {name} ORDER BY id LIMIT 1)) AS float8) AS oldest,
-                   CAST(extract(epoch FROM now - (SELECT at FROM {name} ORDER BY id DESC LIMIT 1)) AS float8) AS newest,
+            SELECT CAST(extract(epoch FROM now - first.at) AS float8) AS oldest,
+                   CAST(extract(epoch FROM now - last.at) AS float8) AS newest,
                    NOT EXISTS (SELECT FROM {name} WHERE xid >= %(mark)s) AS is_folded
               FROM clock_timestamp() AS now
+              LEFT JOIN (SELECT at FROM {name} ORDER BY xid LIMIT 1) AS first ON true
+              LEFT JOIN (SELECT at FROM {name} ORDER BY xid DESC LIMIT 1) AS last ON true
         """).one(session, {"mark": mark})
         found.append(Partition(name, int(read[1]), read[2] is not None, *facts))
     return sorted(found, key=lambda each: each.number)
@@ -182,7 +184,7 @@ def _drop(session: Session, old: Partition, *, mark: int) -> bool:
     unfinished = f"""
         SELECT happened.* FROM (
             SELECT id FROM job WHERE ended_at IS NULL
-               AND created_at < (SELECT at + interval '1 day' FROM {old.name} ORDER BY id DESC LIMIT 1) OFFSET 0
+               AND created_at < (SELECT at + interval '1 day' FROM {old.name} ORDER BY xid DESC LIMIT 1) OFFSET 0
         ) AS unfinished
          CROSS JOIN LATERAL (SELECT * FROM {old.name} WHERE job_id = unfinished.id OFFSET 0) AS happened
     """

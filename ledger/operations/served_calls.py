@@ -44,7 +44,8 @@ _ALARM = """alarmed AS (
 _RESTORE = f"""
 WITH closed AS (
     INSERT INTO call ({_COLUMNS}, state, max_tokens, reserved_nanousd, lease_until, started_at, ended_at)
-    VALUES ({_VALUES}, %(state)s, %(max_tokens)s, 0, %(served_at)s, %(served_at)s, clock_timestamp())
+    SELECT {_VALUES}, %(state)s, %(max_tokens)s, 0, %(served_at)s, %(served_at)s, clock_timestamp()
+      FROM attempt WHERE attempt.id = %(attempt_id)s AND attempt.job_id = %(job_id)s FOR KEY SHARE
     ON CONFLICT DO NOTHING
     RETURNING *
 ), {_ALARM}, {BOOK}"""
@@ -142,7 +143,8 @@ def standing_of(served: Served) -> Statement:
 def book_lost(served: Served, *, is_known: bool) -> tuple[Statement, Statement]:
     """Return the two statements that book a call without a row; the second returns one, and raises the alarm.
 
-    The job of an unknown attempt may be unknown, too: its call counts against the caps of its day alone.
+    It does nothing where the attempt was known and has been swept since. The job of an unknown attempt may be unknown,
+    too: its call counts against the caps of its day alone.
     """
     caps = tuple(cap for cap in served.caps if is_known or cap.scope in OF_THE_DAY)
     values = vars(served) | served.usage._asdict()

@@ -71,6 +71,16 @@ def test_the_first_edit_is_accepted_with_two_statements_and_any_further_one_with
         assert len(sent) == most, "\n".join(sent)
 
 
+def test_an_approval_writes_its_job_once(shop: Shop) -> None:
+    site_id = shop.site("shop")
+    shop.show(site_id)
+    claimed = shop.running(site_id=site_id)
+    shop.offer(claimed)
+    with statements(shop) as sent:
+        shop.approve(claimed.job.id)
+    assert len([one for one in sent if one.startswith("UPDATE job")]) == 1, "\n".join(sent)
+
+
 def test_a_command_is_taken_in_and_worked_off_with_as_few(
     shop: Shop, submit: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -18,7 +19,7 @@ from gateway.ledger_client import Ledger as LedgerClient
 from gateway.reconciliation import Reconciliation
 from ledger.operations.history import Rule
 from ledger.operations.history_reader import examine
-from ledger.store import Ledger
+from ledger.store import Ledger, Statement
 from producers.backup import repair
 from producers.cli import app
 from tests.integration.gateway_world import (
@@ -148,6 +149,28 @@ def test_a_call_whose_claim_was_lost_is_owed_by_its_tenant_and_is_no_part_of_the
         assert [event["wasted_nanousd"] for event in world.events("call")] == [cost]
         assert alarms(world) == ["attempt"]
         assert broken(world, home) == []
+
+
+def test_a_call_whose_attempt_is_swept_while_it_is_booked_is_owed_like_any_of_an_unknown_one(
+    ledger: Ledger, ledger_url: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(ledger, ledger_url, home) as (world, held):
+        [call] = world.calls()
+    lose(world, LOST_CALLS)
+    restore(world)
+    look = LedgerClient.query
+
+    async def sweep_after_a_look(client: LedgerClient, statement: Statement) -> Sequence[tuple[Any, ...]]:
+        found = await look(client, statement)
+        if "orphan_call" in statement.sql and found == [(False, True)]:
+            await asyncio.to_thread(world.execute, "DELETE FROM attempt")
+        return found
+
+    monkeypatch.setattr(LedgerClient, "query", sweep_after_a_look)
+    assert reconcile(ledger_url, home) == [1]
+    assert world.calls() == []
+    assert [(attempt_id, cost) for attempt_id, cost, _ in orphans(world)] == [(held.attempt_id, call.cost_nanousd)]
+    assert alarms(world) == ["attempt"]
 
 
 @pytest.mark.parametrize("lost", [LOST_CALLS, LOST_CLAIM], ids=["its row", "its claim"])
