@@ -240,7 +240,7 @@ _PLACE = re.compile(r"(\d{1,4})(?:st|nd|rd|th)?")
 _LONGEST_CHOICE = 60
 """Characters; a longer message says more."""
 _ANY_COUNT = 10_000
-_NAMES_A_PLACE = re.compile(rf"\b(?:last|\d{{1,4}}(?:st|nd|rd|th)?|{'|'.join(_ORDINALS)})\b")
+_NAMES_A_PLACE = re.compile(rf"\b(?:last|\d{{1,4}}(?:st|nd|rd|th)?|{'|'.join(_ORDINALS)})\b", re.I)
 """Most prompts hold no such word, and need no closer look."""
 _NUMBERING = frozenset({"number", "option", "no", "item", "choice"})
 _MAX_TYPED_WORDS = 12
@@ -396,7 +396,7 @@ def _place(text: CommandInput, count: int) -> int | None:
 
 def is_bare_choice(message: str) -> bool:
     """Whether a message does nothing but name a place in a list: without a list it means nothing."""
-    if len(message) > _LONGEST_CHOICE or not _NAMES_A_PLACE.search(message.casefold()):
+    if len(message) > _LONGEST_CHOICE or not _NAMES_A_PLACE.search(message):
         return False
     text = canonicalize_command_input(message)
     return not text.is_question and _place(text, _ANY_COUNT) is not None

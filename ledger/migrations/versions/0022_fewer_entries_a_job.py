@@ -12,7 +12,7 @@ is dead, not a fifth.
 
 from alembic import op
 
-revision = "0024"
+revision = "0022"
 down_revision = "0021"
 branch_labels = None
 depends_on = None
