@@ -98,6 +98,7 @@ def office(shop: Shop, tmp_path: Any, forge: Forge) -> Office:
     yard = Yard(shop, tmp_path, project=GITHUB)
     account = Account(
         kind="github",
+        git_url="https://forge.example/acme/",
         api_url=forge.url,
         token=SecretStr(TOKEN),
         tenants=("acme",),
