@@ -3,14 +3,16 @@
 It lives here because producers (tickets) and workers (publishing a run) both need it, and the gateway is the room that
 they share for calls to the outside. Only the service calls it, after gates and scan; no agent and no box knows of an
 account (S-023, S-029, S-030). A forge is GitHub or GitLab behind one seam; Linear has no maintained Python client, but
-one request does. The clients are loaded with the first call: every worker knows of this module and few make one.
+two requests do. The clients are loaded with the first call: every worker knows of this module and few make one.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
 from uuid import UUID, uuid5
 
 from gateway.errors import ForgeError
@@ -88,7 +90,20 @@ def forge_of(account: Account) -> Forge:
     raise ForgeError("pull requests need an account of kind github or gitlab", is_passing=False)
 
 
-def write_to_ticket(account: Account, *, reference: str, text: str, mark: UUID) -> None:
+def check_covered(account: Account, repository: str) -> None:
+    """Refuse a repository that does not lie below the account's `git_url`, as git does: its project's admin names it.
+
+    Raises:
+        ForgeError: the project's fault, or the operator's.
+    """
+    parts = urlsplit(account.git_url)
+    root = urlsplit(account.address).path.rstrip("/") if account.kind == "gitlab" and parts.scheme != "ssh" else ""
+    is_plain = {".", ".."}.isdisjoint(repository.split("/"))
+    if not account.git_url or not is_plain or not f"{root}/{repository}".startswith(parts.path):
+        raise ForgeError(f"the account is for what lies below its GIT_URL: not for {repository!r}", is_passing=False)
+
+
+def write_to_ticket(account: Account, *, reference: str, text: str, mark: UUID, team: str = "") -> None:
     """Comment on a ticket, once per mark.
 
     Args:
@@ -96,12 +111,13 @@ def write_to_ticket(account: Account, *, reference: str, text: str, mark: UUID) 
         reference: the tracker's id of the ticket: `owner/name#12` at a forge, a UUID at Linear.
         text: Markdown.
         mark: identifies this comment.
+        team: the key of the team at Linear whose issue it must be; whoever submits a job chooses the reference.
 
     Raises:
         ForgeError: the account, the ticket or the tracker.
     """
     if account.kind == "linear":
-        _comment_at_linear(account, reference, text=text, mark=mark)
+        _comment_at_linear(account, reference, text=text, mark=mark, team=team)
     else:
         forge_of(account).comment(reference=reference, text=text[:MAX_TEXT], sign=f"{SIGN}{mark} -->")
 
@@ -124,15 +140,32 @@ _COMMENT = (
 )
 
 
-def _comment_at_linear(account: Account, reference: str, *, text: str, mark: UUID) -> None:
+_TEAM = "query Team($issue: String!) { issue(id: $issue) { team { key } } }"
+
+
+def _comment_at_linear(account: Account, reference: str, *, text: str, mark: UUID, team: str) -> None:
     """Comment with an id of our own, so that Linear keeps a comment sent twice once."""
+    found = _ask_linear(account, _TEAM, {"issue": reference})
+    _refuse_errors(found)
+    if not team or found.get("data") != {"issue": {"team": {"key": team}}}:
+        raise ForgeError("the ticket is not of the project's team", is_passing=False)
+    variables = {"id": str(uuid5(mark, reference)), "issue": reference, "body": text[:MAX_TEXT]}
+    _refuse_errors(_ask_linear(account, _COMMENT, variables), but="already exists")
+
+
+def _refuse_errors(said: Mapping[str, Any], *, but: str | None = None) -> None:
+    errors = said.get("errors")
+    if errors and (but is None or but not in str(errors)):
+        raise ForgeError(f"the tracker refused: {str(errors)[:300]}", is_passing=False)
+
+
+def _ask_linear(account: Account, query: str, variables: Mapping[str, str]) -> Mapping[str, Any]:
     import httpx2
 
-    variables = {"id": str(uuid5(mark, reference)), "issue": reference, "body": text[:MAX_TEXT]}
     try:
         answer = httpx2.post(
             account.address,
-            json={"query": _COMMENT, "variables": variables},
+            json={"query": query, "variables": variables},
             headers={"Authorization": account.token.get_secret_value()},
             timeout=TIMEOUT_SECONDS,
             trust_env=False,
@@ -143,9 +176,7 @@ def _comment_at_linear(account: Account, reference: str, *, text: str, mark: UUI
         raise ForgeError(f"the tracker cannot be reached ({type(error).__name__})", is_passing=True) from None
     if answer.is_error:
         raise ForgeError(f"the tracker answered {answer.status_code}", is_passing=is_passing_status(answer.status_code))
-    errors = body.get("errors") if isinstance(body, dict) else None
-    if errors and "already exists" not in str(errors):
-        raise ForgeError(f"the tracker refused: {str(errors)[:300]}", is_passing=False)
+    return body if isinstance(body, dict) else {}
 
 
 def is_passing_status(status: int) -> bool:

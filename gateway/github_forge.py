@@ -12,7 +12,15 @@ from github import Auth, Github, GithubException, RateLimitExceededException
 from github.Repository import Repository
 
 from gateway.errors import ForgeError
-from gateway.forge import MANY_COMMENTS, MAX_TEXT, TIMEOUT_SECONDS, PullRequest, is_passing_status, read_reference
+from gateway.forge import (
+    MANY_COMMENTS,
+    MAX_TEXT,
+    TIMEOUT_SECONDS,
+    PullRequest,
+    check_covered,
+    is_passing_status,
+    read_reference,
+)
 from gateway.github_app import token_of
 from routing.policy.agents import Account
 
@@ -54,6 +62,7 @@ class GitHubForge:
 
     @contextmanager
     def _repository(self, name: str) -> Iterator[Repository]:
+        check_covered(self.account, name)
         token = token_of(self.account, name)
         client = Github(
             auth=Auth.Token(token) if token else None,

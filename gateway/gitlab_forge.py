@@ -13,7 +13,15 @@ from urllib.parse import quote
 import httpx2
 
 from gateway.errors import ForgeError
-from gateway.forge import MANY_COMMENTS, MAX_TEXT, TIMEOUT_SECONDS, PullRequest, is_passing_status, read_reference
+from gateway.forge import (
+    MANY_COMMENTS,
+    MAX_TEXT,
+    TIMEOUT_SECONDS,
+    PullRequest,
+    check_covered,
+    is_passing_status,
+    read_reference,
+)
 from gateway.network import authorities
 from routing.policy.agents import Account
 
@@ -33,7 +41,7 @@ class GitLabForge:
         self, *, repository: str, branch: str, base: str, title: str, body: str, is_draft: bool = False
     ) -> PullRequest:
         """Open a merge request, or return the open one; its title says that it is a draft."""
-        place = f"{_project(repository)}/merge_requests"
+        place = f"{self._project(repository)}/merge_requests"
         wanted = {"source_branch": branch, "target_branch": base}
         listed = self._ask("GET", place, params={**wanted, "state": "opened"})
         found = [
@@ -52,14 +60,14 @@ class GitLabForge:
 
     def check_open(self, *, repository: str, number: int) -> None:
         """Refuse a merge request that is merged or closed."""
-        found = self._ask("GET", f"{_project(repository)}/merge_requests/{number}")
+        found = self._ask("GET", f"{self._project(repository)}/merge_requests/{number}")
         if not isinstance(found, dict) or found.get("state") != "opened":
             raise ForgeError(f"merge request !{number} is merged or closed: submit a ticket", is_passing=False)
 
     def comment(self, *, reference: str, text: str, sign: str) -> None:
         """Write a note on an issue or a merge request."""
         repository, kind, number = read_reference(reference)
-        place = f"{_project(repository)}/{_PLACES[kind]}/{number}/notes"
+        place = f"{self._project(repository)}/{_PLACES[kind]}/{number}/notes"
         for page in range(1, MANY_COMMENTS // _PAGE + 1):
             notes = self._ask("GET", place, params={"per_page": _PAGE, "page": page, "sort": "desc"})
             if not isinstance(notes, list):
@@ -76,9 +84,13 @@ class GitLabForge:
         Raises:
             ForgeError: the account, the project or the forge.
         """
-        found = self._ask("GET", f"{_project(repository)}/members/all/{user_id}", absent={})
+        found = self._ask("GET", f"{self._project(repository)}/members/all/{user_id}", absent={})
         level = found.get("access_level") if isinstance(found, dict) else None
         return isinstance(level, int) and level >= _DEVELOPER and found.get("state", "active") == "active"
+
+    def _project(self, repository: str) -> str:
+        check_covered(self.account, repository)
+        return f"projects/{quote(repository, safe='')}"
 
     def _ask(self, method: str, path: str, *, absent: Any = None, **options: Any) -> Any:
         """Make one request; `absent` is returned where what it asks for is not there."""
@@ -102,7 +114,3 @@ class GitLabForge:
             message = f"the forge answered {answer.status_code}: {str(why or 'no reason')[:300]}"
             raise ForgeError(message, is_passing=is_passing_status(answer.status_code))
         return said
-
-
-def _project(repository: str) -> str:
-    return f"projects/{quote(repository, safe='')}"

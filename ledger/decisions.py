@@ -196,7 +196,7 @@ def ask_owner(session: Session, job: Job, question: str, *, policy: Policy) -> N
 def answer_in_words(session: Session, job: Job, question: Clarification, *, reply: str, actor: str) -> None:
     """Let a locked job go on where its question came up, with its owner's answer."""
     audit.append(session, "question_answered", actor=actor, job=job, question=question.question, answer=reply)
-    told = {"question": question.question, "answer": reply}
+    told = {"question": question.question, "answer": reply, "by": actor}
     job.result = {**job.result, ANSWERS: [*job.result.get(ANSWERS, ()), told]}
     _store(job, None)
     job.expires_at = None

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, func, or_, select
 from sqlmodel import Session, col
 
 from ledger import audit
@@ -29,7 +29,7 @@ from ledger.runs.steps import has_live_attempt
 from ledger.runs.tables import AgentExecution
 from ledger.store import Statement, after, moment, now, storable
 from ledger.tables import Approval, ClaimedJob, Job, NewJob, Release, Site, on_bill
-from routing.jobs import ENDS, Reason, State
+from routing.jobs import ANSWERS, ENDS, Reason, State
 from routing.policy.platform import Policy
 from routing.queues import QueueName
 from routing.scheduling import WaitReason
@@ -91,7 +91,7 @@ def approve(
     job = lock_job(session, job_id, tenant=tenant)
     release = _release_in_review(session, job)
     rules = effective_policy(session, job.tenant, policy).approval
-    if not rules.requester_may_approve and _has_requested(session, job, actor):
+    if not rules.requester_may_approve and has_requested(session, job, actor):
         raise ApprovalRefusedError(job.id, "own_request")
     if reason := _changed_underneath(session, job, release, seen):
         raise ApprovalRefusedError(job.id, reason)
@@ -232,9 +232,10 @@ def send_back(session: Session, job: Job, *, actor: str, text: str, successor: N
     end(session, job, State.REJECTED, reason=Reason.REVISED, detail=text, actor=actor, successor=successor)
 
 
-def _has_requested(session: Session, job: Job, actor: str) -> bool:
-    """Whether an actor requested any round of the session whose work is up for approval."""
-    requested = select(col(Job.id)).where(on_bill(job.root_id), col(Job.requested_by) == actor)
+def has_requested(session: Session, job: Job, actor: str) -> bool:
+    """Whether an actor requested any round of a session, or told it in words what to do."""
+    has_told = col(Job.result)[ANSWERS].contains([{"by": actor}])
+    requested = select(col(Job.id)).where(on_bill(job.root_id), or_(col(Job.requested_by) == actor, has_told))
     return session.scalar(requested.limit(1)) is not None
 
 

@@ -64,14 +64,23 @@ class TooManyStreamsError(ProducerError):
 
 
 class TooManyUploadsError(ProducerError):
-    """This process takes as many archives at a time as it may (nobody's fault); nothing was read."""
+    """This process takes as many archives at a time as it may, of all or of one tenant (nobody's fault)."""
 
-    def __init__(self, limit: int, retry_after_seconds: int) -> None:
-        super().__init__(limit, retry_after_seconds)
+    def __init__(self, limit: int, retry_after_seconds: int, *, whose: str = "") -> None:
+        super().__init__(limit, retry_after_seconds, whose)
         self.retry_after_seconds = retry_after_seconds
 
     def __str__(self) -> str:
-        return f"this server takes {self.args[0]} uploads at a time; try again in {self.retry_after_seconds} s"
+        limit, seconds, whose = self.args
+        of_whom = f" of tenant {whose}" if whose else ""
+        return f"this server takes {limit} uploads{of_whom} at a time; try again in {seconds} s"
+
+
+class UploadTooSlowError(ProducerError):
+    """An archive did not arrive in time (the caller's fault)."""
+
+    def __str__(self) -> str:
+        return f"an archive must arrive within {self.args[0]:g} s"
 
 
 class LedgerAwayError(ProducerError, ConnectionError):

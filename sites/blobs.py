@@ -81,7 +81,7 @@ class BlobStore(Protocol):
         """Store bytes durably under their digest; what is stored is as good as new, also for a sweep."""
 
     def draft(self) -> Path:
-        """Return where a file may be written on this host for `put_file`; a sweep finds what a crash leaves there."""
+        """Return where `put_file` finds a file of this host; what a crash left there goes with a sweep or later one."""
 
     def put_file(self, sha256: str, draft: Path) -> None:
         """Store a draft as `put_if_absent` stores bytes, without holding it in memory; the draft is gone then."""

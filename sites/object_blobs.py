@@ -44,6 +44,9 @@ _KEYS = ("even", "odd")
 _MARK = "ledger"
 """Names the ledger beside its blobs, so that an empty or wrong bucket is not taken for lost files."""
 _PROBE_BYTES = 4096
+_DRAFT = "pointsman-draft."
+_DRAFT_SECONDS = 86_400
+"""A draft that nobody has written to for so long is a crash's."""
 PAUSE_SECONDS = 2.0
 """After a failure all calls fail at once for so long; then one tries, and the others wait a moment for its answer."""
 _PATIENCE_SECONDS = 1.0
@@ -116,8 +119,13 @@ class ObjectBlobs:
         self._cache.put(sha256, data)
 
     def draft(self) -> Path:
-        """Return a new name in this host's directory for temporary files."""
-        return Path(tempfile.gettempdir()) / f"pointsman-draft.{secrets.token_hex(8)}"
+        """Return a new name in this host's directory for temporary files; what a crash left there a day ago goes."""
+        directory = Path(tempfile.gettempdir())
+        for left in directory.glob(f"{_DRAFT}*"):
+            with suppress(OSError):  # another user's, or another process is at it
+                if left.lstat().st_mtime < time.time() - _DRAFT_SECONDS:
+                    left.unlink()
+        return directory / f"{_DRAFT}{secrets.token_hex(8)}"
 
     def put_file(self, sha256: str, draft: Path) -> None:
         """Write an object in parts; the cache keeps no copy.

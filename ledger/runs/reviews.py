@@ -88,12 +88,15 @@ _DUE = Statement("""
     HAVING bool_or(is_order) AND max(received_at) <= clock_timestamp() - make_interval(secs => %(quiet_seconds)s)
        AND NOT EXISTS (SELECT FROM job WHERE (job.id = review_comment.root_id OR job.root_id = review_comment.root_id)
                           AND job.queue <> 'steps' AND job.ended_at IS NULL)
-     ORDER BY max(received_at) LIMIT %(limit)s
+     ORDER BY random() LIMIT %(limit)s
 """)
 
 
 def due_reviews(connection: Connection, *, quiet_seconds: float, limit: int) -> list[UUID]:
-    """Return the sessions whose pull request was commented on, where a round may start and nobody has added more."""
+    """Return sessions whose pull request was commented on, where a round may start and nobody has added more.
+
+    Whichever they are: those of a tenant without headroom stay due, and must not hold up the others.
+    """
     return _DUE.scalars(connection, {"quiet_seconds": quiet_seconds, "limit": limit})
 
 

@@ -27,6 +27,7 @@ from ledger.errors import (
     ProjectNotFoundError,
 )
 from ledger.events import EventKind, record
+from ledger.job_control import has_requested
 from ledger.job_ends import AT_GATE, STARTED, owe_ticket_note
 from ledger.jobs import lock_job, move
 from ledger.runs.specs import NewGate
@@ -320,8 +321,8 @@ def decide_gate(
 ) -> Job:
     """Pass a gate, send its work back, or fail it, as a person, and queue the run's advance.
 
-    `note` is what the agents that rework are told. Where the policy wants four eyes, nobody passes a gate of a run that
-    they requested. With `tenant`, it must be that tenant's gate.
+    `note` is what the agents that rework are told. With four eyes, nobody passes a gate of a run whose
+    session they requested a round of. With `tenant`, it must be that tenant's gate.
 
     Raises:
         GateNotFoundError: the caller's fault.
@@ -336,7 +337,7 @@ def decide_gate(
     if verdict == "rework" and not note.strip():
         raise GateRefusedError(gate.id, "no_reason")
     rules = effective_policy(session, job.tenant, policy).approval
-    if verdict == "passed" and not rules.requester_may_approve and actor == job.requested_by:
+    if verdict == "passed" and not rules.requester_may_approve and has_requested(session, job, actor):
         raise GateRefusedError(gate.id, "own_request")
     _mark_gate(session, job, gate, verdict, actor=actor, note=note)
     _go_on(session, job, actor=actor)

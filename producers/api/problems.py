@@ -48,6 +48,7 @@ from producers.errors import (
     TooManyStreamsError,
     TooManyTriesError,
     TooManyUploadsError,
+    UploadTooSlowError,
 )
 from producers.intake.submit import Refusal
 from routing.errors import FieldError, InvalidJobError, PolicyError
@@ -191,6 +192,7 @@ _RESPONSES: Mapping[type[Exception], Callable[[Any], JSONResponse]] = {
     AdmissionRefusedError: lambda error: _respond(problem_of(error), headers=_retry_after(error)),
     BrokenBodyError: lambda error: _respond(_invalid(FieldError("body", error.rule), status=400)),
     ClientDisconnect: lambda _: problem(408, "request_timeout", "the body did not arrive"),  # nobody reads it
+    UploadTooSlowError: lambda error: problem(408, "request_timeout", str(error)),
     BodyTooLargeError: lambda error: _respond(_too_long(error)),
     InvalidInputError: lambda error: _respond(_invalid(FieldError(error.field, error.rule))),
     RequestValidationError: _on_validation,

@@ -166,7 +166,8 @@ async def import_site(
 ) -> Response:
     """Import a site from a zip or tar.gz archive: a job unpacks and scans it, and offers it for approval."""
     order = Order(caller, name, idempotency_key, stated_bytes(request))
-    submitted = await resources.imports.take(order, request.stream())
+    with resources.imports.one_more(caller.tenant):
+        submitted = await resources.imports.take(order, request.stream())
     return respond(accepted_view(submitted), status=202, headers={"Location": f"/v1/jobs/{submitted.job.id}"})
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -11,7 +13,7 @@ from fastapi import APIRouter, Depends, Form, Query, Request
 from markupsafe import Markup
 from sqlalchemy import select
 from sqlmodel import col
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData, UploadFile
 from starlette.responses import Response
 
 from ledger.errors import ReleaseNotFoundError
@@ -36,7 +38,7 @@ from producers.console.web import (
     refuse_foreign,
     render,
 )
-from producers.errors import BodyTooLargeError, ForgedFormError, InvalidInputError
+from producers.errors import BodyTooLargeError, ForgedFormError, InvalidInputError, UploadTooSlowError
 from producers.intake.submit import Submitted
 from producers.use_cases.imports import Order
 from producers.use_cases.jobs import summarise
@@ -88,11 +90,27 @@ async def import_site(
         stated = stated_bytes(request)
         if stated is None or stated > most + _FORM_BYTES:
             raise InvalidInputError("archive", f"must not be longer than {most >> 20} MiB")
-        async with request.form(max_files=1, max_fields=2, max_part_size=_FORM_BYTES) as form:
+        async with AsyncExitStack() as stack:  # the form is spooled to disk: not before there is a place for it
+            stack.enter_context(resources.imports.one_more(viewer.caller.tenant))
+            form = await stack.enter_async_context(_form(request, seconds=resources.policy.uploads.seconds))
             if not console.sessions.is_own_form(viewer.session, str(form.get("form_token", ""))):
                 raise ForgedFormError
             submitted = await _import(resources, viewer, form.get("archive"), str(form.get("name", "")).strip())
     return redirect(request, f"/jobs/{submitted.job.id}")
+
+
+@asynccontextmanager
+async def _form(request: Request, *, seconds: float) -> AsyncIterator[FormData]:
+    form = request.form(max_files=1, max_fields=2, max_part_size=_FORM_BYTES)
+    try:
+        async with asyncio.timeout(seconds):
+            read = await form
+    except TimeoutError:
+        raise UploadTooSlowError(seconds) from None
+    try:
+        yield read
+    finally:
+        await read.close()
 
 
 async def _import(resources: Resources, viewer: Viewer, archive: object, name: str) -> Submitted:

@@ -6,8 +6,10 @@ further than its first bytes.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import NamedTuple
 from starlette.concurrency import run_in_threadpool
 
 from ledger.store import Ledger
-from producers.errors import BodyTooLargeError, InvalidInputError, TooManyUploadsError
+from producers.errors import BodyTooLargeError, InvalidInputError, TooManyUploadsError, UploadTooSlowError
 from producers.intake.decisions import check_uploads
 from producers.intake.submit import Submitted, Submitter
 from producers.use_cases.tenants import Caller
@@ -49,36 +51,46 @@ class Imports:
         self._content_store = content_store
         self._policy = policy
         self._submitter = submitter
-        self._open = 0
+        self._open = Counter[str]()
+        """By tenant, the archives that are being taken."""
 
     async def take(self, order: Order, chunks: AsyncIterator[bytes]) -> Submitted:
         """Store an archive and submit the job that imports it into a site, which is made if there is none.
 
+        To be called within `one_more`.
+
         Raises:
-            BodyTooLargeError, InvalidInputError: the caller's fault.
+            BodyTooLargeError, InvalidInputError, UploadTooSlowError: the caller's fault.
             InvalidJobError, IdempotencyConflictError: the caller's fault.
-            AdmissionRefusedError, TooManyUploadsError: nobody's fault: it says when to come back.
+            AdmissionRefusedError: nobody's fault: it says when to come back.
             OSError: the operator's fault: the store is away or full.
         """
         most = self._policy.uploads.archive_bytes
         if (order.stated_bytes or 0) > most:
             raise BodyTooLargeError(most)
-        with self._one_more():
-            await run_in_threadpool(self._prepare, order)
-            with self._content_store.taking() as draft:
-                upload = await _write(chunks, draft, most=most)
-                return await run_in_threadpool(self._submit, order, upload, draft)
+        await run_in_threadpool(self._prepare, order)
+        with self._content_store.taking() as draft:
+            upload = await _write(in_time(chunks, self._policy.uploads.seconds), draft, most=most)
+            return await run_in_threadpool(self._submit, order, upload, draft)
 
     @contextmanager
-    def _one_more(self) -> Iterator[None]:
+    def one_more(self, tenant: str) -> Iterator[None]:
+        """Hold one of this process's few places for archives; to be entered before anything of one is read.
+
+        Raises:
+            TooManyUploadsError: nobody's fault: it says when to come back.
+        """
         uploads = self._policy.uploads
-        if self._open >= uploads.per_process:
+        if self._open.total() >= uploads.per_process:
             raise TooManyUploadsError(uploads.per_process, uploads.retry_seconds)
-        self._open += 1
+        if self._open[tenant] >= uploads.per_tenant:
+            raise TooManyUploadsError(uploads.per_tenant, uploads.retry_seconds, whose=tenant)
+        self._open[tenant] += 1
         try:
             yield
         finally:
-            self._open -= 1
+            self._open[tenant] -= 1
+            self._open += Counter()  # without those who have none
 
     def _prepare(self, order: Order) -> None:
         """Refuse what there is no room for, before it is sent."""
@@ -100,6 +112,24 @@ class Imports:
             return earlier
         self._content_store.put_file(upload.sha256, draft)
         return self._submitter.submit(request, tenant=caller.tenant, source=caller.source, actor=caller.actor)
+
+
+async def in_time(chunks: AsyncIterator[bytes], seconds: float) -> AsyncIterator[bytes]:
+    """Yield what arrives within so many seconds, all in all; only a wait for the sender is broken off.
+
+    Raises:
+        UploadTooSlowError: the caller's fault: it did not arrive in time.
+    """
+    ends = asyncio.get_running_loop().time() + seconds
+    while True:
+        try:
+            async with asyncio.timeout_at(ends):
+                chunk = await anext(chunks, None)
+        except TimeoutError:
+            raise UploadTooSlowError(seconds) from None
+        if chunk is None:
+            return
+        yield chunk
 
 
 async def _write(chunks: AsyncIterator[bytes], draft: Path, *, most: int) -> Upload:

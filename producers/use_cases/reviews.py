@@ -10,6 +10,7 @@ from uuid import UUID
 from ledger.errors import NotContinuableError
 from ledger.runs.reviews import CHECK, due_reviews, lock_review, settle_review
 from ledger.runs.tables import Project, ReviewComment, Run
+from producers.errors import AdmissionRefusedError
 from producers.intake.review_webhooks import compose_request
 from producers.use_cases.rounds import Requester, ReviseOrder, Rounds
 from routing.errors import InvalidJobError
@@ -52,6 +53,8 @@ class ReviewRounds:
     def _answer(self, root_id: UUID) -> None:
         try:
             self._start(root_id)
+        except AdmissionRefusedError as error:  # they stay open, and are tried again
+            logger.info("review_waits", extra={"root_id": str(root_id), "why": str(error)})
         except (NotContinuableError, InvalidJobError) as error:
             logger.info("review_refused", extra={"root_id": str(root_id), "why": str(error)})
             with self.rounds.ledger.begin() as session:

@@ -33,7 +33,7 @@ from ledger.store import Ledger
 from ledger.submission import Accepted, accept, same_request
 from ledger.tables import Job, NewJob, Release, Site, digest_request
 from monitoring import traces
-from producers.intake.decisions import policy_of
+from producers.intake.decisions import check_headroom, policy_of
 from producers.intake.submit import Environment
 from routing.config import Text
 from routing.decision.llm_router import first_stage
@@ -150,6 +150,7 @@ class Rounds(Continuation):
             JobNotFoundError: the caller's fault.
             NotContinuableError: the caller's fault, or nobody's.
             IdempotencyConflictError: the caller's fault.
+            AdmissionRefusedError: nobody's fault: no headroom now; nothing has changed, and it says when to come back.
         """
         with self.ledger.begin() as session:
             job = lock_job(session, job_id, tenant=requester.tenant)
@@ -161,7 +162,9 @@ class Rounds(Continuation):
             context = load_round_context(session, job)
             policy = policy_of(session, job.tenant, self.policy)
             cap_nanousd = context.spent_nanousd + added_nanousd(order.budget_usd, policy)
-            accepted = accept(session, _resumed(new, job, context, cap_nanousd=cap_nanousd), actor=requester.actor)
+            new = _resumed(new, job, context, cap_nanousd=cap_nanousd)
+            check_headroom(session, new.queue, job.tenant, policy=policy)
+            accepted = accept(session, new, actor=requester.actor)
             _audit(session, job, accepted.job, verb=Verb.RESUME, requester=requester)
             return accepted
 
@@ -173,6 +176,7 @@ class Rounds(Continuation):
             JobNotFoundError: the caller's fault.
             NotContinuableError: the caller's fault, or nobody's.
             IdempotencyConflictError: the caller's fault.
+            AdmissionRefusedError: nobody's fault: no headroom now; nothing has changed, and it says when to come back.
         """
         with self.ledger.begin() as session:
             job = lock_job(session, job_id, tenant=requester.tenant)
@@ -186,47 +190,27 @@ class Rounds(Continuation):
             return earlier
         _check_state(job, Verb.REVISE)
         context = load_round_context(session, job)
+        policy = policy_of(session, job.tenant, self.policy)
         if is_run(job):
-            accepted = self._revise_run(session, new, job, context)
-        elif job.state == State.AWAITING_APPROVAL:
-            new = self._revised(session, new, job, context)
+            new = _revised_run(new, job, context, policy)
+        else:
+            new = self._revised(session, new, job, context, policy)
+        check_headroom(session, new.queue, job.tenant, policy=policy)
+        if job.state == State.AWAITING_APPROVAL:
             send_back(session, job, actor=requester.actor, text=order.text, successor=new)
             accepted = Accepted(lock_job(session, new.id), is_new=True)
         else:
-            new = self._revised(session, new, job, context)
             accepted = accept(session, new, actor=requester.actor)
+        if is_run(job):
+            continue_run(session, accepted.job, job)
         _audit(session, job, accepted.job, verb=Verb.REVISE, requester=requester)
         return accepted
 
-    def _revise_run(self, session: Session, new: NewJob, job: Job, context: RoundContext) -> Accepted:
-        """Accept a round of a run: planned anew, on the session's budget unless the order adds money."""
-        if new.request.tier is not None:
-            raise InvalidJobError((FieldError("tier", "is none of a run's: its plan chooses the agents"),))
-        cap_nanousd = job.cap_nanousd
-        if (budget := new.request.budget_usd) is not None:
-            policy = policy_of(session, job.tenant, self.policy)
-            cap_nanousd = context.spent_nanousd + added_nanousd(budget, policy, is_run=True)
-        if context.spent_nanousd >= cap_nanousd:
-            raise NotContinuableError(job.id, "spent")
-        new = replace(
-            new,
-            queue=QueueName.CONTROL,
-            mode=job.mode,
-            route=job.route,
-            keeps_route=True,
-            cap_nanousd=cap_nanousd,
-            result={"verb": Verb.REVISE.value},
-        )
-        accepted = accept(session, new, actor=new.requested_by)
-        continue_run(session, accepted.job, job)
-        return accepted
-
-    def _revised(self, session: Session, new: NewJob, job: Job, context: RoundContext) -> NewJob:
+    def _revised(self, session: Session, new: NewJob, job: Job, context: RoundContext, policy: Policy) -> NewJob:
         """Route a revision by the rules, on the site as the work so far would make it."""
         start, request = context.start, new.request
         if start is None:
             raise NotContinuableError(job.id, "nothing_kept")
-        policy = policy_of(session, job.tenant, self.policy)
         rounds = rounds_of(session, job.root_id)
         route = self._decide(session, job, request, site=read_stored(SiteSignals, start.signals), policy=policy)
         check_changes_something(route)
@@ -260,6 +244,26 @@ def _resumed(new: NewJob, job: Job, context: RoundContext, *, cap_nanousd: int) 
         start_release_id=context.start.id if context.start is not None else None,
         cap_nanousd=cap_nanousd,
         result={**facts, "verb": Verb.RESUME.value, "begun": begun},
+    )
+
+
+def _revised_run(new: NewJob, job: Job, context: RoundContext, policy: Policy) -> NewJob:
+    """Return the round of a run: planned anew, on the session's budget unless the order adds money."""
+    if new.request.tier is not None:
+        raise InvalidJobError((FieldError("tier", "is none of a run's: its plan chooses the agents"),))
+    cap_nanousd = job.cap_nanousd
+    if (budget := new.request.budget_usd) is not None:
+        cap_nanousd = context.spent_nanousd + added_nanousd(budget, policy, is_run=True)
+    if context.spent_nanousd >= cap_nanousd:
+        raise NotContinuableError(job.id, "spent")
+    return replace(
+        new,
+        queue=QueueName.CONTROL,
+        mode=job.mode,
+        route=job.route,
+        keeps_route=True,
+        cap_nanousd=cap_nanousd,
+        result={"verb": Verb.REVISE.value},
     )
 
 

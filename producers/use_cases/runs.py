@@ -519,7 +519,9 @@ class TicketWriter:
             refused=due.refused,
         )
         mark = uuid5(NAMESPACE_URL, f"pointsman:{due.run.job_id}:{due.note.kind}")
-        write_to_ticket(account, reference=self._place(due), text=text, mark=mark)
+        linear = _integrations(due).linear
+        team = linear.team if linear is not None else ""
+        write_to_ticket(account, reference=self._place(due), text=text, mark=mark, team=team)
 
     def _place(self, due: DueNote) -> str:
         """Return the ticket, or the pull request that a later round adds to."""

@@ -281,7 +281,7 @@ class Account(Section):
     """Signs incoming webhooks; without one they are refused."""
     git_url: str = Field(default="", pattern=r"^$|^(https?|ssh)://[^\s@?#]+/$")
     """URL prefix of the repositories that may use this account, such as https://forge.example/acme/ or
-    ssh://forge.example/acme/; empty for none. A project cannot send the token elsewhere."""
+    ssh://forge.example/acme/; empty for none. A project cannot send the token elsewhere, by git or the forge's API."""
     username: str = Field(default="", pattern=r"^[A-Za-z0-9._-]{0,64}$")
     """User name for git; empty for x-access-token beside a token, which most forges accept, and git by ssh."""
     ssh_key: OptionalPath = None

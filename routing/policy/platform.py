@@ -145,6 +145,10 @@ class Uploads(_Section):
     """Of a tenant's archives that are kept: of imports that have not ended, and of the last `retention.draft_hours`."""
     per_process: int = Field(default=8, gt=0)
     """Archives that one API process takes at a time."""
+    per_tenant: int = Field(default=2, gt=0)
+    """Of those, of one tenant; what is under way is not counted in `tenant_bytes` yet."""
+    seconds: float = Field(default=300, gt=0)
+    """In which an archive has to arrive."""
     retry_seconds: int = Field(default=10, gt=0)
 
 

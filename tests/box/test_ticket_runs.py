@@ -47,7 +47,13 @@ def forge() -> Iterator[Forge]:
 def yard(world: tuple[Shop, Resources, Engine], forge: Forge, tmp_path: Path) -> RealYard:
     shop, resources, _ = world
     shop.clear()
-    account = Account(kind="github", api_url=forge.url, token=SecretStr(TOKEN), tenants=("acme",))
+    account = Account(
+        kind="github",
+        api_url=forge.url,
+        token=SecretStr(TOKEN),
+        git_url="https://forge.example/acme/",
+        tenants=("acme",),
+    )
     made = RealYard(shop, tmp_path, policy=resources.policy, project=CONFIG.format(home=tmp_path), files=PROJECT)
     made.resources = replace(
         resources, runs=StepYard.runs_config(tmp_path), accounts=AccountsConfig(by_name={"acme": account})

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from pydantic import SecretStr
 
-from gateway.forge import ForgeError, forge_of, write_to_ticket
+from gateway.forge import ForgeError, check_covered, forge_of, write_to_ticket
 from gateway.gitlab_forge import GitLabForge
 from routing.policy.agents import Account
 from routing.policy.integrations import GitHub, GitLab
@@ -27,9 +27,10 @@ class Place:
     head: str
     base: str
     closed: str = "closed"
+    git_url: str = "https://forge.example/a/"
 
     def account(self, token: str = TOKEN) -> Account:
-        return Account(kind=self.settings.kind, api_url=self.server.url, token=SecretStr(token))
+        return Account(kind=self.settings.kind, api_url=self.server.url, token=SecretStr(token), git_url=self.git_url)
 
     def open(self, *, is_draft: bool = False) -> tuple[int, str]:
         return forge_of(self.account()).open_pull_request(**ASKED, is_draft=is_draft)
@@ -127,12 +128,56 @@ def test_what_is_no_issue_is_refused_before_anything_is_asked(place: Place, refe
     assert place.server.asked == []
 
 
+OUTSIDE = {
+    "another's": "https://forge.example/b/",
+    "a longer name": "https://forge.example/a/shop-2/",
+    "ssh": "ssh://forge.example/ab/",
+    "none at all": "",
+}
+
+
+@pytest.mark.threat("D7")
+@pytest.mark.parametrize("git_url", OUTSIDE.values(), ids=OUTSIDE)
+def test_an_account_s_token_is_for_the_repositories_below_its_git_url_alone(place: Place, git_url: str) -> None:
+    place.git_url = git_url
+    number, reference = 1, place.settings.reference_of(1)
+    for ask in (
+        place.open,
+        lambda: forge_of(place.account()).check_open(repository="a/shop", number=number),
+        lambda: write_to_ticket(place.account(), reference=reference, text="x", mark=uuid4()),
+    ):
+        with pytest.raises(ForgeError, match="below its GIT_URL") as caught:
+            ask()
+        assert not caught.value.is_passing
+    assert place.server.asked == []
+
+
+@pytest.mark.parametrize("git_url", ["https://forge.example/", "ssh://forge.example/a/", "https://forge.example/a/"])
+def test_what_lies_below_the_git_url_is_open_to_the_account(place: Place, git_url: str) -> None:
+    place.git_url = git_url
+    assert place.open()[0] == 1
+
+
+def test_dots_lead_to_no_other_repository(place: Place) -> None:
+    with pytest.raises(ForgeError, match="below its GIT_URL"):
+        write_to_ticket(place.account(), reference="a/../b/shop#1", text="x", mark=uuid4())
+
+
+def test_a_gitlab_below_a_path_has_its_groups_below_it() -> None:
+    account = Account(kind="gitlab", api_url="https://x.example/gitlab", git_url="https://x.example/gitlab/a/")
+    check_covered(account, "a/shop")
+    with pytest.raises(ForgeError, match="below its GIT_URL"):
+        check_covered(account, "b/shop")
+
+
 def test_a_fork_s_merge_request_from_a_branch_of_that_name_is_not_taken_for_ours() -> None:
     with GitLabServer() as server:
         branches = {"source_branch": ASKED["branch"], "target_branch": ASKED["base"]}
         fork = {"iid": 1, "web_url": "x", "state": "opened", "source_project_id": 2, "target_project_id": 1, **branches}
         server.pulls.append(fork)
-        forge = GitLabForge(Account(kind="gitlab", api_url=server.url, token=SecretStr(TOKEN)))
+        forge = GitLabForge(
+            Account(kind="gitlab", api_url=server.url, token=SecretStr(TOKEN), git_url="https://x.example/a/")
+        )
         assert [forge.open_pull_request(**ASKED).number for _ in range(2)] == [2, 2]
 
 
@@ -143,7 +188,9 @@ def test_an_account_of_another_kind_opens_no_pull_request() -> None:
 
 def test_only_who_may_push_is_heard_at_gitlab() -> None:
     with GitLabServer(levels={1: 50, 2: 30, 3: 20}) as server:
-        forge = GitLabForge(Account(kind="gitlab", api_url=server.url, token=SecretStr(TOKEN)))
+        forge = GitLabForge(
+            Account(kind="gitlab", api_url=server.url, token=SecretStr(TOKEN), git_url="https://x.example/a/")
+        )
         heard = {user: forge.may_write(repository="a/b/shop", user_id=user) for user in (1, 2, 3, 4)}
     assert heard == {1: True, 2: True, 3: False, 4: False}
     assert server.asked[0] == "GET /api/v4/projects/a%2Fb%2Fshop/members/all/1"

@@ -301,6 +301,17 @@ def test_a_panic_of_the_client_is_an_error_of_storage_without_a_secret(
     assert "a-real-secret" not in str(caught.value)
 
 
+def test_a_draft_that_a_crash_left_goes_with_a_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    blobs = ObjectBlobs(ObjectPlace("s3://bucket"), BlobCache(tmp_path / "cache", most_bytes=0))
+    left, open_one = blobs.draft(), blobs.draft()
+    for draft in (left, open_one):
+        draft.write_bytes(b"half")
+    os.utime(left, (time.time() - 90_000,) * 2)
+    blobs.draft()
+    assert (left.exists(), open_one.exists()) == (False, True)
+
+
 def test_a_secret_that_is_quoted_in_another_form_is_hidden_too() -> None:
     account = json.dumps({"type": "service_account", "private_key": "-----BEGIN-----\nMIIEvQ-a-real-secret"})
     with pytest.raises(StoreUnavailableError) as caught:

@@ -42,6 +42,7 @@ class Office:
         self.server, self.yard = server, Yard(shop, home, project=GITLAB)
         account = Account(
             kind="gitlab",
+            git_url="https://forge.example/acme/",
             api_url=server.url,
             token=SecretStr(TOKEN),
             tenants=("acme",),

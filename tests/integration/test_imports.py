@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -16,7 +17,9 @@ from ledger.job_ends import event_of_end
 from ledger.operations.uploads import kept_uploads
 from ledger.tables import Job, Release
 from producers.dispatch.housekeeping import collect_garbage
-from producers.use_cases.imports import Imports
+from producers.errors import UploadTooSlowError
+from producers.use_cases.imports import Imports, Order
+from producers.use_cases.tenants import Caller, Scope
 from routing.jobs import State
 from routing.policy.platform import Uploads
 from routing.rounds import Verb, can_go_on
@@ -24,6 +27,7 @@ from sites.directories import read_directory, write_tar
 from sites.releases import manifest_of
 from tests.integration.http_world import HOME, PAGES, STYLE, World, shared_ledger, world
 from tests.integration.test_api import problem_of
+from tests.integration.test_console_isolation import log_in
 from tests.integration.test_spec_jobs import DEMO_SITE
 from tests.unit.sites.test_archives import special, tarred, zipped
 from workers.handlers.patch import patch_files
@@ -48,9 +52,9 @@ def blobs(world: World) -> int:
     return sum(1 for _ in world.content_store.blobs.list())
 
 
-def with_uploads(world: World, **limits: int) -> None:
+def with_uploads(world: World, **limits: float) -> None:
     """Give the world other limits of uploads."""
-    policy = world.policy.model_copy(update={"uploads": Uploads(**limits)})
+    policy = world.policy.model_copy(update={"uploads": Uploads.model_validate(limits)})
     world.resources.__dict__["imports"] = Imports(world.ledger, world.content_store, policy, world.resources.submitter)
     world.resources.submitter._policy = policy
 
@@ -208,13 +212,46 @@ def test_a_tenants_kept_archives_have_a_limit(world: World) -> None:
 
 
 def test_a_process_takes_no_more_uploads_at_a_time_than_it_may(world: World) -> None:
+    with_uploads(world, per_process=2, per_tenant=2)
     imports = world.resources.imports
-    imports._open = world.policy.uploads.per_process
-    refused = send(world, zipped(PAGES))
-    assert (refused.status_code, refused.headers["retry-after"]) == (503, "10")
-    imports._open = 0
+    with imports.one_more("some"), imports.one_more("others"):
+        refused = send(world, zipped(PAGES))
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "10")
     assert send(world, zipped(PAGES)).status_code == 202
-    assert imports._open == 0
+    assert not imports._open
+
+
+def test_no_tenant_takes_the_places_of_the_others(world: World) -> None:
+    imports = world.resources.imports
+    with imports.one_more(world.tenant), imports.one_more(world.tenant):
+        refused = send(world, zipped(PAGES))
+        assert (refused.status_code, "2 uploads of tenant" in refused.text) == (503, True)
+        other = world.headers(tenant=f"{world.tenant}-3")
+        assert world.client.post("/v1/imports?name=x", content=zipped(PAGES), headers=other).status_code == 202
+
+
+def test_a_form_with_an_archive_is_not_read_before_there_is_a_place_for_it(world: World) -> None:
+    client = log_in(world)
+    archive = {"archive": ("site.zip", zipped(PAGES))}
+    with world.resources.imports.one_more(world.tenant), world.resources.imports.one_more(world.tenant):
+        answer = client.post("/console/sites/import", files=archive)
+    assert answer.status_code == 303
+    assert "2 uploads of tenant" in client.get(answer.headers["location"]).text
+    assert client.post("/console/sites/import", files=archive).status_code == 403, "read, and without a form's token"
+    assert not world.resources.imports._open
+
+
+def test_an_archive_that_does_not_arrive_in_time_holds_its_place_no_longer(world: World) -> None:
+    with_uploads(world, seconds=0.05)
+
+    async def trickle() -> AsyncIterator[bytes]:
+        yield zipped(PAGES)
+        await asyncio.Event().wait()
+
+    order = Order(Caller(world.tenant, "key", frozenset({Scope.SUBMIT})), "bakery")
+    with pytest.raises(UploadTooSlowError, match=r"within 0\.05 s"):
+        asyncio.run(world.resources.imports.take(order, trickle()))
+    assert blobs(world) == 0
 
 
 def test_nobody_names_an_upload_in_a_job_of_theirs(world: World) -> None:

@@ -13,12 +13,13 @@ from ledger.jobs import lock_job
 from ledger.operations.history_reader import examine
 from ledger.releases import sweep_site
 from ledger.tables import Job, Release
+from producers.errors import AdmissionRefusedError
 from producers.use_cases.jobs import JobView, PreviewLinks, describe
 from producers.use_cases.rounds import Requester, ResumeOrder, ReviseOrder, Rounds
 from producers.use_cases.sites import changes_of_job
 from routing.decision.router import Signals, SiteSignals, decide
 from routing.errors import InvalidJobError
-from routing.jobs import Source
+from routing.jobs import Reason, Source, State
 from sites.content_store import review_diff
 from sites.preview import PreviewSigner
 from tests.integration.test_agent_jobs import NPM, PACKAGE, edit, maker
@@ -315,6 +316,41 @@ def test_a_question_is_no_revision_and_sends_nothing_back(rig: Rig) -> None:
         revise(rig, first, "Is it responsive?")
     assert rig.shop.job(first.id).state == "awaiting_approval"
     assert rig.shop.scalar("SELECT count(*) FROM job") == 1
+
+
+DAY_IS_SPENT = """
+    INSERT INTO cap (scope, key, limit_nanousd, spent_nanousd, reserved_nanousd)
+    SELECT 'tenant_day', 'acme/' || to_char(timezone('UTC', now()), 'YYYY-MM-DD'), n, n, 0 FROM (VALUES (5e11)) AS t (n)
+    ON CONFLICT (scope, key) DO UPDATE SET spent_nanousd = excluded.spent_nanousd"""
+QUEUES_ARE_FULL = """
+    INSERT INTO backlog (queue, tenant, waiting, drained_per_second)
+    SELECT queue, '', 1000000, 1 FROM unnest(ARRAY['spec', 'agent', 'intake']) AS queues (queue)
+    ON CONFLICT (queue, tenant) DO UPDATE SET waiting = excluded.waiting"""
+ROOM_AGAIN = "UPDATE cap SET spent_nanousd = 0; UPDATE backlog SET waiting = 0"
+
+
+@pytest.mark.parametrize("shortage", [DAY_IS_SPENT, QUEUES_ARE_FULL], ids=["day is spent", "queues are full"])
+def test_a_revision_for_which_there_is_no_headroom_leaves_the_preview_up_for_approval(rig: Rig, shortage: str) -> None:
+    first = rig.edit(DIRECT, rig.site())
+    rig.shop.execute(shortage)
+    with pytest.raises(AdmissionRefusedError):
+        revise(rig, first, BY_MODEL)
+    assert (rig.shop.job(first.id).state, rig.shop.scalar("SELECT count(*) FROM job")) == ("awaiting_approval", 1)
+    rig.shop.execute(ROOM_AGAIN)
+    second = revise(rig, first, BY_MODEL, idempotency_key="once")
+    rig.shop.execute(shortage)
+    assert revise(rig, first, BY_MODEL, idempotency_key="once").id == second.id, "accepted before"
+
+
+@pytest.mark.parametrize("shortage", [DAY_IS_SPENT, QUEUES_ARE_FULL], ids=["day is spent", "queues are full"])
+def test_money_added_to_a_job_buys_it_no_place_before_others(rig: Rig, shortage: str) -> None:
+    claimed = rig.shop.running(prompt=BY_MODEL, site_id=rig.site())
+    rig.shop.end(claimed, State.BUDGET_EXCEEDED, Reason.COST_CAP)
+    rig.shop.execute(shortage)
+    with pytest.raises(AdmissionRefusedError):
+        resume(rig, rig.shop.job(claimed.job.id))
+    rig.shop.execute(ROOM_AGAIN)
+    assert resume(rig, rig.shop.job(claimed.job.id)).state == "queued"
 
 
 def test_work_on_a_site_that_has_moved_on_is_refused_at_once(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:

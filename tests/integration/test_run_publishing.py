@@ -31,6 +31,7 @@ from workers.lifecycle import Resources
 from workers.runs import coordinator, publishing
 
 GITHUB = PROJECT + "integrations: {github: {repository: acme/shop, token: acme}}\n"
+ACME = "https://forge.example/acme/"
 TICKET = {
     "title": "Fix the broken header",
     "source": "github",
@@ -49,7 +50,7 @@ def forge() -> Iterator[Forge]:
 @pytest.fixture
 def yard(shop: Shop, tmp_path: Path, forge: Forge) -> Yard:
     made = Yard(shop, tmp_path, project=GITHUB)
-    account = Account(kind="github", api_url=forge.url, token=SecretStr(TOKEN), tenants=("acme",))
+    account = Account(kind="github", api_url=forge.url, token=SecretStr(TOKEN), git_url=ACME, tenants=("acme",))
     made.resources = replace(made.resources, accounts=AccountsConfig(by_name={"acme": account}))
     return made
 
@@ -298,6 +299,21 @@ def test_nothing_is_written_to_a_ticket_of_another_repository_that_the_account_c
     errors = [row[0] for row in yard.shop.rows("SELECT error FROM ticket_note WHERE next_at IS NULL")]
     assert errors == ["the ticket is not in the project's repository"] * 2 + ["'acme/shop' is no issue of a forge"]
     assert forge.asked == []
+
+
+def test_an_issue_of_linear_that_a_submitter_named_is_written_to_if_it_is_of_the_project_s_team(
+    shop: Shop, tmp_path: Path, forge: Forge
+) -> None:
+    yard = Yard(shop, tmp_path, project=PROJECT + "integrations: {linear: {team: ENG, token: lin}}\n")
+    account = Account(kind="linear", api_url=f"{forge.url}/graphql", token=SecretStr(TOKEN), tenants=("acme",))
+    for reference in ("issue-7", "issue-8"):
+        ticket = {"title": "Fix it", "source": "linear", "key": "ENG-7", "reference": reference}
+        yard.submit("Fix the broken header", ticket=ticket)
+    TicketWriter(shop.ledger, AccountsConfig(by_name={"lin": account})).deliver_due(limit=10)
+    assert [comment["issue"] for comment in forge.comments] == ["issue-7"]
+    assert shop.scalar("SELECT error FROM ticket_note WHERE next_at IS NULL AND error IS NOT NULL").startswith(
+        "the ticket is not of the project's team"
+    )
 
 
 def test_a_ticket_that_no_tracker_holds_is_owed_nothing(yard: Yard) -> None:

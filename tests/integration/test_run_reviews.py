@@ -98,6 +98,7 @@ def office(shop: Shop, tmp_path: Any, forge: Forge) -> Office:
     yard = Yard(shop, tmp_path, project=GITHUB)
     account = Account(
         kind="github",
+        git_url="https://forge.example/acme/",
         api_url=forge.url,
         token=SecretStr(TOKEN),
         tenants=("acme",),
@@ -197,6 +198,17 @@ def test_a_bill_that_is_spent_is_told_on_the_pull_request(office: Office, forge:
     TicketWriter(office.yard.shop.ledger, office.yard.resources.accounts).deliver_due(limit=100)
     (told,) = [note for note in forge.comments if "does not go on" in note["body"]]
     assert str(told["issue"]).endswith("1")
+
+
+def test_a_review_for_which_there_is_no_headroom_waits_for_it(office: Office) -> None:
+    full = "INSERT INTO backlog (queue, tenant, waiting, drained_per_second) VALUES ('control', '', 1000000, 1)"
+    office.yard.shop.execute(f"{full} ON CONFLICT (queue, tenant) DO UPDATE SET waiting = excluded.waiting")
+    office.send("pull_request_review", review())
+    assert office.answer() is None
+    (comment,) = office.comments()
+    assert (comment.settled_at, comment.refused) == (None, "")
+    office.yard.shop.execute("UPDATE backlog SET waiting = 0")
+    assert office.answer() is not None
 
 
 def test_only_what_the_forge_signed_about_a_pull_request_of_this_project_is_kept(office: Office) -> None:

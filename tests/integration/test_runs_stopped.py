@@ -21,7 +21,8 @@ from ledger.job_control import request_cancel
 from ledger.jobs import end, lock_job
 from ledger.runs.run import decide_gate, expire_gate, overdue_gates
 from ledger.runs.steps import StepReport, wake_run
-from routing.jobs import Reason, State
+from producers.use_cases.rounds import Requester, ReviseOrder, Rounds
+from routing.jobs import Reason, Source, State
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from sites.repository.workspace import Step
@@ -218,9 +219,18 @@ def test_where_policy_wants_four_eyes_nobody_passes_a_gate_of_a_run_they_asked_f
     gate = yard.open_gate(run_id)
     with pytest.raises(GateRefusedError, match="second person"):
         yard.decide(gate, actor="ann")
-    yard.decide(gate, actor="bob")
+    yard.decide(gate, "failed", actor="bob")
     yard.settle()
-    assert yard.job(run_id).state == State.PUBLISHED
+    order, bob = ReviseOrder(text="Make it green"), Requester(tenant="acme", source=Source.PYTHON, actor="bob")
+    second = Rounds(shop.ledger, yard.policy).revise(run_id, order, requester=bob).job.id
+    yard.settle()
+    gate = yard.open_gate(second)
+    for asked in ("ann", "bob"):  # one asked for the first round, one for this
+        with pytest.raises(GateRefusedError, match="second person"):
+            yard.decide(gate, actor=asked)
+    yard.decide(gate, actor="carol")
+    yard.settle()
+    assert yard.job(second).state == State.PUBLISHED
 
 
 def test_a_gate_of_another_tenant_is_not_there(yard: Yard) -> None:

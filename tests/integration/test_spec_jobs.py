@@ -18,6 +18,8 @@ from sqlalchemy import text
 from gateway.config import GatewayConfig, ProviderConfig
 from gateway.fake_provider.config import FakeProviderConfig, LoggedCall, billed_nanousd, read_log
 from gateway.fake_provider.server import running_fake_provider
+from ledger.errors import ApprovalRefusedError
+from ledger.job_control import approve
 from ledger.releases import active_release
 from ledger.store import Ledger
 from ledger.tables import Job, Release, Site
@@ -544,6 +546,21 @@ def test_a_vague_request_is_asked_back_and_goes_on_with_the_answer_on_the_same_b
         assert job.queue == "agent", "whoever is not told more does not ask for ever"
     spent = rig.shop.scalar("SELECT spent_nanousd FROM cap WHERE scope = 'job'")
     assert spent == sum(billed_nanousd(call, rig.shop.policy.prices) for call in rig.calls())
+
+
+@pytest.mark.threat("H6")
+def test_where_policy_wants_four_eyes_nobody_approves_what_their_own_words_made(rig: Rig) -> None:
+    rules = rig.shop.policy.approval.model_copy(update={"requester_may_approve": False})
+    strict = rig.shop.policy.model_copy(update={"approval": rules})
+    job_id = rig.edit("Make it better [rehearse:vague]", rig.site(), requested_by="alice").id
+    clarifier = Clarifier(rig.shop.ledger, rig.shop.policy, environment=dict)
+    clarifier.reply(job_id, "The words above the fold", tenant="acme", actor="bob")
+    assert rig.run(job_id).state == "awaiting_approval"
+    for asked in ("alice", "bob"):
+        with pytest.raises(ApprovalRefusedError, match="second person"), rig.shop.ledger.begin() as session:
+            approve(session, job_id, actor=asked, policy=strict)
+    with rig.shop.ledger.begin() as session:
+        assert approve(session, job_id, actor="carol", policy=strict).state == "publishing"
 
 
 @pytest.mark.req("H-068")

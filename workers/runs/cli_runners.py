@@ -121,7 +121,15 @@ def run_claude_code(order: AgentOrder, attempt: Attempt) -> AgentRun:
             return replace(_extract(attempt, box, held, order, exceeded=exceeded), obstacle=obstacle)
     finally:
         with attempt.step("teardown"):
-            box.close()
+            _leave(attempt, box)
+
+
+def _leave(attempt: Attempt, box: Box) -> None:
+    """Destroy a box; the token ends first, because its address will be another box's before the step is judged."""
+    try:
+        attempt.leave()
+    finally:
+        box.close()
 
 
 def _plan(order: AgentOrder, attempt: Attempt) -> SessionPlan:
@@ -218,7 +226,7 @@ def run_check(
                 issue = _issue(command, result, files, own.scripts if own is not None else ())
                 return _result(files, f"`{_shown(command)}` failed.", [issue])
     finally:
-        box.close()
+        _leave(attempt, box)
     return _result(files, f"`{_shown(commands[-1])}` succeeded.", [])
 
 

@@ -19,7 +19,7 @@ def forge() -> Iterator[Forge]:
 
 
 def github(forge: Forge, token: str = TOKEN) -> Account:
-    return Account(kind="github", api_url=forge.url, token=SecretStr(token))
+    return Account(kind="github", api_url=forge.url, token=SecretStr(token), git_url="https://forge.example/a/")
 
 
 def linear(forge: Forge, token: str = TOKEN) -> Account:
@@ -29,7 +29,7 @@ def linear(forge: Forge, token: str = TOKEN) -> Account:
 def test_a_ticket_of_linear_is_written_to_once_for_each_mark(forge: Forge) -> None:
     mark, other = uuid4(), uuid4()
     for each in (mark, mark, other):
-        write_to_ticket(linear(forge), reference="issue-7", text="A pull request is open.", mark=each)
+        write_to_ticket(linear(forge), reference="issue-7", text="A pull request is open.", mark=each, team="ENG")
     assert [comment["issue"] for comment in forge.comments] == ["issue-7", "issue-7"]
 
 
@@ -45,7 +45,14 @@ def test_a_tracker_that_refuses_says_why(forge: Forge) -> None:
         write_to_ticket(linear(forge), reference="nothing", text="x", mark=uuid4())
     assert not caught.value.is_passing
     with pytest.raises(ForgeError, match="401"):
-        write_to_ticket(linear(forge, "wrong"), reference="issue-7", text="x", mark=uuid4())
+        write_to_ticket(linear(forge, "wrong"), reference="issue-7", text="x", mark=uuid4(), team="ENG")
+
+
+@pytest.mark.parametrize("team", ["ENG", ""])
+def test_only_an_issue_of_the_project_s_team_is_written_to(forge: Forge, team: str) -> None:
+    with pytest.raises(ForgeError, match="not of the project's team") as caught:
+        write_to_ticket(linear(forge), reference="issue-8", text="x", mark=uuid4(), team=team)
+    assert (caught.value.is_passing, forge.comments) == (False, [])
 
 
 def test_an_account_is_found_by_its_own_tenants_alone() -> None:

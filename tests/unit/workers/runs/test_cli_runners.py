@@ -71,6 +71,26 @@ def test_a_project_s_own_commands_run_in_their_order_until_one_fails(tmp_path: P
     ]
 
 
+@pytest.mark.threat("C2")
+@pytest.mark.parametrize("fails", [False, True], ids=["succeeds", "fails"])
+@pytest.mark.parametrize("runs", ["agent", "check"])
+def test_a_step_s_token_is_ended_before_its_box_is_destroyed(
+    tmp_path: Path, gateway: str, runs: str, *, fails: bool
+) -> None:
+    maker, bound = PlayedMaker(tmp_path / "programs", is_walled=True), list[tuple[object, bool]]()
+    ending = "sys.exit(3)" if fails else ""
+    maker.program("claude", f"init()\n{ending}\nresult()")
+    maker.program("npm", f"import sys\n{ending}")
+
+    def bind(address: str | None, token: str | None) -> None:
+        bound.append((address, maker.boxes[-1].is_closed))
+
+    attempt = attempt_in(tmp_path, boxes=maker, gateway_url=gateway, bind_egress=bind)
+    _ = run_check(PROJECT, attempt) if runs == "check" else run_claude_code(ORDER, attempt)
+    assert bound == [("127.0.0.1", False), (None, False)]
+    assert maker.boxes[-1].is_closed
+
+
 @pytest.mark.req("P-031")
 @pytest.mark.parametrize(
     ("said", "file", "line"),
