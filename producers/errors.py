@@ -66,7 +66,7 @@ class TooManyStreamsError(ProducerError):
 class TooManyUploadsError(ProducerError):
     """This process takes as many archives at a time as it may, of all or of one tenant (nobody's fault)."""
 
-    def __init__(self, limit: int, retry_after_seconds: int, *, whose: str = "") -> None:
+    def __init__(self, limit: int, retry_after_seconds: int, whose: str = "") -> None:
         super().__init__(limit, retry_after_seconds, whose)
         self.retry_after_seconds = retry_after_seconds
 
@@ -80,7 +80,7 @@ class UploadTooSlowError(ProducerError):
     """An archive did not arrive in time (the caller's fault)."""
 
     def __str__(self) -> str:
-        return f"an archive must arrive within {self.args[0]:g} s"
+        return f"an archive must arrive within {self.args[0]} s"
 
 
 class LedgerAwayError(ProducerError, ConnectionError):

@@ -1,7 +1,7 @@
 """Limits on logins and on wrong keys, per key and per address, counted before the ledger is asked.
 
 A process counts in its own memory: what a restart forgets is some dozens of tries. Behind a proxy all callers have the
-proxy's address; a key that was right in this process is not counted, so that no stranger's tries hold up its holder.
+proxy's address; a key that was right in this process is held up by its own logins alone, and by no stranger's tries.
 """
 
 from __future__ import annotations
@@ -83,8 +83,11 @@ class KeyLimits:
         """
         key, address = hash_secret(presented.key), _subnet_of(presented.address)
         with self._lock:
-            wait = max(self._keys.wait_seconds(key), self._addresses.wait_seconds(address))
-            if wait > 0 and (is_login or key not in self._good):
+            if key in self._good:
+                wait = self._keys.wait_seconds(key) if is_login else 0.0
+            else:
+                wait = max(self._keys.wait_seconds(key), self._addresses.wait_seconds(address))
+            if wait > 0:
                 raise TooManyTriesError(math.ceil(wait))
             if is_login:
                 self._keys.spend(key)

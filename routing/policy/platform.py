@@ -147,7 +147,7 @@ class Uploads(_Section):
     """Archives that one API process takes at a time."""
     per_tenant: int = Field(default=2, gt=0)
     """Of those, of one tenant; what is under way is not counted in `tenant_bytes` yet."""
-    seconds: float = Field(default=300, gt=0)
+    seconds: int = Field(default=300, gt=0)
     """In which an archive has to arrive."""
     retry_seconds: int = Field(default=10, gt=0)
 

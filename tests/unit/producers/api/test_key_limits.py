@@ -57,7 +57,9 @@ def test_a_key_that_was_right_is_not_held_up_by_others_at_its_address(source: So
     for number in range(PER_ADDRESS.tries):
         source.call(f"wrong {number}")
     assert [source.call("right") for _ in range(100)] == ["in"] * 100
-    assert source.call("right", is_login=True) == "wait 1"
+    said = [source.call("right", is_login=True) for _ in range(PER_KEY.tries + 1)]
+    assert said == [*["in"] * PER_KEY.tries, "wait 6"], "its own logins alone hold it up"
+    assert source.call("right too", is_login=True) == "wait 1"
 
 
 def test_right_keys_may_come_in_any_number(source: Source) -> None:
