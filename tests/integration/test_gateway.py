@@ -690,7 +690,8 @@ def test_a_gateway_that_stood_still_says_so_to_who_ran_out_of_time_meanwhile(
         assert not is_away(url, within_seconds=60)
         httpx2.get(f"{url}/freeze", trust_env=False, verify=False)
         wait_until(lambda: is_away(url, within_seconds=60), seconds=5, what="it says that it stood still")
-        assert not is_away(url, within_seconds=0)
+        # A machine that is busy lets it stand still once more; then that, too, is over.
+        wait_until(lambda: not is_away(url, within_seconds=0), seconds=5, what="that is over")
     assert is_away(url, within_seconds=0)
 
 
