@@ -118,7 +118,7 @@ def open_stage(directory: Path) -> Iterator[Stage]:
 
 @contextmanager
 def _serve(app: FastAPI, port: int) -> Iterator[None]:
-    server = uvicorn.Server(uvicorn.Config(app, port=port, lifespan="off", log_level="error", ws="none"))
+    server = uvicorn.Server(uvicorn.Config(app, port=port, lifespan="off", log_config=None, ws="none"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     wait_until(lambda: server.started, seconds=20, what="the console's server is up")
