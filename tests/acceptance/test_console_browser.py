@@ -234,7 +234,7 @@ def test_a_timeline_zooms_folds_and_tells_of_the_chosen_span_by_mouse_and_by_key
     with open_page(browser) as page:
         log_in(page, stage)
         page.goto(f"{stage.url}/console/jobs/{stage.offered}")
-        bars, shown = page.locator("#waterfall svg.phase"), page.locator(".zoom output")
+        bars, shown = page.locator("#waterfall svg.phase"), page.locator(".zoom .range")
         call = page.locator("#waterfall .part [data-span^=call]").first
         call.click()
         detail = page.get_by_label("The chosen span")

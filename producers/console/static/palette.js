@@ -1,5 +1,4 @@
 // The command palette (Ctrl K): every page of the console, whatever this page offers, and a search for jobs.
-"use strict";
 
 const palette = document.querySelector("#palette");
 const words = palette.querySelector("input");
@@ -9,7 +8,7 @@ let commands = [];
 
 function found() {
   const said = (element) => (element.querySelector("summary") ?? element).textContent.trim().replace(/\s+/g, " ");
-  const kinds = ["main [data-key]:not(input)", ".top nav a", "main a.row, main td.prompt a"];
+  const kinds = ["main [data-key]:not(input, [data-zoom])", ".top nav a", "main a.row, main td.prompt a"];
   return kinds
     .flatMap((kind) => [...document.querySelectorAll(kind)])
     .filter((element) => element.checkVisibility())

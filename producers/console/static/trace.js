@@ -1,5 +1,4 @@
 // A timeline that zooms, folds by attempt, and shows what is known of the chosen span. A refresh keeps all of that.
-"use strict";
 
 const WHOLE = { from: 0, to: 100 };
 const LEAST = 0.5;
@@ -39,7 +38,7 @@ function show() {
     for (const part of parts) part.hidden = folded.has(body.id);
   }
   const part = view.to - view.from;
-  trace().querySelector(".zoom output").textContent = part >= 100 ? "" : `${timeAt(view.from)} to ${timeAt(view.to)}`;
+  trace().querySelector(".zoom .range").textContent = part >= 100 ? "" : `${timeAt(view.from)} to ${timeAt(view.to)}`;
   trace().querySelector("[data-zoom=out]").disabled = trace().querySelector("[data-zoom=all]").disabled = part >= 100;
   trace().querySelector("[data-fold]").textContent = folded.size ? "Unfold" : "Fold";
   detail();
