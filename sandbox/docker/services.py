@@ -163,16 +163,16 @@ def _await_ready(api: APIClient, part: Part, *, forwarder: str, until: float, wa
     if service.ready is not None:
         lines.append((part.id, ["sh", "-c", service.ready], f"`{service.ready}` fails"))
     for container, argv, why in lines:
-        while not _succeeds(api, container, argv, until=until):
-            watch()
+        while not _succeeds(api, container, argv, until=until, watch=watch):
             check_running(api, part)
             if time.monotonic() >= until:
                 raise _failed(api, part, f"was not ready within {service.ready_seconds:g} s ({why})")
             time.sleep(_POLL_SECONDS)
 
 
-def _succeeds(api: APIClient, container: str, argv: Sequence[str], *, until: float) -> bool:
-    """Run a short command; one that takes until the end of all patience has failed."""
+def _succeeds(api: APIClient, container: str, argv: Sequence[str], *, until: float, watch: Callable[[], None]) -> bool:
+    """Run a short command; one that takes until the end of all patience has failed, and `watch` may end it before."""
+    watch()
     try:
         made = api.exec_create(container, list(argv), stdout=False, stderr=False)["Id"]
         api.exec_start(made, detach=True)
@@ -181,6 +181,7 @@ def _succeeds(api: APIClient, container: str, argv: Sequence[str], *, until: flo
     while (found := api.exec_inspect(made))["Running"]:
         if time.monotonic() >= until:
             return False
+        watch()
         time.sleep(_POLL_SECONDS / 4)
     return bool(found["ExitCode"] == 0)
 

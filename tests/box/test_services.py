@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -157,12 +158,17 @@ def test_a_service_that_does_not_get_ready_is_waited_for_no_longer_than_it_may_t
     assert "Ready to accept connections" in said
 
 
-def test_who_waits_for_a_service_can_be_interrupted(roomy: DockerMaker, engine: Engine) -> None:
+@pytest.mark.timeout(40, func_only=True)  # a line that hangs may take `ready_seconds`, a minute here
+@pytest.mark.parametrize("fields", [{"port": 1}, {"ready": "sleep 60"}])
+def test_who_waits_for_a_service_can_be_interrupted(roomy: DockerMaker, engine: Engine, fields: dict[str, Any]) -> None:
+    waited = count()
+
     def interrupt() -> None:
-        raise KeyboardInterrupt
+        if next(waited) == 2:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        roomy.create(asked(cache={**CACHE, "port": 1}), watch=interrupt)
+        roomy.create(asked(cache={**CACHE, **fields}), watch=interrupt)
     assert standing(engine) == {}
 
 
