@@ -48,6 +48,7 @@ class Partition(NamedTuple):
     oldest_seconds: float | None
     """Age of its first event; None without one."""
     newest_seconds: float | None
+    """Age of the event of its last transaction: in a restored ledger, which has one for all events, of any of them."""
     is_folded: bool
     """Whether all its events are in the metrics."""
 
@@ -119,7 +120,7 @@ def tend(ledger: Ledger, *, keep_seconds: float, mark: int, least_seconds: float
         if is_late:
             _begin(ledger, number + 1)
         old = expired(partitions, current=number + is_late, seconds=keep_seconds)
-        return _drop_all(ledger, old, mark=mark)
+        return _drop_all(ledger, old, keep_seconds=keep_seconds, mark=mark)
     except OperationalError as error:
         if not isinstance(error.orig, LockNotAvailable):
             raise
@@ -168,35 +169,40 @@ def _begin(ledger: Ledger, number: int) -> None:
     logger.info("partition_begun", extra={"partition": f"event_{number}"})
 
 
-def _drop_all(ledger: Ledger, partitions: Sequence[Partition], *, mark: int) -> int:
+def _drop_all(ledger: Ledger, partitions: Sequence[Partition], *, keep_seconds: float, mark: int) -> int:
     gone = 0
     for each in partitions:
         with ledger.begin() as session:
             _ALONE.all(session)
-            if each.name in _NAMES.scalars(session) and (is_gone := _drop(session, each, mark=mark)):
-                gone += is_gone
+            if each.name in _NAMES.scalars(session) and _drop(session, each, keep_seconds=keep_seconds, mark=mark):
+                gone += 1
                 logger.info("partition_dropped", extra={"partition": each.name})
     return gone
 
 
-def _drop(session: Session, old: Partition, *, mark: int) -> bool:
+def _drop(session: Session, old: Partition, *, keep_seconds: float, mark: int) -> bool:
     """Drop a partition, unless it has to stay. What unfinished jobs have in it goes on in a small one in its place."""
+    newest, is_young = Statement(f"""
+        SELECT max(at), max(at) > clock_timestamp() - make_interval(secs => %(keep_seconds)s) FROM {old.name}
+    """).one(session, {"keep_seconds": keep_seconds})
+    if is_young:
+        return False
     unfinished = f"""
         SELECT happened.* FROM (
-            SELECT id FROM job WHERE ended_at IS NULL
-               AND created_at < (SELECT at + interval '1 day' FROM {old.name} ORDER BY xid DESC LIMIT 1) OFFSET 0
+            SELECT id FROM job
+             WHERE ended_at IS NULL AND created_at < CAST(%(newest)s AS timestamptz) + interval '1 day' OFFSET 0
         ) AS unfinished
          CROSS JOIN LATERAL (SELECT * FROM {old.name} WHERE job_id = unfinished.id OFFSET 0) AS happened
     """
     """By the index on jobs: OFFSET 0 keeps the planner from reading the partition from end to end. A job that was
     accepted later has nothing in it."""
-    has_unfinished = Statement(f"SELECT EXISTS ({unfinished})").scalar(session)
+    has_unfinished = Statement(f"SELECT EXISTS ({unfinished})").scalar(session, {"newest": newest})
     if has_unfinished and old.is_rest:
         return False  # until the last of them has ended
     rest = f"event_{old.number}_open"
     if has_unfinished:
         _create(session, rest)
-        Statement(f"INSERT INTO {rest} {unfinished}").all(session)
+        Statement(f"INSERT INTO {rest} {unfinished}").all(session, {"newest": newest})
     Statement("LOCK TABLE ONLY event IN ACCESS EXCLUSIVE MODE").all(session)
     if Statement(f"SELECT EXISTS (SELECT FROM {old.name} WHERE xid >= %(mark)s)").scalar(session, {"mark": mark}):
         session.rollback()  # a writer that hung since then
