@@ -21,14 +21,17 @@ import aiohttp
 import uvicorn
 
 from gateway import messages as messages_api
-from gateway.admission import Admission, Caller, CircuitReporter, logged_path
+from gateway.admission import Admission, Caller, CircuitReporter
+from gateway.bearers import logged_path
 from gateway.config import GatewayConfig
 from gateway.errors import LedgerUnreachableError
 from gateway.journal import Journal
 from gateway.ledger_client import Ledger
 from gateway.messages import Code, ModelRequest, RefusedError
+from gateway.open_calls import CLIENT_GONE, OpenCall, OpenCalls
 from gateway.reconciliation import Reconciliation
-from gateway.relay import CLIENT_GONE, OpenCall, OpenCalls, Relay, open_session, read_up_to, trace_call
+from gateway.relay import Relay, trace_call
+from gateway.upstream import open_session, read_up_to
 from monitoring.asgi import Server, uvicorn_config
 from routing.policy.platform import Policy
 

@@ -11,7 +11,7 @@ import pytest
 from dulwich.repo import Repo
 from pydantic import SecretStr
 
-from gateway.forge import TIMEOUT_SECONDS
+from gateway.forges.forge import TIMEOUT_SECONDS
 from ledger.attempts import find_lapsed_attempts, recover
 from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
