@@ -79,7 +79,7 @@ def find_jobs(session: Session, wanted: JobFilter, *, limit: int) -> FoundJobs:
 
 def _find_named(session: Session, wanted: JobFilter, limit: int) -> Sequence[Job]:
     """Return the jobs whose ids start with the wanted text, however old they are."""
-    span = _span_of(wanted.text)
+    span = id_span(wanted.text)
     if span is None:
         return ()
     named = select(Job).where(*_conditions(wanted), col(Job.id).between(*span))
@@ -88,8 +88,8 @@ def _find_named(session: Session, wanted: JobFilter, limit: int) -> Sequence[Job
     return session.scalars(named.order_by(*_NEWEST).limit(limit)).all()
 
 
-def _span_of(text: str) -> tuple[UUID, UUID] | None:
-    """Return the lowest and the highest id that start with a text; None for one that is too short to mean an id."""
+def id_span(text: str) -> tuple[UUID, UUID] | None:
+    """Return the lowest and the highest id that start with a text; None for one that is too short for an id."""
     text = text.lower()
     digits = text.replace("-", "")
     if not _ID_START.fullmatch(text) or len(digits) > _ID_DIGITS:
