@@ -293,7 +293,8 @@ class Submitter:
     def _parse(self, place: int, body: object, job_id: UUID | None) -> BatchItem:
         request = body if isinstance(body, JobRequest) else _sent_request(body)
         check_callback(request, allow_private=self.private_callbacks)
-        check_means_something(request)
+        if not (request.options or request.upload or request.project):
+            check_means_something(request.prompt)
         return BatchItem(place, job_id or uuid4(), request)
 
     def _accept_on_seen(self, item: BatchItem, origin: _Origin, key: KnownKey | None = None) -> Submitted | None:

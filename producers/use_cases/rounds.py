@@ -33,7 +33,7 @@ from ledger.store import Ledger
 from ledger.submission import Accepted, accept, same_request
 from ledger.tables import Job, NewJob, Release, Site, digest_request
 from monitoring import traces
-from producers.intake.decisions import check_headroom, policy_of
+from producers.intake.decisions import check_headroom, check_means_something, policy_of
 from producers.intake.submit import Environment
 from routing.config import Text
 from routing.decision.llm_router import first_stage
@@ -293,6 +293,7 @@ def _report(job: Job) -> str:
 
 
 def _revised_request(session: Session, job: Job, order: ReviseOrder) -> JobRequest:
+    check_means_something(order.text, field="text")
     site = session.get(Site, job.site_id) if job.site_id is not None else None
     first = session.get_one(Job, job.root_id).request
     body: dict[str, Any] = {name: job.request[name] for name in _INHERITED_FIELDS if name in job.request}

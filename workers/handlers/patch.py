@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.client import Text, ToolCall
+from ledger.job_ends import is_import
 from routing.jobs import Reason, State
 from routing.model_call import SUMMARY, WAYS_OUT, load_prompt, summary_of
 from routing.queues import CallPurpose, Tier
@@ -72,7 +73,7 @@ class _Shown:
 
 def patch_files(attempt: Attempt) -> Outcome:
     """Do a tier 2 job, or an import."""
-    if "upload" in attempt.claim.job.request:
+    if is_import(attempt.claim.job):
         return import_upload(attempt)
     shown = attempt.compute(_show)
     if not shown.is_built:
