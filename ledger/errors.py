@@ -202,7 +202,7 @@ class GateRefusedError(_RefusedError):
         {
             "decided": "it is not open any more",
             "expired": "its time is over, which counts as a refusal",
-            "own_request": "whoever asked for a run may not pass its gates here; a second person has to",
+            "own_request": "whoever asked for its work may not pass a gate here; a second person has to",
             "no_reason": "work is sent back with a reason, which its agents are told",
         }
     )

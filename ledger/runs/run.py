@@ -36,7 +36,7 @@ from ledger.runs.tables import AgentExecution, Gate, Project, Run, RunStep
 from ledger.spending import booked_on_bill
 from ledger.store import after as in_future
 from ledger.store import moment, now, storable
-from ledger.tables import Call, Job
+from ledger.tables import Call, Job, on_bill
 from routing.jobs import State
 from routing.policy.platform import Policy
 
@@ -321,8 +321,8 @@ def decide_gate(
 ) -> Job:
     """Pass a gate, send its work back, or fail it, as a person, and queue the run's advance.
 
-    `note` is what the agents that rework are told. With four eyes, nobody passes a gate of a run whose
-    session they requested a round of. With `tenant`, it must be that tenant's gate.
+    `note` is what the agents that rework are told. With four eyes, nobody passes a gate of a run whose session they
+    requested a round of, or sent work back in. With `tenant`, it must be that tenant's gate.
 
     Raises:
         GateNotFoundError: the caller's fault.
@@ -337,11 +337,18 @@ def decide_gate(
     if verdict == "rework" and not note.strip():
         raise GateRefusedError(gate.id, "no_reason")
     rules = effective_policy(session, job.tenant, policy).approval
-    if verdict == "passed" and not rules.requester_may_approve and has_requested(session, job, actor):
+    if verdict == "passed" and not rules.requester_may_approve and _has_shaped(session, job, actor):
         raise GateRefusedError(gate.id, "own_request")
     _mark_gate(session, job, gate, verdict, actor=actor, note=note)
     _go_on(session, job, actor=actor)
     return job
+
+
+def _has_shaped(session: Session, job: Job, actor: str) -> bool:
+    """Whether an actor requested any round of a session, or told its agents at a gate what to change."""
+    told = select(col(Gate.id)).join(Job, col(Job.id) == col(Gate.run_id)).where(on_bill(job.root_id))
+    told = told.where(col(Gate.state) == "rework", col(Gate.actor) == actor)
+    return has_requested(session, job, actor) or session.scalar(told.limit(1)) is not None
 
 
 def expire_gate(session: Session, gate_id: UUID) -> None:

@@ -27,7 +27,7 @@ from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from sites.repository.workspace import Step
 from tests.factories import Shop
-from tests.integration.run_world import BUILD, HAIKU, PROJECT, Yard, done
+from tests.integration.run_world import BUILD, FIX, HAIKU, PROJECT, Yard, done
 from workers.attempt import Attempt
 from workers.lifecycle import claim_job
 from workers.outcomes import Outcome
@@ -231,6 +231,23 @@ def test_where_policy_wants_four_eyes_nobody_passes_a_gate_of_a_run_they_asked_f
     yard.decide(gate, actor="carol")
     yard.settle()
     assert yard.job(second).state == State.PUBLISHED
+
+
+def test_where_policy_wants_four_eyes_nobody_passes_a_gate_after_work_that_they_sent_back(
+    shop: Shop, tmp_path: Path
+) -> None:
+    shop.tenant("acme", overrides={"approval": {"requester_may_approve": False}})
+    yard = Yard(shop, tmp_path)
+    yard.team.answers = {"plan": [done(plan=dict(FIX)), done()]}
+    run_id = at_gate(yard)
+    yard.decide(yard.open_gate(run_id), "rework", actor="bob", note="Keep the border")
+    yard.settle()
+    gate = yard.open_gate(run_id)
+    with pytest.raises(GateRefusedError, match="second person"):
+        yard.decide(gate, actor="bob")
+    yard.decide(gate, actor="carol")
+    yard.settle()
+    assert yard.job(run_id).state == State.PUBLISHED
 
 
 def test_a_gate_of_another_tenant_is_not_there(yard: Yard) -> None:
