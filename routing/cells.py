@@ -39,6 +39,8 @@ class CellRefusal(StrEnum):
 
     NO_CELL = "no_cell"
     """The directory has none."""
+    DIRECTORY_UNREACHABLE = "directory_unreachable"
+    """It does not answer, and has not told this router before."""
     UNREACHABLE = "cell_unreachable"
     """The tenant's cell does not answer."""
 
@@ -65,6 +67,11 @@ class Directory:
 def is_cell_name(name: str) -> bool:
     """Whether a cell may have this name."""
     return _CELL_NAME.fullmatch(name) is not None
+
+
+def is_login(method: str, path: str) -> bool:
+    """Whether a request's body may name its key."""
+    return method == "POST" and path == _LOGIN
 
 
 def clue_of(path: str, headers: Mapping[str, str], *, query: str = "", form: bytes = b"") -> Clue:

@@ -136,6 +136,9 @@ _DAY = Statement("""
     RETURNING limit_nanousd - leased_nanousd AS room
 """)
 _LEASED = Statement("SELECT leased_nanousd FROM fleet_lease WHERE day = CAST(%(day)s AS date) AND cell = %(cell)s")
+_TODAY = Statement("""
+    SELECT cell, leased_nanousd FROM fleet_lease WHERE day = CAST(timezone('UTC', clock_timestamp()) AS date)
+""")
 _LEASE = Statement("""
     WITH taken AS (
         UPDATE fleet_day SET leased_nanousd = leased_nanousd + %(more)s WHERE day = CAST(%(day)s AS date)
@@ -281,6 +284,11 @@ class Directory:
         """Forget a move that is over."""
         with self._engine.begin() as connection:
             _END.all(connection, {"tenant": move.tenant})
+
+    def leased_today(self) -> dict[str, int]:
+        """Return what each cell has leased of today's budget, in nanodollars."""
+        with self._engine.begin() as connection:
+            return {row.cell: row.leased_nanousd for row in _TODAY.all(connection)}
 
     def lease(self, cell: str, *, day: str, limit: int, known: int, least: int, slice_nanousd: int) -> int:
         """Return what a cell may spend on a day in total, with a further slice if it has no more than it knew.

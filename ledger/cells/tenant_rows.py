@@ -193,6 +193,10 @@ def _change_triggers(session: Session, name: str, table: TenantTable, tenant: st
         )
 
 
+_KEYS = Statement("""
+    SELECT tenant.name, array_agg(key_hash) FILTER (WHERE key_hash IS NOT NULL) AS keys
+      FROM tenant LEFT JOIN api_key ON api_key.tenant = tenant.name AND revoked_at IS NULL GROUP BY 1
+""")
 _IS_PAUSED = Statement("SELECT paused_at IS NOT NULL FROM tenant WHERE name = %(tenant)s")
 _PAUSE = Statement("""
     UPDATE tenant SET paused_at = coalesce(paused_at, clock_timestamp()) WHERE name = %(tenant)s
@@ -207,6 +211,12 @@ _HAND_BACK = Statement(f"""
      WHERE ended_at IS NULL AND lost_cause IS NULL AND {_OF_JOB} RETURNING id
 """)
 _HAS_PROJECTS = Statement(f"SELECT EXISTS (SELECT FROM project WHERE {_OWN})")
+
+
+def keys_by_tenant(session: Session) -> dict[str, list[str]]:
+    """Return the hashes of valid keys of each tenant that is not closed here."""
+    closed = closed_tenants(session)
+    return {row.name: row.keys or [] for row in _KEYS.all(session) if row.name not in closed}
 
 
 def is_paused(ledger: Ledger, tenant: str) -> bool:
