@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from celery import Celery
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlmodel import SQLModel
@@ -23,14 +24,19 @@ from ledger.errors import CellError
 from ledger.releases import NewRelease, add_release, ensure_site
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Tenant
+from producers.cells.intake import Forwarder
 from producers.cells.move import Timing, abort_move, move_tenant
+from producers.dispatch.broker import Publisher
+from producers.intake.celery_intake import MAX_TRIES, CeleryIntake, IntakeLists
+from producers.intake.submit import Submitter
 from producers.use_cases.tenants import create_key, hash_secret
+from routing.broker import create_app
 from routing.jobs import Reason, State
 from routing.policy.platform import platform_policy
 from sites.config import ContentStoreConfig
 from sites.content_store import ContentStore, Entry, Manifest
 from tests.integration.driving import Fleet
-from tests.services import Postgres
+from tests.services import Postgres, Valkey
 
 NOW = Timing(drain=0.0, let_go=5.0, lease=0.0)
 
@@ -256,6 +262,50 @@ def test_a_move_that_is_killed_at_every_step_in_turn_goes_on(two: Two) -> None:
     assert set(two.fingerprint(two.east, without=("tenant", "api_key")).values()) == {0}
     assert two.west.scalar("SELECT paused_at FROM tenant WHERE name = 'acme'") is None
     two.west.accept(tier=None)
+
+
+@pytest.fixture
+def brokers(valkey: Valkey, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    valkey.flush()
+    with Valkey(tmp_path) as other:
+        yield valkey.url, other.url
+
+
+def test_a_celery_message_is_forwarded_to_the_cell_of_its_tenant_and_waits_while_that_moves(
+    two: Two, brokers: tuple[str, str]
+) -> None:
+    def take(fleet: Fleet, name: str, url: str) -> int:
+        lists, forwarder = IntakeLists(url), Forwarder(two.directory, cell=name, tls={})
+        app = create_app("redis://127.0.0.1:1/0")
+        submitter = Submitter(fleet.ledger, Publisher(app), fleet.policy)
+        read = CeleryIntake(lists, fleet.ledger, submitter, holder="x", forward=forwarder).submit_waiting()
+        for each in (forwarder, lists, app):
+            each.close()
+        return read
+
+    def send(job_id: UUID, url: str) -> None:
+        client = Celery("client", broker=url)
+        fields = {"tenant": "acme", "prompt": "What is a proxy?"}
+        client.send_task("pointsman.submit", kwargs=fields, task_id=str(job_id), queue="intake")
+        client.close()
+
+    for name, url in zip(("east", "west"), brokers, strict=True):
+        two.directory.add_cell(two.directory.cell(name)._replace(broker_url=url))
+    jobs = [uuid4() for _ in range(3)]
+    send(jobs[0], brokers[1])  # to a cell that never had the tenant
+    assert [take(two.west, "west", brokers[1]), take(two.east, "east", brokers[0])] == [1, 1]
+    assert two.east.job(jobs[0]).tenant == "acme"
+    tenant_rows.close(two.east.ledger, "acme")
+    send(jobs[1], brokers[0])
+    assert [take(two.east, "east", brokers[0]) for _ in range(2 * MAX_TRIES + 2)] == [1] * (2 * MAX_TRIES + 2)
+    tenant_rows.open_again(two.east.ledger, "acme")
+    move_tenant(two.directory, "acme", "west", timing=NOW)
+    for _ in range(2):  # the second time as after a crash before the removal
+        send(jobs[1], brokers[0])
+    assert [take(two.east, "east", brokers[0]), take(two.west, "west", brokers[1])] == [3, 3]
+    assert [take(two.east, "east", brokers[0]), take(two.west, "west", brokers[1])] == [0, 0]
+    assert two.west.scalar("SELECT count(*) FROM job WHERE id = :id", id=jobs[1]) == 1
+    assert two.east.scalar("SELECT count(*) FROM job WHERE tenant = 'acme'") == 0
 
 
 def test_what_could_not_be_moved_is_refused_before_anything_is_done(two: Two) -> None:
