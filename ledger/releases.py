@@ -306,8 +306,8 @@ def has_releases(session: Session) -> bool:
     return session.scalar(select(col(Release.id)).limit(1)) is not None
 
 
-def kept_releases(session: Session, *, page: int = 200) -> Iterator[KeptRelease]:
-    """Yield every release whose files are needed."""
+def kept_releases(session: Session, *, tenant: str | None = None, page: int = 200) -> Iterator[KeptRelease]:
+    """Yield every release whose files are needed, or those of one tenant."""
     named = [column for column in inspect(Release).columns if column.key.endswith(_NAMES_A_BLOB)]
     transcript = col(Job.result)["agent"]["transcript_sha256"].astext  # what explains how an agent made it (H-048)
     query = (
@@ -316,6 +316,8 @@ def kept_releases(session: Session, *, page: int = 200) -> Iterator[KeptRelease]
         .where(col(Release.swept_at).is_(None))
         .execution_options(yield_per=page)
     )
+    if tenant is not None:
+        query = query.where(col(Release.site_id).in_(select(col(Site.id)).where(col(Site.tenant) == tenant)))
     for release_id, site_id, manifest, *blobs in session.execute(query):
         yield KeptRelease(release_id, site_id, manifest, frozenset(blob for blob in blobs if blob is not None))
 

@@ -64,6 +64,9 @@ def create_key(
             with installation.ledger.begin() as session:
                 created = keys.create_tenant(session, tenant, provider=provider)
                 secret = keys.create_key(session, tenant, name=name, scopes=scope or keys.TENANT_SCOPES)
+                if (directory := installation.directory) is not None:  # the fleet has one tenant of this name
+                    hashes = [keys.hash_secret(secret)]
+                    directory.claim(tenant, cell=installation.settings.cells.name, key_hashes=hashes)
                 provider, has_provider = created.provider, created.provider is not None
         except InvalidInputError as error:
             fail(str(error), code=USAGE)

@@ -151,8 +151,18 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
         mail=settings.mail,
     )
     lists = IntakeLists(settings.broker.url, tls=settings.broker.tls)
+    forwarder = None
+    if (directory := installation.directory) is not None:
+        from producers.cells.intake import Forwarder
+
+        forwarder = Forwarder(directory, cell=settings.cells.name, tls=settings.broker.tls)
     intake = CeleryIntake(
-        lists, installation.ledger, installation.submitter, holder=holder, is_shared=settings.broker.shared_intake
+        lists,
+        installation.ledger,
+        installation.submitter,
+        holder=holder,
+        is_shared=settings.broker.shared_intake,
+        forward=forwarder,
     )
     tick = {"tick_seconds": settings.dispatcher.tick_seconds}
     writer = TicketWriter(installation.ledger, settings.accounts)
@@ -186,6 +196,8 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
         for thread in threads:
             thread.join()
         lists.close()
+        if forwarder is not None:
+            forwarder.close()
 
 
 @app.command()
