@@ -489,7 +489,7 @@ def test_a_gate_is_passed_on_the_page_of_its_run_and_the_trail_is_verified(stage
     with open_page(browser) as page:
         log_in(page, stage)
         page.get_by_role("link", name="Runs", exact=True).click()
-        page.get_by_role("link", name="Add a page with our opening hours").click()
+        page.get_by_role("table").get_by_role("link", name="Add a page with our opening hours").click()
         expect(page.locator("svg.graph:visible")).to_contain_text("gate open")
         expect(page.locator("#run .diff .add").first).to_be_visible()
         page.get_by_label("Because").fill("It reads well")
