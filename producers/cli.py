@@ -49,7 +49,8 @@ _MODULE_OF = {
         "tenants": "tenant",
         "operate": "key queue audit broker circuit circuits",
         "capacity": "capacity",
-        "installation": "up demo doctor dashboards backup restore image box",
+        "images": "image",
+        "installation": "up demo doctor dashboards backup restore box",
         "programs": "worker api gateway dispatcher exporter mirror fake-provider migrate",
     }.items()
     for name in names.split()
@@ -73,6 +74,12 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "resume": ("pointsman resume ID --budget 0.30 --wait",),
     "project init": ("pointsman project init", "pointsman project init --try --force"),
     "project add": ("pointsman project add shop.yaml",),
+    "image build": (
+        "pointsman image build",
+        "pointsman image build --project shop --dockerfile ci/Dockerfile --tenant acme",
+        "pointsman image build --project shop --devcontainer .devcontainer/devcontainer.json",
+        "pointsman image build --project shop --packages 'gcc libpq-dev'",
+    ),
     "run submit": ("pointsman run submit --project shop --ticket bug.md --wait",),
     "run show": ("pointsman run show ID",),
     "agent run": ('pointsman agent run qa --task "Test the cart" --dir .',),

@@ -535,6 +535,8 @@ export interface ProjectView {
   id: string;
   name: string;
   config: Record<string, unknown>;
+  /** The image of its boxes that an operator built for it: `id`, `reference`, `source`; null for that of all boxes. */
+  image?: Record<string, unknown> | null;
   updated_at: string;
 }
 

@@ -59,6 +59,11 @@ def projects_of(session: Session, tenant: str) -> Sequence[Project]:
     return session.scalars(select(Project).where(col(Project.tenant) == tenant).order_by(col(Project.name))).all()
 
 
+def all_projects(session: Session) -> Sequence[Project]:
+    """Return every tenant's projects."""
+    return session.scalars(select(Project).order_by(col(Project.tenant), col(Project.name))).all()
+
+
 def put_project(session: Session, tenant: str, name: str, config: Mapping[str, Any], *, actor: str) -> Project:
     """Add a project, or replace the configuration of the one with this name for its next steps."""
     stored = (
@@ -70,6 +75,22 @@ def put_project(session: Session, tenant: str, name: str, config: Mapping[str, A
     project = session.scalars(stored, execution_options={"populate_existing": True}).one()
     audit.append(session, "project_put", actor=actor, tenant=tenant, project=name, config=dict(config))
     return project
+
+
+def set_project_image(
+    session: Session, tenant: str, name: str, image: Mapping[str, Any] | None, *, actor: str
+) -> dict[str, Any] | None:
+    """Let the next steps of a project run in an image of its own, or of all boxes; return the one before.
+
+    Raises:
+        ProjectNotFoundError: the caller's fault.
+    """
+    project = find_project(session, tenant, name)
+    session.refresh(project, with_for_update=True)
+    before, project.image = project.image, None if image is None else dict(image)
+    session.flush()
+    audit.append(session, "project_image", actor=actor, tenant=tenant, project=name, image=image, before=before)
+    return before
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,6 +73,8 @@ class StepOrder:
     cap_nanousd: int | None
     ticket: Mapping[str, Any]
     project_config: Mapping[str, Any]
+    project_image: str | None = None
+    """Id of the image of its boxes; None for that of all boxes."""
     results: Mapping[str, Mapping[str, Any]]
     """Results of the completed steps that it depends on or has in its context, by step key."""
 
@@ -271,6 +273,7 @@ def step_order(session: Session, job: Job) -> StepOrder:
         cap_nanousd=execution.cap_nanousd,
         ticket=run.ticket,
         project_config=project.config,
+        project_image=project.image["id"] if project.image else None,
         results=_results(session, step, [*step.depends_on, *step.context]),
     )
 

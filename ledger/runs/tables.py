@@ -36,6 +36,8 @@ class Project(SQLModel, table=True):
     name: str
     config: dict[str, Any] = json_column(dict)
     """routing.policy.project.ProjectConfig; it names keys and never holds them."""
+    image: dict[str, Any] | None = _absent()
+    """The image of its boxes that an operator built for it: `id`, `reference`, `source`; None for that of all boxes."""
     created_at: datetime = when_column(nullable=False, default_now=True)
     updated_at: datetime = when_column(nullable=False, default_now=True)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +20,7 @@ from producers.commands.context import (
     harmless,
     json_errors,
     out,
+    print_facts,
     print_json,
     print_result,
     print_rows,
@@ -137,3 +139,29 @@ def list_projects(ctx: typer.Context, as_json: AsJson = False, tenant: OperatorT
     print_rows(
         views, ("project", "repository"), ((view.name, view.config["repo"]["url"]) for view in views), as_json=as_json
     )
+
+
+@project_app.command("show")
+def show_project(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="The code project.")],
+    as_json: AsJson = False,
+    tenant: OperatorTenant = None,
+) -> None:
+    """Show a code project's configuration and the image of its boxes. Exit 1 if there is none of this name."""
+    from producers.commands.connection import connected
+
+    with connected(ctx) as client:
+        view = next((view for view in client.list_projects() if view.name == name), None)
+    if view is None:
+        fail(f"no project {name}; `pointsman project list` lists them")
+    if as_json:
+        print_json(view)
+        return
+    image = view.image or {"reference": "that of all boxes"}
+    print_facts([("project", view.name), ("repository", view.config["repo"]["url"]), ("image", _image_line(image))])
+    out.print(harmless(json.dumps(view.config, indent=2, sort_keys=True)), markup=False)
+
+
+def _image_line(image: dict[str, Any]) -> str:
+    return harmless(" ".join(str(image[key]) for key in ("reference", "id", "source") if key in image))

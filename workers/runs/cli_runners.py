@@ -107,7 +107,7 @@ def run_claude_code(order: AgentOrder, attempt: Attempt) -> AgentRun:
     attempt.await_circuit(order.model)
     given = {**order.files, INSTRUCTIONS: order.instructions.encode()}
     with attempt.step("provision"):
-        box = attempt.boxes.acquire(order.services, watch=attempt.watcher())
+        box = attempt.boxes.acquire(order.services, image=order.image, watch=attempt.watcher())
     try:
         attempt.enter(box)
         with attempt.step("inject"):
@@ -196,7 +196,12 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def run_check(
-    files: Mapping[str, bytes], attempt: Attempt, own: Commands | None = None, *, services: Sequence[Service] = ()
+    files: Mapping[str, bytes],
+    attempt: Attempt,
+    own: Commands | None = None,
+    *,
+    services: Sequence[Service] = (),
+    image: str | None = None,
 ) -> AgentRun:
     """Run a project's own commands, else its npm build, and report as a result whose findings a developer gets.
 
@@ -214,7 +219,7 @@ def run_check(
     if not commands:
         return _result(files, "The project has no build.", [])
     with attempt.step("provision"):
-        box = attempt.boxes.acquire(services, watch=attempt.watcher())
+        box = attempt.boxes.acquire(services, image=image, watch=attempt.watcher())
     try:
         attempt.enter(box)
         put(box, files)
