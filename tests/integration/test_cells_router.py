@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from ledger.cells import tenant_rows
 from ledger.cells.directory import CellRecord, Directory
 from ledger.store import Ledger, create_ledger_engine
 from monitoring.asgi import uvicorn_config
@@ -100,10 +101,15 @@ def test_each_key_finds_its_own_cell_and_a_stranger_is_refused_by_any(fleet: Fle
 def test_a_tenant_that_has_moved_is_found_where_it_is_and_a_stale_way_leads_to_nothing_written(fleet: Fleet) -> None:
     headers, ask = fleet.east.headers(), {"prompt": "What are your opening hours?"}
     first = fleet.api.post("/v1/jobs", headers=headers, json=ask).json()["id"]
+    tenant_rows.close(fleet.east.ledger, fleet.east.tenant)
+    for refused in (fleet.api.post("/v1/jobs", headers=headers, json=ask) for _ in range(2)):
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
+        assert refused.json()["type"] == "urn:pointsman:problem:tenant_moving"
+    assert fleet.api.get("/v1/jobs", headers=headers).status_code == 200
+    tenant_rows.open_again(fleet.east.ledger, fleet.east.tenant)
     move_tenant(fleet.directory, fleet.east.tenant, "west", timing=Timing(0, 5, LEASE))
-    stale = httpx2.post(f"{fleet.urls['east']}/v1/jobs", headers=headers, json=ask, trust_env=False)
-    assert (stale.status_code, stale.headers["retry-after"]) == (503, "2")
-    assert stale.json()["type"] == "urn:pointsman:problem:tenant_moving"
+    told = httpx2.get(f"{fleet.urls['east']}/v1/jobs", headers=headers, trust_env=False)
+    assert (told.status_code, "another cell" in told.json()["detail"]) == (401, True)
     assert fleet.directory.place_of(fleet.east.tenant) == (fleet.east.tenant, "west", 2, None)
     assert fleet.east.counts()["job"] == 0
     second = wait_until(
