@@ -301,14 +301,14 @@ class Directory:
             day: as YYYY-MM-DD.
             limit: the fleet's budget of the day, in nanodollars, as is all here.
             known: the total that the cell knew.
-            least: what it needs more; less is of no use, so that nothing is leased then.
+            least: what it needs more; where the fleet has less left, it gets that.
             slice_nanousd: what it would like to have.
         """
         with self._engine.begin() as connection:
             room = _DAY.scalar(connection, {"day": day, "limit": limit})
             has = _LEASED.scalar(connection, {"day": day, "cell": cell}) or 0
             more = min(room, max(least, slice_nanousd))
-            if has - known >= least or more < least or more <= 0:
+            if has - known >= least or more <= 0:
                 return int(has)
             return int(_LEASE.scalar(connection, {"day": day, "cell": cell, "more": more}))
 

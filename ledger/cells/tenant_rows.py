@@ -34,6 +34,14 @@ _DAYS = "scope = 'tenant_day' AND split_part(key, '/', 1) = %(tenant)s"
 _BILLS = "(SELECT id::text FROM job WHERE tenant = %(tenant)s)"
 
 
+_OWN_CAPS = """
+    (SELECT coalesce(jsonb_agg(pair ORDER BY place), '[]')
+       FROM jsonb_array_elements(caps) WITH ORDINALITY AS listed (pair, place)
+      WHERE pair ->> 0 NOT IN ('key_day', 'fleet_day'))
+"""
+"""What a call counts against in the new cell: its money was paid in the old one."""
+
+
 class TenantTable(NamedTuple):
     """How a table's rows of a tenant are found, guarded and copied."""
 
@@ -45,6 +53,8 @@ class TenantTable(NamedTuple):
     """Columns that are copied as something else."""
     drawn: str = ""
     """A number that the new ledger draws anew, in the old order."""
+    is_kept: bool = False
+    """Whether rows stay in the old ledger, too; one that comes back finds them, and brings the others."""
     unguarded: tuple[str, ...] = ()
     """Columns that may be written all the same: they only say when something was last seen."""
 
@@ -63,11 +73,12 @@ TABLES: Mapping[str, TenantTable] = {
     ),
     "job": TenantTable(_OWN, "{row}.tenant", changed={"pushed_at": "NULL"}),
     "attempt": TenantTable(_OF_JOB),
-    "call": TenantTable(_OF_JOB),
+    "call": TenantTable(_OF_JOB, changed={"caps": _OWN_CAPS}),
     "cap": TenantTable(
         f"({_DAYS}) OR (scope = 'job' AND key IN {_BILLS}) OR (scope = 'tier' AND split_part(key, '/', 1) IN {_BILLS})"
     ),
     "event": TenantTable(_OWN, changed={"xid": "0"}, drawn="id"),
+    "audit": TenantTable(_OWN, changed={"sealed_in": "NULL"}, drawn="seq", is_kept=True),
     "approval": TenantTable(_OF_JOB),
     "debate": TenantTable(_OWN, "{row}.tenant"),
     "task_failure": TenantTable(_OWN, "{row}.tenant"),
@@ -80,9 +91,9 @@ TABLES: Mapping[str, TenantTable] = {
 }
 """Of the tables that have rows of a tenant, those that move with it: parents first. Events get numbers above those that
 a stream of the old cell may have seen, so that a stream which resumes is told again what it knows, and misses nothing;
-their transaction is 0, as the old cell has counted them in its metrics."""
+their transaction is 0, as the old cell has counted them in its metrics. The audit trail is sealed in the new cell's
+chain, too: the old one's cannot be taken apart."""
 STAYING: Mapping[str, str] = {
-    "audit": "the chain that it is sealed in cannot be taken apart; the new cell's begins with where it comes from",
     "audit_seal": "of the whole ledger",
     "backlog": "counted by each ledger's own dispatcher",
     "ended_session": "of the version before revision 0015",
@@ -294,17 +305,34 @@ def copy(origin: Ledger, target: Ledger, tenant: str) -> dict[str, int]:
         for name, table in TABLES.items():
             columns = [each.name for each in SQLModel.metadata.tables[name].columns if each.name != table.drawn]
             _copy_table(source, sink, name, columns, tenant)
-            found = [_digest(side, name, columns, tenant, changed) for side, changed in _sides(source, sink, table)]
+            if table.is_kept:
+                wanted, there = (_hashes(side, name, columns, tenant) for side in (source, sink))
+                found = [(len(wanted), 0), (len(wanted & there), 0)]
+            else:
+                found = [
+                    _digest(side, name, columns, tenant, changed)
+                    for side, changed in ((source, table.changed), (sink, {}))
+                ]
             if found[0] != found[1]:
                 raise CellError("unequal", tenant, name)
             counted[name] = found[0][0]
     return counted
 
 
-def _sides(
-    source: psycopg.Connection, sink: psycopg.Connection, table: TenantTable
-) -> Sequence[tuple[psycopg.Connection, Mapping[str, str]]]:
-    return ((source, table.changed), (sink, {}))
+_HASHES = sql.SQL("SELECT hashtextextended(each::text, 0) FROM ({}) AS each")
+_PAID_HERE = f"""
+    INSERT INTO orphan_call (id, job_id, attempt_id, tenant, caps, provider, model, key_hash, gateway, cost_nanousd,
+                             input_tokens, output_tokens, cache_write_tokens, cache_read_tokens, finish, status,
+                             prices_as_of, served_at)
+    SELECT id, job_id, attempt_id, CAST(%(tenant)s AS text),
+           (SELECT coalesce(jsonb_agg(pair), '[]') FROM jsonb_array_elements(caps) AS pair
+             WHERE pair ->> 0 IN ('key_day', 'fleet_day')),
+           provider, model, key_hash, gateway, cost_nanousd, input_tokens, output_tokens, cache_write_tokens,
+           cache_read_tokens, coalesce(finish, ''), coalesce(status, 0), prices_as_of, coalesce(ended_at, started_at)
+      FROM call WHERE {_OF_JOB}
+        ON CONFLICT DO NOTHING
+"""
+"""What this cell paid stays on its own budgets, and its gateways find the calls of their journals booked."""
 
 
 class _Driver:
@@ -344,6 +372,11 @@ def _copy_table(
 ) -> None:
     table = TABLES[name]
     query = _rows(name, columns, tenant, table.changed, order=table.drawn)
+    if table.is_kept:
+        hashes = sorted(_hashes(sink, name, columns, tenant))
+        query = sql.SQL("SELECT * FROM ({}) AS each WHERE hashtextextended(each::text, 0) <> ALL({}::bigint[])").format(
+            query, sql.Literal(hashes)
+        )
     listed = ", ".join(f'"{each}"' for each in columns)
     with (
         source.cursor().copy(sql.SQL("COPY ({}) TO STDOUT").format(query)) as given,
@@ -351,6 +384,11 @@ def _copy_table(
     ):
         for data in given:
             taken.write(data)
+
+
+def _hashes(side: psycopg.Connection, name: str, columns: Sequence[str], tenant: str) -> set[int]:
+    rows = _rows(name, columns, tenant, TABLES[name].changed, order="")
+    return {row[0] for row in side.execute(_HASHES.format(rows))}
 
 
 def _digest(
@@ -369,7 +407,7 @@ def _digest(
 
 def _delete(side: psycopg.Connection, tenant: str, *, without: Sequence[str]) -> None:
     for name, table in reversed(list(TABLES.items())):
-        if name not in without:
+        if name not in without and not table.is_kept:
             side.execute(f'DELETE FROM "{name}" WHERE {table.rows}'.encode(), {"tenant": tenant})
 
 
@@ -379,9 +417,11 @@ def clear(ledger: Ledger, tenant: str, *, keeps_stone: bool) -> None:
     Args:
         ledger: where it is closed.
         tenant: whose.
-        keeps_stone: whether tenant and keys stay, so that who still comes here is told to come again, not that his key
-            is wrong.
+        keeps_stone: whether tenant and keys stay, the keys without scopes, so that who still comes here is told why.
     """
     with _driver(ledger) as side:
         side.execute(_MOVER)
+        if keeps_stone:
+            side.execute(_PAID_HERE.encode(), {"tenant": tenant})
+            side.execute("UPDATE api_key SET scopes = '[]' WHERE tenant = %(tenant)s", {"tenant": tenant})
         _delete(side, tenant, without=("tenant", "api_key") if keeps_stone else ())

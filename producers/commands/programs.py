@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import BaseModel, ConfigDict, Field
 
-from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
+from monitoring.config import CellsConfig, LedgerConfig, LogsConfig, TracingConfig
 from monitoring.logs import configure_logging
 from producers.commands.context import USAGE, AsJson, clear_errors, context_of, fail, installed, print_result
 from routing.config import PolicyConfig, read_settings, strip_settings
@@ -218,12 +218,14 @@ def gateway(ctx: typer.Context) -> None:
     from routing.policy.platform import load_policy
 
     class GatewaySettings(_ProgramSettings):
+        cells: CellsConfig = CellsConfig()
         gateway: GatewayConfig = Field(default_factory=dict, validate_default=True)
 
     with clear_errors():
         settings = read_settings(GatewaySettings, context_of(ctx).environment)
         _begin(settings, traced_as="gateway")
-        serve(settings.gateway, settings.ledger.url.get_secret_value(), load_policy(settings.policy.path))
+        policy = load_policy(settings.policy.path)
+        serve(settings.gateway, settings.ledger.url.get_secret_value(), policy, settings.cells)
 
 
 @app.command()

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import httpx2
 import pytest
+from sqlalchemy import text
 from starlette.types import Receive, Scope, Send
 
+from ledger.cells import tenant_rows
 from ledger.cells.directory import CellRecord, Directory
 from ledger.store import Ledger, create_ledger_engine
 from monitoring.asgi import uvicorn_config
@@ -100,10 +106,15 @@ def test_each_key_finds_its_own_cell_and_a_stranger_is_refused_by_any(fleet: Fle
 def test_a_tenant_that_has_moved_is_found_where_it_is_and_a_stale_way_leads_to_nothing_written(fleet: Fleet) -> None:
     headers, ask = fleet.east.headers(), {"prompt": "What are your opening hours?"}
     first = fleet.api.post("/v1/jobs", headers=headers, json=ask).json()["id"]
+    tenant_rows.close(fleet.east.ledger, fleet.east.tenant)
+    for refused in (fleet.api.post("/v1/jobs", headers=headers, json=ask) for _ in range(2)):
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
+        assert refused.json()["type"] == "urn:pointsman:problem:tenant_moving"
+    assert fleet.api.get("/v1/jobs", headers=headers).status_code == 200
+    tenant_rows.open_again(fleet.east.ledger, fleet.east.tenant)
     move_tenant(fleet.directory, fleet.east.tenant, "west", timing=Timing(0, 5, LEASE))
-    stale = httpx2.post(f"{fleet.urls['east']}/v1/jobs", headers=headers, json=ask, trust_env=False)
-    assert (stale.status_code, stale.headers["retry-after"]) == (503, "2")
-    assert stale.json()["type"] == "urn:pointsman:problem:tenant_moving"
+    told = httpx2.get(f"{fleet.urls['east']}/v1/jobs", headers=headers, trust_env=False)
+    assert (told.status_code, "another cell" in told.json()["detail"]) == (401, True)
     assert fleet.directory.place_of(fleet.east.tenant) == (fleet.east.tenant, "west", 2, None)
     assert fleet.east.counts()["job"] == 0
     second = wait_until(
@@ -114,6 +125,37 @@ def test_a_tenant_that_has_moved_is_found_where_it_is_and_a_stale_way_leads_to_n
     listed = fleet.api.get("/v1/jobs", headers=headers).json()["jobs"]
     assert {first, second} <= {job["id"] for job in listed}
     assert fleet.west.job(second).tenant == fleet.east.tenant
+
+
+def test_what_is_submitted_while_a_tenant_moves_there_and_back_is_there_once(fleet: Fleet) -> None:
+    """`make chaos ONLY=cells` shows the same of whole installations, one of which dies meanwhile."""
+    stopping, taken = threading.Event(), Counter[str]()
+
+    def submit(world: World) -> None:
+        while not stopping.is_set():
+            key, answer = uuid4().hex, None
+            while answer is None or answer.status_code != 202:
+                headers = world.headers() | {"Idempotency-Key": key}
+                answer = fleet.api.post("/v1/jobs", headers=headers, json={"prompt": "What is a proxy?"})
+                assert answer.status_code in (202, 401, 503), answer.text
+                assert answer.status_code != 401 or "another cell" in answer.text
+            taken[answer.json()["id"]] += 1
+
+    with ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(submit, world) for world in (fleet.east, fleet.west) for _ in range(2)]
+        for target in ("west", "east"):
+            wanted = len(taken) + 20
+            move_tenant(fleet.directory, fleet.east.tenant, target, timing=Timing(0, 5, 2 * LEASE))
+            wait_until(lambda least=wanted: len(taken) > least, seconds=20, what="jobs are taken")
+        stopping.set()
+        for each in running:
+            each.result(20)
+    found = Counter[str]()
+    for world in (fleet.east, fleet.west):
+        with world.ledger.begin() as session:
+            found.update(map(str, session.execute(text("SELECT id FROM job")).scalars()))
+    assert taken.keys() <= found.keys()
+    assert set(found.values()) == set(taken.values()) == {1}
 
 
 def test_the_console_keeps_to_the_cell_of_its_login(fleet: Fleet) -> None:
