@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_TENANT = "demo"
 TRIES = 3
 LONGEST_PAUSE_SECONDS = 5.0
-_PREFIX = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{3,35}")
+_PART = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{3,35}")
 _MAX_COMPLETIONS = 50
 
 _HINTS = {
@@ -106,23 +106,27 @@ def client_of(server: Server) -> Client:
 
 
 def job_id_of(client: Client, text: str) -> UUID:
-    """Return a job's id from itself or from its beginning, which must be that of one job alone."""
+    """Return a job's id from itself, or from its beginning or end, which must be that of one job alone."""
     try:
         return UUID(text)
     except ValueError:
         pass
     wanted = text.lower()
-    found = [job.id for job in client.list_jobs(text=wanted).jobs if str(job.id).startswith(wanted)]
+    found = [
+        job.id
+        for job in client.list_jobs(text=wanted).jobs
+        if wanted in (str(job.id)[: len(wanted)], str(job.id)[-len(wanted) :])
+    ]
     if len(found) > 1:
-        fail(f"{len(found)} ids begin with {text}: " + ", ".join(map(str, found[:5])), code=USAGE)
+        fail(f"{len(found)} ids begin or end with {text}: " + ", ".join(map(str, found[:5])), code=USAGE)
     if not found:
-        fail(f"no job's id begins with {text}; `pointsman jobs` lists the jobs")
+        fail(f"no job's id begins or ends with {text}; `pointsman jobs` lists the jobs")
     return found[0]
 
 
 def _check_id(text: str) -> str:
-    if not _PREFIX.fullmatch(text):
-        raise typer.BadParameter("must be an id, or at least the first 4 characters of one")
+    if not _PART.fullmatch(text):
+        raise typer.BadParameter("must be an id, or at least its first or last 4 characters")
     return text
 
 
