@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from pydantic import ValidationError
 
@@ -26,6 +26,7 @@ from gateway.messages import Code, ModelRequest, RefusedError, parse_request
 from gateway.providers.provider import Provider, Settlement, UpstreamRequest, WorstInput
 from ledger import money, provider_circuits
 from ledger.attempts import hash_token
+from ledger.ids import new_id
 from ledger.money import Bearer, CallStart, CapLimit, CircuitRefusal, CircuitUse, Reserved
 from ledger.store import Statement
 from routing.config import key_fingerprint
@@ -248,7 +249,7 @@ class Admission:
         policy = caller.policy
         account = caller.bearer.provider or ""
         return CallStart(
-            id=uuid4(),
+            id=new_id(),
             provider=caller.account.label,
             model=request.model,
             key_hash=self._key_hashes[caller.account.label],

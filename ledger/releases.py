@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sqlalchemy import Connection, func, inspect, select
 from sqlalchemy import update as sql_update
@@ -24,6 +24,7 @@ from ledger.errors import (
     ReleaseSweptError,
     SiteNotFoundError,
 )
+from ledger.ids import new_id
 from ledger.record_tables import Epoch
 from ledger.spending import booked_on_bill
 from ledger.store import Statement, now
@@ -100,7 +101,7 @@ def add_release(session: Session, new: NewRelease, *, release_id: UUID | None = 
     columns: dict[str, Any] = {
         name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(new).items()
     }
-    release = Release(id=release_id or uuid4(), **columns)
+    release = Release(id=release_id or new_id(), **columns)
     session.add(release)
     session.flush()
     return release
@@ -296,7 +297,7 @@ def epoch_of(session: Session) -> str:
     if (found := session.scalar(newest)) is None:  # `migrate` did not always give one
         session.execute(select(func.pg_advisory_xact_lock(_NAMING_LOCK)))
         if (found := session.scalar(newest)) is None:
-            found = uuid4()
+            found = new_id()
             session.add(Epoch(id=found))
     return str(found)
 

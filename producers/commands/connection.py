@@ -14,7 +14,7 @@ from uuid import UUID
 import typer
 
 from producers.commands.context import (
-    MOST_STARTS,
+    MOST_ALIKE,
     USAGE,
     check_ids,
     context_of,
@@ -113,28 +113,28 @@ def client_of(server: Server) -> Client:
 
 
 def job_id_of(client: Client, text: str) -> UUID:
-    """Return a job's id, or a run's, which is a job, from itself or its start."""
+    """Return a job's id, or a run's, which is a job, from itself or its start or end."""
 
-    def known(start: str) -> list[UUID]:
-        return [job.id for job in client.list_jobs(text=start, limit=MOST_STARTS).jobs]
+    def known(part: str) -> list[UUID]:
+        return [job.id for job in client.list_jobs(text=part, limit=MOST_ALIKE).jobs]
 
     return whole_id(text, known, kind="job", listed_by="pointsman jobs")
 
 
 def gate_id_of(client: Client, text: str) -> UUID:
-    """Return a gate's id from itself or, if it is open, from its start."""
+    """Return a gate's id from itself or, if it is open, from its start or end."""
     return whole_id(
         text, lambda _: [gate.id for gate in client.list_gates()], kind="open gate", listed_by="pointsman gate list"
     )
 
 
 def release_id_of(client: Client, site: str, text: str | None) -> UUID | None:
-    """Return the id of a site's published release from itself or its start; None for none."""
+    """Return the id of a site's published release from itself or its start or end; None for none."""
     if text is None:
         return None
 
     def known(_: str) -> list[UUID]:
-        return [release.id for release in client.list_releases(site, limit=MOST_STARTS)]
+        return [release.id for release in client.list_releases(site, limit=MOST_ALIKE)]
 
     return whole_id(text, known, kind="release", listed_by=f"pointsman site releases {site}")
 

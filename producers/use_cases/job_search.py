@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, String, cast, func, select, tuple_, union_all
+from sqlalchemy import ColumnElement, Select, String, cast, func, or_, select, tuple_, union_all
 from sqlmodel import Session, col
 
 from ledger.tables import Call, Job
@@ -43,7 +43,8 @@ class JobFilter:
     tiers: Sequence[Tier] = ()
     site_id: UUID | None = None
     text: str = ""
-    """Words of the prompt as they stand there, or the start of an id; 8 characters find it however old its job is."""
+    """Words of the prompt as they stand there, or the start or end of an id; 8 characters of a start find it however
+    old its job is."""
     source: Source | None = None
     requested_by: str = ""
     """Part of the actor's name who asked."""
@@ -111,8 +112,11 @@ def _find_words(session: Session, wanted: JobFilter, limit: int) -> FoundJobs:
     most = MOST_PRICED if wanted.least_nanousd else MOST_SEARCHED
     recent = _newest(wanted, most).subquery()
     text = wanted.text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    is_meant = recent.c.prompt.ilike(f"%{text}%", escape="\\") | cast(recent.c.id, String).like(
-        f"{text.lower()}%", escape="\\"
+    id_text, part_of_id = cast(recent.c.id, String), text.lower()
+    is_meant = or_(
+        recent.c.prompt.ilike(f"%{text}%", escape="\\"),
+        id_text.like(f"{part_of_id}%", escape="\\"),
+        id_text.like(f"%{part_of_id}", escape="\\"),
     )
     newest = (recent.c.created_at.desc(), recent.c.id.desc())
     if wanted.least_nanousd:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 from sqlmodel import Session
@@ -19,6 +19,7 @@ from sqlmodel import Session
 from ledger import audit
 from ledger.decisions import debated_keys
 from ledger.errors import NotContinuableError
+from ledger.ids import new_id
 from ledger.job_control import send_back
 from ledger.job_ends import is_run
 from ledger.jobs import INHERITED_FACTS, lock_job
@@ -314,7 +315,7 @@ def new_job(job: Job, request: JobRequest, *, verb: Verb, requester: Requester) 
     """Return the part of a round that its parent and its requester decide."""
     order = json.dumps([verb.value, str(job.id), digest_request(request)])
     return NewJob(
-        id=uuid4(),
+        id=new_id(),
         tenant=job.tenant,
         source=requester.source,
         requested_by=requester.actor,

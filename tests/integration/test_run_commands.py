@@ -74,7 +74,7 @@ def test_a_ticket_goes_from_its_file_over_a_gate_to_its_branch(terminal: Termina
     terminal.yard.settle()
     view = json.loads(terminal.run("run", "show", run_id, "--tenant", "acme", "--json"))
     assert (view["state"], view["gates"][0]["note"]) == (State.PUBLISHED, "fine")
-    assert view["result"]["branch"] == f"pointsman/fix-the-broken-header-{run_id[:8]}"
+    assert view["result"]["branch"] == f"pointsman/fix-the-broken-header-{run_id[-8:]}"
 
 
 def test_a_gate_that_is_failed_ends_the_run(terminal: Terminal, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_the_work_of_an_escalated_run_stands_as_a_branch_in_a_clone(terminal: Te
     clone = tmp_path / "clone"
     git("clone", "-q", yard.home / "remotes" / "shop.git", clone)
     made = json.loads(terminal.run("run", "branch", run_id, "--repo", str(clone), *who, "--json"))
-    assert made["branch"] == f"pointsman/eng-7-{run_id[:8]}", "as it would have been pushed"
+    assert made["branch"] == f"pointsman/eng-7-{run_id[-8:]}", "as it would have been pushed"
     assert made == json.loads(terminal.run("run", "branch", run_id, "--repo", str(clone), *who, "--json"))
     assert git("-C", clone, "log", "--format=%H %s", "-1", made["branch"]) == f"{made['commit']} Fix the broken header"
     assert "src/" in git("-C", clone, "diff", "--name-only", f"HEAD..{made['branch']}")
