@@ -824,7 +824,7 @@ def test_tier_3_may_use_more_than_tiers_1_and_2_in_every_number() -> None:
 
 
 @pytest.mark.req("H-120")
-@pytest.mark.parametrize("prompt", EDITS)
+@pytest.mark.parametrize("prompt", [*EDITS, "Fix the typo in the intro"])
 def test_an_explicit_request_always_reaches_the_agent(prompt: str) -> None:
     assert decide(on_site(prompt, advanced_edit=True), platform_policy()).tier is Tier.AGENT
     assert decide(on_site(prompt, tier=Tier.AGENT), platform_policy()).queue is QueueName.AGENT
