@@ -79,7 +79,7 @@ def test_what_the_service_decides_is_refused_in_a_plan_and_in_a_step(name: str) 
     assert found({"template": "build", name: 5}) == [("forbidden_field", None)]
 
 
-@pytest.mark.req("S-082", "S-076")
+@pytest.mark.req("S-082", "S-076", "S-021")
 @pytest.mark.parametrize(
     "plan",
     [
