@@ -182,6 +182,7 @@ def test_two_steps_of_one_agent_side_by_side_need_places_of_their_own() -> None:
     assert found(plan) == [("write_overlap", "one")]
 
 
+@pytest.mark.req("S-071")
 def test_steps_that_share_an_agent_keep_a_directory_of_their_own_for_documents() -> None:
     plan = judged(good(step("part", "frontend-dev", "dev", writes=["src/part/"]))).plan
 
