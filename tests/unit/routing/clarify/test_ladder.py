@@ -107,7 +107,7 @@ def test_no_match_and_many_matches_ask_the_model_once(said: str, reason: Ambigui
 @pytest.mark.req("L-004", "L-021", "L-087", "L-089", "L-090", "L-151")
 @pytest.mark.parametrize("failure", list(Failure))
 def test_whatever_fails_shows_the_same_options_in_the_same_order_and_executes_nothing(failure: Failure) -> None:
-    talk = Conversation(reply=failure, auto=True)
+    talk = Conversation(reply=failure, auto=True, other=WIDGET)
     result = talk.say(TYPO)
     assert result.outcome is Outcome.CLARIFY
     assert (result.order, talk.executed, result.handled) == (LINKS.ids, [], True)
@@ -403,7 +403,7 @@ def last_chance(
     )
 
 
-@pytest.mark.req("L-020", "L-040", "L-122", "L-123", "L-124", "L-144")
+@pytest.mark.req("L-020", "L-040", "L-122", "L-123", "L-124", "L-144", "L-128")
 @pytest.mark.parametrize(("switch", "is_sure", "is_allowed"), list(product([True, False], repeat=3)))
 def test_only_all_three_gates_together_execute(switch: bool, is_sure: bool, is_allowed: bool) -> None:
     reason = AmbiguityReason.NO_DETERMINISTIC_MATCH if is_allowed else AmbiguityReason.CROSS_SOURCE_TIE
