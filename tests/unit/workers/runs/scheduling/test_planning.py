@@ -48,6 +48,8 @@ def test_a_plan_holds_exactly_the_decisions_that_are_the_orchestrators() -> None
     assert set(plan.model_dump()) == {"classification", "steps", "gates"}
     assert set(plan.steps[0].model_dump()) == {"id", "agent", "task", "depends_on", "context", "writes"}
     assert set(plan.gates[0].model_dump()) == {"after", "reason"}
+    unclassified = {name: value for name, value in good().items() if name != "classification"}
+    assert found(unclassified) == [("malformed", None)]
 
 
 SERVICE_FIELDS = (
