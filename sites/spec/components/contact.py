@@ -29,7 +29,7 @@ from sites.spec.catalog import (
 )
 from sites.spec.embeds import framed, map_frame_of
 from sites.spec.html import EMPTY, Html, band, icon, intro, phone_url, street_map, tag
-from sites.spec.live import read_hours
+from sites.spec.live import Line, read_hours
 from sites.spec.model import JsonObject
 
 _MAP_SEARCH = "https://www.openstreetmap.org/search?query="
@@ -61,7 +61,7 @@ def hours_list(hours: tuple[Hours, ...], ctx: RenderContext, timezone: str | Non
     rows = []
     for at, entry in enumerate(hours):
         days = "".join(map(str, sorted(lines[at].days))) if lines else None
-        times = " ".join(f"{start}-{end}" for start, end in lines[at].spans) if lines else None
+        times = _times(lines[at]) if lines else None
         rows.append(tag("div", tag("dt", entry.days), tag("dd", entry.time), data_days=days, data_times=times))
     if not rows:
         return None
@@ -69,6 +69,11 @@ def hours_list(hours: tuple[Hours, ...], ctx: RenderContext, timezone: str | Non
         return tag("dl", *rows, class_="hours")
     words = {"data_open": ctx.say("Open now"), "data_closed": ctx.say("Closed now")}
     return tag("dl", *rows, class_="hours", data_live="hours", data_zone=timezone, **words)
+
+
+def _times(line: Line) -> str:
+    """Return a line's hours for the script; of `?` it says neither that it is open nor that it is closed."""
+    return "?" if line.spans is None else " ".join(f"{start}-{end}" for start, end in line.spans)
 
 
 FieldName = Literal["phone", "date", "time", "people"]
@@ -203,7 +208,7 @@ def _encoding(target: str) -> str | None:
 @Component(
     "ContactForm",
     summary="contact: heading, text, email, phone, address, hours [{days, time}], "
-    "timezone (as Europe/Berlin: the page shows today and whether it is open now), button, topics [text], note, "
+    "timezone (as Europe/Berlin: marks today and says Open now or Closed now above the hours), button, topics [text], note, "
     "fields [phone | date | time | people] (required), questions [{label, kind "
     "text|long|date|time|number|phone|email|choice|check (a box to tick), required, options [text] }] (own ones), "
     "action (URL of a form service)",
