@@ -208,7 +208,7 @@ def _encoding(target: str) -> str | None:
 @Component(
     "ContactForm",
     summary="contact: heading, text, email, phone, address, hours [{days, time}], "
-    "timezone (as Europe/Berlin: marks today and says Open now or Closed now above the hours), button, topics [text], note, "
+    "timezone (as Europe/Berlin: says Open now or Closed now above them), button, topics [text], note, "
     "fields [phone | date | time | people] (required), questions [{label, kind "
     "text|long|date|time|number|phone|email|choice|check (a box to tick), required, options [text] }] (own ones), "
     "action (URL of a form service)",
