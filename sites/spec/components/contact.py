@@ -82,6 +82,9 @@ FieldName = Literal["phone", "date", "time", "people"]
 QuestionKind = Literal["text", "long", "date", "time", "number", "phone", "email", "choice", "check"]
 
 
+_KINDS_WITHOUT_OPTIONS = {*get_args(QuestionKind)} - {"choice"}
+
+
 class Question(Props):
     """A field of a form: a choice has options, a check is a box to tick."""
 
@@ -149,13 +152,16 @@ def _field(ctx: RenderContext, name: str, label: str, control: Html) -> Html:
     return tag("div", tag("label", label, for_=f"{ctx.id}.{name}"), control, class_="field")
 
 
+def _outline_question(item: Mapping[str, str]) -> JsonObject:
+    options = [label[:60] for part in item.get("text", "").split("|") if (label := part.strip())]
+    if len(options) > 1:
+        return {"label": item["title"], "kind": "choice", "options": options[:20]}
+    kind = item.get("detail", "")
+    return {"label": item["title"], "kind": kind if kind in _KINDS_WITHOUT_OPTIONS else "text"}
+
+
 def _outline_contact(section: OutlineSection, business: Business) -> JsonObject:
-    kinds = {*get_args(QuestionKind)} - {"choice"}
-    questions = [
-        {"label": item["title"], "kind": kind if (kind := item.get("detail", "")) in kinds else "text"}
-        for item in section.items
-        if item.get("title")
-    ]
+    questions = [_outline_question(item) for item in section.items if item.get("title")]
     asked = {"questions": questions[:12]} if questions else {}
     return {"heading": business.say("Contact"), **section_props(section), **business.contact_props(), **asked}
 
@@ -226,7 +232,8 @@ def _encoding(target: str) -> str | None:
     words=("contact form", "contact", "contact section", "contact us", "form", "contact us form", "enquiry form"),
     outline=_outline_contact,
     outline_hint="contact data comes from `contact`; items, only if visitors are to be asked more than name, email and "
-    "message: title = the question, detail = its kind: text, long, date, time, number, phone, check",
+    "message: title = the question, detail = its kind: text, long, date, time, number, phone, check, or choice with its "
+    "options as text (A | B)",
     minimal=lambda business: (
         {"heading": business.say("Contact us"), **business.contact_props()} if business.email else None
     ),
