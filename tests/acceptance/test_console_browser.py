@@ -494,6 +494,8 @@ def test_a_gate_is_passed_on_the_page_of_its_run_and_the_trail_is_verified(stage
         expect(page.locator("#run .diff .add").first).to_be_visible()
         page.get_by_label("Because").fill("It reads well")
         page.get_by_role("button", name="Pass").click()
+        expect(page.get_by_role("dialog")).to_contain_text("What the run made is pushed")  # no undo: asked once more
+        page.get_by_role("dialog").get_by_role("button", name="Yes").click()
         expect(page.get_by_role("status")).to_contain_text("The gate has passed")
         stage.yard.settle()
         expect(page.locator("#run .head .badge")).to_have_text("published", timeout=SECONDS)
