@@ -1,13 +1,10 @@
 """Carries an admitted call: forwards it, passes the metered reply on, books it exactly once, then ends the reply.
 
 A call is booked before its caller gets the last byte, so whoever acts on the reply finds the bill settled and the rest
-of the reserve released. `OpenCalls` watches all open calls with one query, renews their leases with another, and stops
-them one by one.
+of the reserve released.
 
 A call's span belongs to its job's trace and follows OpenTelemetry's conventions for generative AI. Only the gateway
 meters, so the cost of a trace's spans adds up to the job's bill. Spans hold nothing of prompts or replies.
-
-The upstream client is aiohttp for its speed: a streamed call of 100 events takes 0.5 ms of CPU, with httpx2 over 2 ms.
 """
 
 from __future__ import annotations
@@ -15,205 +12,36 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import Any
 
 import aiohttp
 from pydantic_core import from_json
 
 from gateway.admission import Admitted, Caller, CircuitReporter, Ended
-from gateway.config import GatewayConfig
 from gateway.errors import LedgerUnreachableError
 from gateway.ledger_client import Ledger
 from gateway.messages import MALFORMED, Code, ModelRequest, RefusedError, ReplyReader, retry_headers
-from gateway.providers.provider import EventSplitter, Meter, Settlement, UnreadableStreamError, data_of
+from gateway.open_calls import OpenCall, OpenCalls, Stop
+from gateway.providers.provider import EventSplitter, Settlement, UnreadableStreamError, data_of
+from gateway.upstream import drain, read_up_to, retry_after_of
 from ledger import money
 from ledger.operations.served_calls import record_call
 from monitoring import traces
 from routing.policy.prices import BudgetExceeded, Usage
-from routing.provider_circuit import read_retry_after
 from routing.redaction import redact_all
 
 logger = logging.getLogger(__name__)
 
 Send = Callable[[Any], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
-Check = Callable[[], Coroutine[Any, Any, None]]
 
 _MAX_REPLY_BYTES = 32 * 1024 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
-_DRAIN_SECONDS = 1.0
-_IDLE_SECONDS = 4.0
-"""Idle connections are dropped after this, before a provider closes them: uvicorn and Node do so after 5 s. A call sent
-at that moment is broken off, and paid for as if it had been made."""
 _OK = 200
 _WAITING = frozenset({b"retry-after", b"x-should-retry"})
-_STILL_SECONDS = 5.0
-"""A gateway that is late by more than this was stopped, or starved of its processor."""
-_BOOKING_SECONDS = 10.0
-"""How long a gateway waits at its end for its last calls to be booked; the dispatcher presumes the rest."""
-
-
-class Stop(NamedTuple):
-    """Why a call is stopped before its end."""
-
-    finish: str
-    refusal: RefusedError | None
-    """What the caller gets; None when the caller has left."""
-
-
-CLIENT_GONE = Stop("client_gone", None)
-SHUT_DOWN = Stop("cut", RefusedError(Code.SHUTTING_DOWN, "the gateway is shutting down"))
-
-
-class OpenCall:
-    """A call in progress."""
-
-    def __init__(self, admitted: Admitted, *, start_seconds: float) -> None:
-        self.admitted = admitted
-        self.meter = Meter(
-            admitted.price, reserved_nanousd=admitted.reserved.nanousd, max_tokens=admitted.reserved.max_tokens
-        )
-        self.stop: Stop | None = None
-        self.reader: asyncio.Task[None] | None = None
-        """The task that reads from the provider, as long as it does; cancelled to stop the call."""
-        self.is_over = False
-        """Nothing more comes from the provider."""
-        self._start_seconds = start_seconds
-        self.sent_at = time.monotonic()
-
-    @property
-    def attempt_id(self) -> UUID:
-        """The attempt that makes the call."""
-        return self.admitted.caller.bearer.attempt_id
-
-    def note_usage(self, usage: Usage) -> None:
-        """Let the provider's client learn from the bill what it may know about later prompts."""
-        caller, request = self.admitted.caller, self.admitted.request
-        caller.provider.note_usage(request, usage, headers=caller.headers, sent_at=self.sent_at)
-
-    def interrupt(self, stop: Stop) -> None:
-        """Stop the call, unless it is over or being stopped.
-
-        The upstream is closed at once, except for a stream that has not begun: its input is billed already, and only
-        the first event says how much.
-        """
-        if self.stop is not None or self.is_over:
-            return
-        self.stop = stop
-        if self.reader is None:
-            return
-        if self.admitted.request.streams and not self.meter.has_started:
-            asyncio.get_running_loop().call_later(self._start_seconds, self._cut)
-        else:
-            self._cut()
-
-    def _cut(self) -> None:
-        if self.reader is not None:
-            self.reader.cancel()
-
-
-class OpenCalls:
-    """Every open call of this gateway, and the two tasks that look after them."""
-
-    def __init__(self, ledger: Ledger, config: GatewayConfig) -> None:
-        self._ledger = ledger
-        self._config = config
-        self._calls: dict[UUID, OpenCall] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._keepers: list[asyncio.Task[None]] = []
-        self._stood_still_at: float | None = None
-
-    @property
-    def stood_still_seconds_ago(self) -> float | None:
-        """When this process last stood still; None if it never did."""
-        at = self._stood_still_at
-        return None if at is None else asyncio.get_running_loop().time() - at
-
-    def open(self) -> None:
-        """Start the background tasks; needs a running event loop."""
-        self._keepers = [
-            asyncio.create_task(self._supervise(self._config.watch_seconds, self._watch)),
-            asyncio.create_task(self._supervise(self._config.renew_seconds, self._renew)),
-        ]
-
-    def add(self, call: OpenCall) -> None:
-        """Look after a call."""
-        self._calls[call.admitted.id] = call
-
-    def remove(self, call: OpenCall) -> None:
-        """Forget a call that is booked, or that a task of its own will book."""
-        self._calls.pop(call.admitted.id, None)
-
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run work that must finish even if the request that began it is gone."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    def settle_later(self, call_id: UUID, settlement: Settlement) -> None:
-        """Book a call when the ledger is back."""
-        self.spawn(self._ledger.settle_later(call_id, settlement))
-
-    async def close(self) -> None:
-        """Stop every open call and wait until all are booked."""
-        for call in list(self._calls.values()):
-            call.interrupt(SHUT_DOWN)
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=_BOOKING_SECONDS)
-        for keeper in self._keepers:
-            keeper.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
-
-    async def _supervise(self, seconds: float, check: Check) -> None:
-        """Run `check` periodically and restart it when it crashes: without it no call is cut or renewed."""
-        while True:
-            running = asyncio.create_task(self._repeat(seconds, check))
-            try:
-                await asyncio.wait({running})
-            finally:
-                running.cancel()
-            error = None if running.cancelled() else running.exception()
-            logger.error("gateway_look_failed", exc_info=error, extra={"look": check.__name__})
-
-    async def _repeat(self, seconds: float, check: Check) -> None:
-        clock = asyncio.get_running_loop().time
-        while True:
-            due_at = clock() + seconds
-            await asyncio.sleep(seconds)
-            if clock() - due_at > _STILL_SECONDS:
-                self._stood_still_at = clock()
-            if self._calls:
-                try:
-                    await check()
-                except LedgerUnreachableError:
-                    continue
-
-    async def _watch(self) -> None:
-        attempts = {call.attempt_id for call in self._calls.values()}
-        rows = await self._ledger.query(money.stopped_attempts(list(attempts)))
-        stops = {row[0]: _stop(has_ended=row[1], is_late=row[2], is_cancelled=row[3]) for row in rows}
-        for call in list(self._calls.values()):
-            if (stop := stops.get(call.attempt_id)) is not None:
-                call.interrupt(stop)
-
-    async def _renew(self) -> None:
-        await self._ledger.query(money.renew_calls(list(self._calls)))
-
-
-def _stop(*, has_ended: bool, is_late: bool, is_cancelled: bool) -> Stop:
-    if is_cancelled:
-        return Stop("cut", RefusedError(Code.CANCELLED, "the job was cancelled while this call was open"))
-    if is_late and not has_ended:
-        return Stop("cut", RefusedError(Code.FENCED, "the attempt's time limit passed while this call was open"))
-    return Stop("cut", RefusedError(Code.FENCED, "the attempt lost its job while this call was open"))
 
 
 class Relay:
@@ -318,7 +146,7 @@ class Relay:
                     await self._circuit.report_success()
                 if self._call.meter.is_complete:
                     self._rest = events
-                    await _drain(response)
+                    await drain(response)
                     return
                 if self._must_stop():
                     return
@@ -437,54 +265,11 @@ def _message_of(sent: bytes, *, is_streamed: bool) -> dict[str, Any] | None:
         return None
 
 
-async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read to the end of a complete reply, so that its connection can be reused."""
-    try:
-        async with asyncio.timeout(_DRAIN_SECONDS):
-            while not response.content.at_eof():
-                await response.content.readany()
-    except (TimeoutError, aiohttp.ClientError):
-        response.close()
-
-
 async def _record_cut(ledger: Ledger, call: OpenCall) -> None:
     try:
         await ledger.run(money.limit_hit(call.admitted.caller.bearer, scope="call", phase="stream"))
     except LedgerUnreachableError:
         logger.warning("limit_hit_not_recorded", extra={"call_id": str(call.admitted.id)})
-
-
-def open_session(config: GatewayConfig) -> aiohttp.ClientSession:
-    """Return the HTTP session for every call of this gateway; needs a running event loop."""
-    connector = aiohttp.TCPConnector(
-        limit=config.upstream_connections, keepalive_timeout=_IDLE_SECONDS, ttl_dns_cache=60
-    )
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=config.connect_seconds, sock_read=config.silence_seconds)
-    return aiohttp.ClientSession(
-        connector=connector, timeout=timeout, auto_decompress=True, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
-    )
-
-
-def retry_after_of(response: aiohttp.ClientResponse) -> float | None:
-    """Return the seconds a provider asks callers to wait, by its own clock where it sends one; None without a time."""
-    now = datetime.now(UTC)
-    with suppress(ValueError, TypeError):
-        shown = parsedate_to_datetime(response.headers.get("date", ""))
-        now = shown if shown.tzinfo is not None else now
-    return read_retry_after(response.headers.get("retry-after"), now=now)
-
-
-async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """Return a body, truncated after about `limit` bytes."""
-    parts: list[bytes] = []
-    size = 0
-    async for part in response.content.iter_any():
-        parts.append(part)
-        size += len(part)
-        if size > limit:
-            response.close()
-            break
-    return b"".join(parts)
 
 
 @contextmanager

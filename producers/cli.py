@@ -26,7 +26,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         (
             "Operate",
             "doctor queue tenant people key webhook circuit circuits dead replay dismiss audit capacity dashboards "
-            "backup restore broker",
+            "backup restore broker cells",
         ),
         ("Run the fleet", "up demo worker api gateway dispatcher exporter mirror fake-provider migrate image box"),
         ("Offline tools", "eval route ladder apply render scan"),
@@ -45,7 +45,9 @@ _MODULE_OF = {
         "sites": "site apply render scan",
         "route": "route ladder eval",
         "people": "people",
-        "operate": "tenant key queue audit broker circuit circuits",
+        "cells": "cells",
+        "tenants": "tenant",
+        "operate": "key queue audit broker circuit circuits",
         "capacity": "capacity",
         "images": "image",
         "installation": "up demo doctor dashboards backup restore box",
@@ -117,6 +119,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "audit export": ("pointsman audit export > audit.jsonl",),
     "backup": ("pointsman backup ./backup-monday",),
     "restore": ("pointsman restore ./backup-monday",),
+    "cells move": ("pointsman cells move acme --to west",),
     "broker acl": ("pointsman broker acl > users.acl",),
     "up": ("pointsman up", "pointsman up --port 9000 --speed max"),
     "worker": ("pointsman worker spec --concurrency 8", "pointsman worker answer tools --concurrency 4"),

@@ -20,7 +20,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlmodel import Session, col, select
 
 from gateway.config import GatewayConfig
-from gateway.deploy_keys import check_keys
+from gateway.forges.deploy_keys import check_keys
 from gateway.network import authorities
 from ledger.audit import check_newest
 from ledger.dispatch_window import CELERY_INTAKE, DISPATCHER, leaders

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from gateway.admission import address_of
+from gateway.bearers import address_of
 from sandbox.box import Box, MirrorRefusedError, SandboxStartupError
 from sandbox.config import BoxConfig, MirrorConfig
 from sandbox.docker.engine import translating_start_errors

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
 from types import TracebackType
@@ -24,9 +25,12 @@ from typing import Any, Self
 
 import psutil
 
+from producers.local.embedded import IMPORTED
+from producers.local.supervisor import Forked, ForkServer, Program, python_module
 from sandbox.config import BoxConfig
 from sandbox.docker.engine import Engine
 from sandbox.image.build import Built, build
+from sandbox.image.rootfs import image_reference
 from tests.services import wait_until
 
 INTERNET = "203.0.113.7"
@@ -34,6 +38,7 @@ METADATA = "169.254.169.254"
 HOST = "198.51.100.9"
 ADDRESSES = (INTERNET, METADATA, HOST)
 CACHE = Path.home() / ".cache" / "pointsman" / "box"
+CLI = "producers.cli"
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PROGRAMS = ("dockerd", "debootstrap", "ip", "nsenter", "unshare")
 
@@ -70,6 +75,7 @@ class TestEngine:
         self._place = subprocess.Popen(["unshare", "--net", "--mount", "sleep", "infinity"])
         self._daemon: subprocess.Popen[bytes] | None = None
         self._listeners: list[Listener] = []
+        self._forks: ForkServer | None = None
 
     @property
     def pid(self) -> int:
@@ -90,6 +96,8 @@ class TestEngine:
     ) -> None:
         for listener in self._listeners:
             listener.stop()
+        if self._forks is not None:
+            self._forks.close()
         self.stop()
         self._end_what_stayed()
         self._place.kill()
@@ -198,6 +206,26 @@ class TestEngine:
         assert server.stdout.readline() == "ready\n"
         return listener
 
+    def run(self, stack: ExitStack, *command: str, log: Path | None = None, **settings: str) -> Forked:
+        """Run one of the product's commands on the engine's host, as long as `stack` is open.
+
+        It is forked from a process that has imported the product: that takes more than most commands do.
+        """
+        if self._forks is None:
+            with self.network():
+                self._forks = ForkServer((*IMPORTED, CLI), database=self.home, environment=os.environ, logs=self.home)
+        program = Program(command[0], python_module(CLI, *command))
+        with (log or self.home / f"{command[0]}.log").open("ab") as out:
+            process = self._forks.fork(program, {**os.environ, **settings}, log=out.fileno())
+        stack.callback(process.wait, 30)
+        stack.callback(process.terminate)
+        return process
+
+    def await_ports(self, *ports: int) -> None:
+        """Wait until somebody listens on each of these ports of the engine's host."""
+        for port in ports:
+            wait_until(partial(self.listens, port), seconds=60, what=f"somebody listens on port {port}")
+
     def listens(self, port: int) -> bool:
         """Whether something listens on a port of the engine's host."""
         return f":{port:04X} " in self.inside("cat", "/proc/net/tcp")
@@ -206,32 +234,49 @@ class TestEngine:
         self, stack: ExitStack, port: int, *, ledger_url: str, cache: Path, python_files: Iterable[str] = ()
     ) -> None:
         """Serve packages on the engine's host, from the machine's own registries."""
-        mirror = subprocess.Popen(
-            [
-                "nsenter",
-                f"--net=/proc/{self.pid}/ns/net",
-                sys.executable,
-                "-m",
-                "tests.outside_mirror",
-                str(port),
-                f"/proc/{os.getpid()}/ns/net",
-            ],
-            env={
-                **os.environ,
-                "MIRROR_LEDGER": ledger_url,
-                "MIRROR_CACHE": str(cache),
-                "MIRROR_PYTHON_FILES": " ".join(python_files),
-            },
-        )
+        with self.network():  # a socket belongs to the network in which it was made, whoever serves it
+            listening = socket.create_server(("0.0.0.0", port), backlog=256)
+        with listening:
+            mirror = subprocess.Popen(
+                [sys.executable, "-m", "tests.outside_mirror", str(listening.fileno())],
+                env={
+                    **os.environ,
+                    "MIRROR_LEDGER": ledger_url,
+                    "MIRROR_CACHE": str(cache),
+                    "MIRROR_PYTHON_FILES": " ".join(python_files),
+                },
+                pass_fds=[listening.fileno()],
+            )
         stack.callback(mirror.wait, 30)
         stack.callback(mirror.terminate)
 
     def build_image(self) -> Built:
-        """Build the image in this engine; one engine after another, since they fetch its parts into one cache."""
+        """Build the image, unless the engine has it."""
         CACHE.mkdir(parents=True, exist_ok=True)
+        return build(self.url, base_image=BoxConfig().base_image, cache=CACHE, say=lambda line: None)
+
+    def take_image(self) -> None:
+        """Get the image into a new engine: built once, and then copied with all data of the engine that built it.
+
+        One engine after another, since the first fetches the image's parts into the cache.
+        """
+        CACHE.mkdir(parents=True, exist_ok=True)
+        kept = CACHE / f"engine-{image_reference(BoxConfig().base_image).rpartition(':')[2]}"
         with (CACHE / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            return build(self.url, base_image=BoxConfig().base_image, cache=CACHE, say=lambda line: None)
+            if is_built := kept.exists():
+                self.stop()
+                shutil.rmtree(self._data)
+                _copy(kept, self._data)
+            else:
+                self.build_image()
+                self.stop()
+                for old in CACHE.glob("engine-*"):
+                    shutil.rmtree(old)
+                _copy(self._data, draft := CACHE / "engine-draft")
+                draft.rename(kept)
+            self.start()
+        assert not is_built or not self.build_image().is_new
 
     def config(self, **fields: Any) -> BoxConfig:
         small = {"memory_mib": 512, "workspace_mib": 64, "workspace_files": 2000, "file_mib": 16, "processes": 64}
@@ -241,6 +286,11 @@ class TestEngine:
     def open(self, **fields: Any) -> Engine:
         config = self.config(**fields)
         return Engine(self.url, install=config.install, subnets=IPv4Network(config.subnets))
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy an engine's data, with owners and what its file system notes beside the files."""
+    subprocess.run(["cp", "-a", "--reflink=auto", str(source), str(target)], check=True)
 
 
 class Listener:

@@ -54,13 +54,6 @@ def python_file_hosts(name: str) -> set[str]:
     return {urlsplit(urljoin(str(page.url), file["url"])).hostname or "" for file in page.json()["files"]}
 
 
-def listen(port: int, outside: str) -> None:
-    """Inside: make the socket, and go on outside as the same process."""
-    with socket.create_server(("0.0.0.0", port), backlog=256) as server:
-        os.set_inheritable(server.fileno(), True)
-        os.execvp("nsenter", ["nsenter", f"--net={outside}", sys.executable, "-m", __spec__.name, str(server.fileno())])
-
-
 def serve(descriptor: int) -> None:
     """Outside: serve a socket of the inside."""
     hosts = frozenset(os.environ["MIRROR_PYTHON_FILES"].split())
@@ -72,7 +65,4 @@ def serve(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        listen(int(sys.argv[1]), sys.argv[2])
-    else:
-        serve(int(sys.argv[1]))
+    serve(int(sys.argv[1]))

@@ -96,6 +96,8 @@ class Postgres:
         self._server: PostgresServer | None = None
         self._shape: object = None
         self._empty: list[str] = []
+        self._clearing: dict[str, psycopg.Connection] = {}
+        """By database: a new connection's look at the tables costs more than the clearing."""
 
     def __enter__(self) -> Self:
         with warnings.catch_warnings():
@@ -118,6 +120,8 @@ class Postgres:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._server is not None
+        for connection in self._clearing.values():
+            connection.close()
         self._server.cleanup()
         shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -136,6 +140,7 @@ class Postgres:
             name = self._empty.pop()
         else:
             name = f"ledger_{uuid4().hex}"
+            self.leave(self._url(template))
             self._execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
         try:
             yield self._url(name)
@@ -143,20 +148,28 @@ class Postgres:
             if template == "template_ledger" and self._clear(name):
                 self._empty.append(name)
             else:
+                self.leave(self._url(name))
                 self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    def leave(self, url: str) -> None:
+        """Close our own connection to a database: nobody is connected but the test."""
+        for name in [name for name in self._clearing if self._url(name) == url]:
+            self._clearing.pop(name).close()
 
     def _clear(self, name: str) -> bool:
         """Empty a database and end its connections; False if it is not what it was, or has grown."""
         try:
-            with psycopg.connect(self._url(name), autocommit=True) as connection:
-                connection.execute(
-                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-                )
-                (size,) = connection.execute(_BYTES).fetchone() or (0,)
-                if size > _MOST_BYTES or connection.execute(_SHAPE).fetchone() != self._shape:
-                    return False
-                connection.execute(_EMPTY)
+            if name not in self._clearing:
+                self._clearing[name] = psycopg.connect(self._url(name), autocommit=True)
+            connection = self._clearing[name]
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            (size,) = connection.execute(_BYTES).fetchone() or (0,)
+            if size > _MOST_BYTES or connection.execute(_SHAPE).fetchone() != self._shape:
+                return False
+            connection.execute(_EMPTY)
         except psycopg.OperationalError:
             return False
         return True

@@ -798,7 +798,7 @@ export interface Operations {
     tier?: ("spec" | "patch" | "agent")[] | null;
     /** Only jobs of this site. */
     site?: string | null;
-    /** Words of the prompt, or the start of an id. */
+    /** Words of the prompt, or the start or end of an id. */
     text?: string;
     /** Only jobs accepted at this time or later. */
     since?: string | null;

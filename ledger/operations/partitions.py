@@ -138,6 +138,23 @@ def mend(session: Session) -> None:
     _provide(session, _LAST.scalar(session) // SPAN)
 
 
+def last_number(session: Session) -> int:
+    """Return the number that the newest event drew."""
+    return int(_LAST.scalar(session))
+
+
+def pass_by(ledger: Ledger, last: int) -> None:
+    """Let the next event have a number above `last`, of another ledger, whose events come here."""
+    with ledger.begin() as session:
+        _ALONE.all(session)
+        _provide(session, (last + 1) // SPAN)
+    with ledger.begin() as session:
+        _ALONE.all(session)
+        Statement("SELECT setval('event_id_seq', %(last)s) FROM event_id_seq WHERE last_value < %(last)s").all(
+            session, {"last": last}
+        )
+
+
 def _provide(session: Session, number: int) -> None:
     """Make a partition, unless it is there."""
     name = f"event_{number}"

@@ -121,7 +121,7 @@ class RunRows:
         pushed, ticket = self.run.pushed or {}, self.run.ticket
         about = str(ticket.get("key") or ticket.get("title", "")).lower()
         slug = _NO_SLUG.sub("-", about).strip("-")[-40:].strip("-") or "ticket"
-        return str(pushed.get("branch") or f"pointsman/{slug}-{self.job.id.hex[:8]}")
+        return str(pushed.get("branch") or f"pointsman/{slug}-{self.job.id.hex[-8:]}")
 
 
 _NO_SLUG = re.compile(r"[^a-z0-9]+")

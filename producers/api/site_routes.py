@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import Depends, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.gitlab_forge import GitLabForge
+from gateway.forges.gitlab import GitLabForge
 from ledger.runs.run import Verdict, decide_gate, find_gate, open_gates
 from producers.api.http_rules import create_router
 from producers.api.job_routes import AcceptedView, Key, accepted_view, respond

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 DEMO_SITE = "bakery"
+_CHROMIUM = "POINTSMAN_DISPATCHER__CHROMIUM"
 
 
 @app.command()
@@ -86,6 +87,7 @@ def up(
         concurrency=concurrency,
         idle_children=0,
         site=DEMO_SITE,
+        environment={_CHROMIUM: chromium_of(environment)},
     )
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -100,6 +102,13 @@ def up(
                 _keep_running(embedded, stopping)
             finally:
                 path.unlink(missing_ok=True)
+
+
+def chromium_of(environment: Mapping[str, str]) -> str:
+    """Return what takes the sites' pictures in `up`: what is set, or the Chromium of this machine; empty for none."""
+    names, path = ("chromium", "chromium-browser", "google-chrome"), environment.get("PATH", "")
+    found = next(filter(None, (shutil.which(name, path=path) for name in names)), "")
+    return environment.get(_CHROMIUM, found)
 
 
 def _announce(embedded: Embedded, *, program: str, settings: Path) -> None:

@@ -21,7 +21,7 @@ from sqlmodel import col, select
 
 from gateway.fake_provider.config import FakeProviderConfig, read_log
 from ledger.store import Ledger, create_ledger_engine
-from ledger.tables import Call, Release
+from ledger.tables import Call, Job, Release
 from producers.evaluation.browser import Browser, differences, write_pictures
 from producers.evaluation.cases import Case, Files, Reply, Round, Then, check, digest_of, site_directory
 from producers.evaluation.judge import Judge, Judgement
@@ -304,12 +304,16 @@ class Runner:
                 return
 
     def _follow(self, job: UUID) -> dict[str, Any]:
+        """Return the job when it waits for its owner or has ended; the ledger is asked until then, at a tenth of it."""
         until = time.monotonic() + _LONGEST_SECONDS
         while True:
-            view: dict[str, Any] = self._http.get(f"/v1/jobs/{job}").json()
-            is_asking = view["state"] == "clarifying" and not (view["clarification"] or {}).get("is_pending")
-            if is_asking or (view["state"] not in OPEN and view["state"] != "clarifying") or time.monotonic() > until:
-                return view
+            with self._ledger.begin() as session:
+                state = session.scalar(select(Job.state).where(col(Job.id) == job))
+            if state not in OPEN or time.monotonic() > until:
+                view: dict[str, Any] = self._http.get(f"/v1/jobs/{job}").json()
+                is_asked = view["state"] == "clarifying" and (view["clarification"] or {}).get("is_pending")
+                if time.monotonic() > until or not (is_asked or view["state"] in OPEN):
+                    return view
             time.sleep(_LOOK_SECONDS)
 
     def _judge(self, step: Round | Reply, view: Mapping[str, Any], *, name: str) -> StepResult:

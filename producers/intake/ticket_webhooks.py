@@ -98,7 +98,7 @@ def is_mentioned(text: str, name: str) -> bool:
 
 
 def is_our_own(text: object) -> bool:
-    """Whether a comment is a note of ours, by its sign (`gateway.forge.SIGN`)."""
+    """Whether a comment is a note of ours, by its sign (`gateway.forges.forge.SIGN`)."""
     return isinstance(text, str) and "<!-- pointsman " in text
 
 

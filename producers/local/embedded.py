@@ -61,7 +61,7 @@ _LISTENERS = ("valkey", "api", "pages", "gateway", "exporter", "fake_provider", 
 """What listens on a port."""
 _FORKED = ("producers.cli", "workers.main")
 """The modules that are run."""
-_IMPORTED = (
+IMPORTED = (
     "celery.apps.worker",
     "celery.concurrency.prefork",
     "celery.worker.autoscale",
@@ -262,7 +262,7 @@ class Embedded:
             logs=self.home / "logs",
             database=self._database,
             forked=_FORKED,
-            imported=_IMPORTED,
+            imported=IMPORTED,
         )
         self.supervisor.start(self._valkey())
         for program in self._programs():

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlmodel import Session
 
 from gateway.errors import ForgeError
-from gateway.forge import neutralise, quoted, write_to_ticket
+from gateway.forges.forge import neutralise, quoted, write_to_ticket
 from ledger.attempts import effective_policy
 from ledger.job_ends import AT_GATE, REFUSED, STARTED, DueNote, claim_due_notes, has_due_note, record_note_sent
 from ledger.releases import successor_of

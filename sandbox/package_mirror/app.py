@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import uvicorn
 from pydantic_core import to_json
 
-from gateway.admission import address_of, check_address, check_bearer, logged_path, token_of
+from gateway.bearers import address_of, check_address, check_bearer, logged_path, token_of
 from gateway.errors import LedgerUnreachableError
 from gateway.ledger_client import Ledger
 from gateway.messages import RefusedError

@@ -26,7 +26,7 @@ def daemon() -> Iterator[TestEngine]:
     """A Docker engine of the tests' own, with the image; it ends with the tests of this package."""
     require_engine()
     with TestEngine() as engine:
-        engine.build_image()
+        engine.take_image()
         yield engine
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,7 +23,7 @@ from sandbox.image.rootfs import image_reference
 from sites.content_store import ContentStore
 from tests.engine import Listener, TestEngine
 from tests.factories import Shop
-from tests.services import Postgres, wait_until
+from tests.services import Postgres
 from tests.well import well_gateway
 from workers.boxes import EnginePool, open_engine_pool
 from workers.handlers.agent import edit_with_agent
@@ -144,15 +141,6 @@ class Ground:
         return {path.name: path.read_text(errors="replace") for path in self.home.glob("*.log")}
 
 
-def _program(stack: ExitStack, daemon: TestEngine, log: Path, *command: str, **settings: str) -> None:
-    """Start one of the product's programs on the engine's host; what it says is kept."""
-    argv = ["nsenter", f"--net=/proc/{daemon.pid}/ns/net", sys.executable, "-m", "producers.cli", *command]
-    with log.open("wb") as out:
-        process = subprocess.Popen(argv, stdout=out, stderr=out, env={**os.environ, **settings})
-    stack.callback(process.wait, 30)
-    stack.callback(process.terminate)
-
-
 @contextmanager
 def ground(daemon: TestEngine, postgres: Postgres, home: Path, *, scenario: str) -> Iterator[Ground]:
     """Start everything."""
@@ -164,50 +152,35 @@ def ground(daemon: TestEngine, postgres: Postgres, home: Path, *, scenario: str)
         npm.chmod(0o755)
         registry = daemon.listen(REGISTRY_PORT, says="registry")
         stack.callback(registry.stop)
-        _program(
-            stack,
-            daemon,
-            home / "model.log",
-            "fake-provider",
-            "--port",
-            str(MODEL_PORT),
-            "--speed",
-            "max",
-            "--scenarios",
-            str(home / "mine.yaml"),
-        )
+        played = ("--scenarios", str(home / "mine.yaml"))
+        daemon.run(stack, "fake-provider", "--port", str(MODEL_PORT), "--speed", "max", *played, log=home / "model.log")
         provider = {
             "base_url": f"http://127.0.0.1:{MODEL_PORT}",
             "api_key": CANARY,
             "label": "fake",
             "day_usd": "100",
         }
-        _program(
+        daemon.run(
             stack,
-            daemon,
-            home / "gateway.log",
             "gateway",
+            log=home / "gateway.log",
             POINTSMAN_LEDGER__URL=url,
             POINTSMAN_GATEWAY__HOST="0.0.0.0",
             POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
             POINTSMAN_GATEWAY__PEPPER="p" * 32,
             **{f"POINTSMAN_GATEWAY__PROVIDERS__FAKE__{name.upper()}": value for name, value in provider.items()},
         )
-        _program(
+        daemon.run(
             stack,
-            daemon,
-            home / "mirror.log",
             "mirror",
+            log=home / "mirror.log",
             POINTSMAN_LEDGER__URL=url,
             POINTSMAN_MIRROR__HOST="0.0.0.0",
             POINTSMAN_MIRROR__PORT=str(MIRROR_PORT),
             POINTSMAN_MIRROR__NPM=str(npm),
             POINTSMAN_MIRROR__CACHE=str(home / "mirror"),
         )
-        for port in (GATEWAY_PORT, MODEL_PORT, MIRROR_PORT):
-            wait_until(
-                lambda port=port: f":{port:04X} " in daemon.inside("cat", "/proc/net/tcp"), seconds=60, what=str(port)
-            )
+        daemon.await_ports(GATEWAY_PORT, MODEL_PORT, MIRROR_PORT)
         ledger = Ledger(create_ledger_engine(url, pool_size=4))
         stack.callback(ledger.close)
         config = daemon.config(

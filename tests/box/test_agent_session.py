@@ -5,11 +5,7 @@ Unix socket, which is the same everywhere.
 """
 
 import gzip
-import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -32,7 +28,7 @@ from sites.content_store import ContentStore
 from sites.releases import manifest_of
 from tests.engine import TestEngine
 from tests.factories import Shop
-from tests.services import Postgres, wait_until
+from tests.services import Postgres
 from tests.well import well_gateway
 from workers.boxes import EnginePool, open_engine_pool
 from workers.handlers.agent import edit_with_agent
@@ -146,17 +142,6 @@ class Yard:
             return self.resources.content_store.read_tree(manifest_of(release))
 
 
-def inside(stack: ExitStack, daemon: TestEngine, *command: str, **settings: str) -> subprocess.Popen[str]:
-    """Start one of the product's programs on the engine's host."""
-    argv = ["nsenter", f"--net=/proc/{daemon.pid}/ns/net", sys.executable, "-m", "producers.cli", *command]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env={**os.environ, **settings})
-    assert process.stdout is not None
-    stack.callback(process.stdout.close)
-    stack.callback(process.wait, 30)
-    stack.callback(process.terminate)
-    return process
-
-
 @pytest.fixture(scope="module")
 def yard(daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     home = tmp_path_factory.mktemp("session")
@@ -165,14 +150,9 @@ def yard(daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPa
         url = stack.enter_context(postgres.database())
         scenario = home / "mine.yaml"
         scenario.write_text(SCENARIO)
-        model = inside(
-            stack, daemon, "fake-provider", "--port", str(MODEL_PORT), "--speed", "max", "--scenarios", str(scenario)
-        )
-        assert model.stdout is not None
-        assert json.loads(model.stdout.readline())["port"] == MODEL_PORT
-        inside(
+        daemon.run(stack, "fake-provider", "--port", str(MODEL_PORT), "--speed", "max", "--scenarios", str(scenario))
+        daemon.run(
             stack,
-            daemon,
             "gateway",
             POINTSMAN_LEDGER__URL=url,
             POINTSMAN_GATEWAY__HOST="0.0.0.0",
@@ -180,7 +160,7 @@ def yard(daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPa
             POINTSMAN_GATEWAY__PEPPER="p" * 32,
             **{f"POINTSMAN_GATEWAY__PROVIDERS__FAKE__{name.upper()}": value for name, value in provider.items()},
         )
-        wait_until(lambda: _listens(daemon), seconds=60, what="the gateway listens")
+        daemon.await_ports(MODEL_PORT, GATEWAY_PORT)
         ledger = Ledger(create_ledger_engine(url, pool_size=4))
         stack.callback(ledger.close)
         config = daemon.config(gateway_port=GATEWAY_PORT, mirror_port=0, memory_mib=1536, processes=256, warm=0)
@@ -199,10 +179,6 @@ def yard(daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPa
         engine = daemon.open()
         stack.callback(engine.close)
         yield Yard(shop, resources, engine)
-
-
-def _listens(daemon: TestEngine) -> bool:
-    return f":{GATEWAY_PORT:04X} " in daemon.inside("cat", "/proc/net/tcp")
 
 
 @pytest.mark.req("H-038", "H-079")

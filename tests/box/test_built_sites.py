@@ -22,9 +22,11 @@ from urllib.parse import urlsplit
 import pytest
 from fastapi.testclient import TestClient
 from playwright.sync_api import Route, sync_playwright
+from typer.testing import CliRunner
 
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Job, Release
+from producers.cli import app
 from producers.local.supervisor import free_port
 from producers.pages import PageResources, create_pages_app
 from producers.use_cases.sites import Sites
@@ -35,7 +37,7 @@ from sandbox.pool import open_engine
 from sites.content_store import ContentStore
 from sites.preview import PreviewSigner
 from sites.releases import manifest_of
-from tests.box.test_agent_session import CANARY, Yard, inside
+from tests.box.test_agent_session import CANARY, Yard
 from tests.engine import Listener, TestEngine
 from tests.factories import Shop
 from tests.outside_mirror import unreachable
@@ -153,14 +155,9 @@ class BuildYard(Yard):
 
     def submit(self, prompt: str, *options: str) -> Job:
         """Submit a job as its owner types it, and let a worker do it."""
-        said = subprocess.run(
-            [sys.executable, "-m", "producers.cli", "submit", prompt, "--tenant", "acme", "--json", *options],
-            env={**os.environ, "POINTSMAN_LEDGER__URL": self.url},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert said.returncode == 0, said.stderr
+        command = ["submit", prompt, "--tenant", "acme", "--json", *options]
+        said = CliRunner().invoke(app, command, env={"POINTSMAN_LEDGER__URL": self.url}, prog_name="pointsman")
+        assert said.exit_code == 0, said.output
         return self.do(self.shop.scalar("SELECT id FROM job ORDER BY created_at DESC LIMIT 1"))
 
     def do(self, job_id: Any) -> Job:
@@ -228,11 +225,10 @@ def yard(
         settings = {"POINTSMAN_LEDGER__URL": url, "POINTSMAN_GATEWAY__PEPPER": "p" * 32} | {
             f"POINTSMAN_GATEWAY__PROVIDERS__FAKE__{name.upper()}": value for name, value in provider.items()
         }
-        for start in (partial(inside, stack, daemon), partial(here, stack)):  # for boxes, and for workers
+        for start in (partial(daemon.run, stack), partial(here, stack)):  # for boxes, and for workers
             start(*model)
-        inside(
+        daemon.run(
             stack,
-            daemon,
             "gateway",
             POINTSMAN_GATEWAY__HOST="0.0.0.0",
             POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
@@ -240,8 +236,7 @@ def yard(
         )
         here(stack, "gateway", POINTSMAN_GATEWAY__PORT=str(own_port), **settings)
         daemon.serve_mirror(stack, MIRROR_PORT, ledger_url=url, cache=home / "mirror")
-        for port in (MODEL_PORT, GATEWAY_PORT, MIRROR_PORT):
-            wait_until(partial(daemon.listens, port), seconds=30, what=f"port {port} is listened on")
+        daemon.await_ports(MODEL_PORT, GATEWAY_PORT, MIRROR_PORT)
         wait_until(lambda: is_listening(own_port), seconds=30, what="the workers' gateway listens")
         ledger = Ledger(create_ledger_engine(url, pool_size=4))
         stack.callback(ledger.close)

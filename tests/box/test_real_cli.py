@@ -1,9 +1,8 @@
 """The real Claude Code CLI in a real box, the fake provider behind its egress: it works, and obeys nobody's files."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -52,16 +51,10 @@ ARGV = (
 @pytest.fixture(scope="module")
 def model(daemon: TestEngine) -> Iterator[None]:
     """The fake provider on the engine's host."""
-    command = ["fake-provider", "--host", "0.0.0.0", "--port", str(PORT), "--speed", "max"]
-    with subprocess.Popen(
-        ["nsenter", f"--net=/proc/{daemon.pid}/ns/net", sys.executable, "-m", "producers.cli", *command],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["port"] == PORT
+    with ExitStack() as stack:
+        daemon.run(stack, "fake-provider", "--host", "0.0.0.0", "--port", str(PORT), "--speed", "max")
+        daemon.await_ports(PORT)
         yield
-        process.terminate()
 
 
 @pytest.fixture

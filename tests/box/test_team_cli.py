@@ -1,9 +1,8 @@
 """The rehearsed team through the real Claude Code CLI in real boxes: code that runs, tests that run, valid results."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -39,16 +38,10 @@ TICKET = {
 @pytest.fixture(scope="module")
 def model(daemon: TestEngine) -> Iterator[None]:
     """The fake provider on the engine's host."""
-    command = ["fake-provider", "--host", "0.0.0.0", "--port", str(PORT), "--speed", "max"]
-    with subprocess.Popen(
-        ["nsenter", f"--net=/proc/{daemon.pid}/ns/net", sys.executable, "-m", "producers.cli", *command],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["port"] == PORT
+    with ExitStack() as stack:
+        daemon.run(stack, "fake-provider", "--host", "0.0.0.0", "--port", str(PORT), "--speed", "max")
+        daemon.await_ports(PORT)
         yield
-        process.terminate()
 
 
 def step(

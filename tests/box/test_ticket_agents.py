@@ -21,12 +21,11 @@ from gateway.fake_provider.server import running_fake_provider
 from ledger.store import Ledger, create_ledger_engine
 from sandbox.docker.engine import Engine, is_outer_network
 from sites.content_store import ContentStore
-from tests.box.test_agent_session import inside
 from tests.engine import TestEngine
 from tests.factories import Shop
 from tests.integration.step_world import FILES, StepYard, policy_with_file_remotes
 from tests.integration.test_whole_run import RealYard
-from tests.services import Postgres, wait_until
+from tests.services import Postgres
 from tests.threads import serve_gateway_in_thread
 from workers.boxes import EnginePool, open_engine_pool
 from workers.lifecycle import Resources
@@ -124,22 +123,10 @@ def world(
     (home / "mine.yaml").write_text(SCENARIO)
     with ExitStack() as stack:
         url = stack.enter_context(postgres.database())
-        model = inside(
+        played = ("--scenarios", str(home / "mine.yaml"))
+        daemon.run(stack, "fake-provider", "--port", str(MODEL_PORT), "--speed", "max", *played)
+        daemon.run(
             stack,
-            daemon,
-            "fake-provider",
-            "--port",
-            str(MODEL_PORT),
-            "--speed",
-            "max",
-            "--scenarios",
-            str(home / "mine.yaml"),
-        )
-        assert model.stdout is not None
-        assert model.stdout.readline()
-        inside(
-            stack,
-            daemon,
             "gateway",
             POINTSMAN_LEDGER__URL=url,
             POINTSMAN_GATEWAY__HOST="0.0.0.0",
@@ -148,8 +135,7 @@ def world(
             POINTSMAN_POLICY__PATH=str(home / "policy.yaml"),
             **{f"POINTSMAN_GATEWAY__PROVIDERS__FAKE__{name.upper()}": value for name, value in provider.items()},
         )
-        listens = f":{GATEWAY_PORT:04X} "
-        wait_until(lambda: listens in daemon.inside("cat", "/proc/net/tcp"), seconds=60, what="the gateway listens")
+        daemon.await_ports(MODEL_PORT, GATEWAY_PORT)
         ledger = Ledger(create_ledger_engine(url, pool_size=4))
         stack.callback(ledger.close)
         # Agents without a box call from this process, which the engine's network is not for: a gateway of their own.

@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 from pydantic import SecretStr
 
-from gateway.forge import ForgeError, check_covered, forge_of, write_to_ticket
-from gateway.gitlab_forge import GitLabForge
+from gateway.forges.forge import ForgeError, check_covered, forge_of, write_to_ticket
+from gateway.forges.gitlab import GitLabForge
 from routing.policy.agents import Account
 from routing.policy.integrations import GitHub, GitLab
 from tests.forge import TOKEN, Forge

@@ -290,7 +290,7 @@ def test_a_lease_outlives_its_seconds_as_long_as_it_is_held(origin: Rig) -> None
 
 
 def test_a_backup_of_a_disk_is_restored_into_an_object_store_and_back(
-    origin: Rig, target: Rig, tmp_path: Path, object_server: ObjectServer
+    origin: Rig, target: Rig, tmp_path: Path, object_server: ObjectServer, postgres: Postgres
 ) -> None:
     site_id = origin.site("shop")
     publish(origin, site_id, "hello")
@@ -307,6 +307,7 @@ def test_a_backup_of_a_disk_is_restored_into_an_object_store_and_back(
         bring_back(target, tmp_path / "backup")
     back = take_backup(target, tmp_path / "again")
     origin = Rig(origin.shop, ContentStore(tmp_path / "third"))
+    postgres.leave(origin.shop.url)
     bring_back(origin, back, is_forced=True)
     assert releases(origin) == after
 

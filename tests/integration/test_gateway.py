@@ -676,7 +676,7 @@ def test_a_busy_provider_is_passed_on_as_it_is_and_costs_nothing(rehearsed: Rehe
 def test_a_gateway_that_stood_still_says_so_to_who_ran_out_of_time_meanwhile(
     ledger_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.relay._STILL_SECONDS", 0.3)
+    monkeypatch.setattr("gateway.open_calls._STILL_SECONDS", 0.3)
     server = server_config(gateway_config({}, watch_seconds=0.1), ledger_url, platform_policy())
     gateway: Any = server.app
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from dulwich.repo import Repo
 
-from gateway.deploy_keys import deploy_key
+from gateway.forges.deploy_keys import deploy_key
 from ledger.runs.tables import Project
 from producers.doctor import Verdict, check_deploy_keys
 from routing.jobs import State

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from sqlmodel import col
 
 from gateway.errors import ForgeError
-from gateway.gitlab_forge import GitLabForge
+from gateway.forges.gitlab import GitLabForge
 from ledger.runs.tables import ReviewComment
 from producers.errors import AuthenticationError
 from producers.intake.gitlab_webhooks import ISSUE, NOTE, PIPELINE

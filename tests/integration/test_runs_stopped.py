@@ -261,7 +261,7 @@ def test_a_run_with_a_gate_unanswered_publishes_nothing_and_the_record_names_who
     assert "branch" not in yard.job(run_id).result
     yard.decide(yard.open_gate(run_id))
     yard.settle()
-    assert yard.job(run_id).result["branch"] == f"pointsman/fix-the-broken-header-{run_id.hex[:8]}"
+    assert yard.job(run_id).result["branch"] == f"pointsman/fix-the-broken-header-{run_id.hex[-8:]}"
     actions = yard.shop.rows("SELECT action, actor FROM audit WHERE job_id = :id ORDER BY seq", id=run_id)
     assert ("gate_passed", "bob") in [tuple(row) for row in actions]
     assert ("approved", "policy:gates-passed") in [tuple(row) for row in actions]

@@ -208,14 +208,15 @@ def test_an_error_survives_the_way_from_a_pool_child_to_its_parent(error: type[B
 
 @pytest.mark.slow
 @pytest.mark.req("H-088", "H-119")
-def test_what_works_on_the_common_path_knows_no_container_engine() -> None:
+def test_a_worker_knows_no_container_engine_on_the_common_path_and_no_client_of_a_provider_or_a_forge() -> None:
     for queue in (QueueName.SPEC, QueueName.ANSWER, QueueName.TOOLS, QueueName.INTAKE, QueueName.CONTROL):
         assert platform_policy().queues[queue].container == "none"
     handlers = ("spec", "answer", "publish", "intake", "agent")
     names = (*(f"handlers.{name}" for name in handlers), "boxes", "tasks", "main")
     modules = ", ".join(f"workers.{name}" for name in names)
-    done = python("-c", f"import sys, {modules}; print('docker' in sys.modules)")
-    assert done.stdout.strip() == "False", done.stderr
+    heavy = {"anthropic", "httpx2", "aiohttp", "requests", "github", "docker"}
+    done = python("-c", f"import sys, {modules}; print(sorted({heavy} & set(sys.modules)))")
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_the_contracts_of_imports_hold() -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from gateway.errors import ForgeError
-from gateway.forge import forge_of, neutralise, quoted
+from gateway.forges.forge import forge_of, neutralise, quoted
 from ledger.attempts import lock_owned_job
 from ledger.jobs import end
 from ledger.runs.run import RunRows, load_run

@@ -2,8 +2,6 @@ import json
 import pickle
 import random
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -425,11 +423,3 @@ def test_a_gateway_is_away_that_does_not_answer_or_stood_still(played: Player, b
     assert is_away(played.url, within_seconds=10) is away
     played.refuse(503, body)
     assert is_away(played.url, within_seconds=10)
-
-
-@pytest.mark.slow
-def test_a_worker_loads_no_client_of_a_provider_or_a_forge() -> None:
-    names = "{'anthropic', 'httpx2', 'aiohttp', 'requests', 'github', 'docker'}"
-    code = f"import sys, workers.main; print(sorted({names} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -9,7 +9,9 @@ import pytest
 
 from gateway.config import GatewayConfig
 from gateway.ledger_client import Ledger
-from gateway.relay import OpenCall, OpenCalls, Relay, open_session
+from gateway.open_calls import OpenCall, OpenCalls
+from gateway.relay import Relay
+from gateway.upstream import open_session
 
 CONFIG = GatewayConfig.model_validate({"pepper": "p" * 20, "watch_seconds": 0.005, "renew_seconds": 60})
 

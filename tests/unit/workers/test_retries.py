@@ -23,7 +23,7 @@ from gateway.errors import (
     ProviderDownError,
     ProviderError,
 )
-from gateway.forge import ForgeError
+from gateway.forges.forge import ForgeError
 from routing.jobs import ENDS, MOVES, Reason, State
 from routing.policy.platform import platform_policy
 from routing.scheduling import retry_delay_seconds

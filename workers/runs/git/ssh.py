@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 from dulwich.client import SSHGitClient, SSHVendor
 from dulwich.protocol import Protocol
 
-from gateway.deploy_keys import CLIENT, SSH_PORT, DeployKey, how_to_pin, known_as, problem_of
+from gateway.forges.deploy_keys import CLIENT, SSH_PORT, DeployKey, how_to_pin, known_as, problem_of
 from routing.addresses import NOT_PUBLIC, is_public
 from sites.errors import RepositoryRefusedError
 from workers.errors import RemoteError

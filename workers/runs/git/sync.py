@@ -32,9 +32,9 @@ from dulwich.repo import Repo
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import NewConnectionError
 
-from gateway.deploy_keys import DeployKey, deploy_key
 from gateway.errors import ForgeError
-from gateway.github_app import token_of
+from gateway.forges.deploy_keys import DeployKey, deploy_key
+from gateway.forges.github_app import token_of
 from gateway.network import connect_public
 from routing.policy.agents import Account, AccountsConfig, RunRules
 from routing.policy.integrations import Repository

@@ -398,7 +398,7 @@ def test_an_order_by_the_model_s_word_keeps_its_lane(bound: dict[str, Any], queu
     assert (route.mode, route.queue) == (Mode.ACTION, queue)
 
 
-@pytest.mark.req("R-099")
+@pytest.mark.req("R-099", "R-006")
 def test_where_model_and_rules_agree_the_rules_route_stands_and_names_who_decided() -> None:
     for signals, mode in ((ORDER, "ACTION"), (QUESTION, "ANSWER")):
         route = softly(signals, {"mode": mode})

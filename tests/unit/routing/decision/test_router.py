@@ -312,6 +312,7 @@ def test_each_inline_script_of_the_document_is_tier_2(script: str) -> None:
         "Add a smooth scroll animation to the hero section",
         "Add this analytics snippet to the site",
         "Wrap the hero in an extra div with an aria attribute",
+        "Add an alt attribute to the hero image",
         "Fix the broken menu rendering on mobile",
         "Fix the contact form",
         "logo is stretched in Firefox",
@@ -330,6 +331,7 @@ def test_css_scripts_html_and_bugs_are_tier_2(prompt: str) -> None:
         ("convert to a multi-page site with shared nav", "structural"),
         ("Restructure the whole layout into a magazine grid", "structural"),
         ("Install swiper with npm and build a carousel", "single_section"),
+        ("Install date-fns with npm", "single_section"),
         ("Add a custom animation to the logo", "single_section"),
         ("Add an interactive price calculator", "single_section"),
         ("A WebGL globe behind the hero", "single_section"),
@@ -824,7 +826,7 @@ def test_tier_3_may_use_more_than_tiers_1_and_2_in_every_number() -> None:
 
 
 @pytest.mark.req("H-120")
-@pytest.mark.parametrize("prompt", EDITS)
+@pytest.mark.parametrize("prompt", [*EDITS, "Fix the typo in the intro"])
 def test_an_explicit_request_always_reaches_the_agent(prompt: str) -> None:
     assert decide(on_site(prompt, advanced_edit=True), platform_policy()).tier is Tier.AGENT
     assert decide(on_site(prompt, tier=Tier.AGENT), platform_policy()).queue is QueueName.AGENT

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from gateway.forge import neutralise
+from gateway.forges.forge import neutralise
 from ledger.runs.run import RunRows
 from ledger.runs.tables import AgentExecution, Gate, Project, Run, RunStep
 from ledger.tables import Job

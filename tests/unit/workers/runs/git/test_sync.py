@@ -17,7 +17,7 @@ from dulwich.server import DictBackend
 from dulwich.web import make_wsgi_chain
 from pydantic import SecretStr
 
-from gateway.deploy_keys import DeployKey
+from gateway.forges.deploy_keys import DeployKey
 from routing.policy.agents import Account, AccountsConfig
 from routing.policy.platform import platform_policy
 from routing.policy.project import ProjectConfig

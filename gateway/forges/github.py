@@ -12,7 +12,7 @@ from github import Auth, Github, GithubException, RateLimitExceededException
 from github.Repository import Repository
 
 from gateway.errors import ForgeError
-from gateway.forge import (
+from gateway.forges.forge import (
     MANY_COMMENTS,
     MAX_TEXT,
     TIMEOUT_SECONDS,
@@ -21,7 +21,7 @@ from gateway.forge import (
     is_passing_status,
     read_reference,
 )
-from gateway.github_app import token_of
+from gateway.forges.github_app import token_of
 from routing.policy.agents import Account
 
 

@@ -3,7 +3,7 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.admission import account_of, address_of, check_address, check_bearer, check_key, logged_path, token_of
+from gateway.bearers import account_of, address_of, check_address, check_bearer, check_key, logged_path, token_of
 from gateway.config import GatewayConfig, ProviderConfig
 from gateway.messages import Code, RefusedError
 from ledger.money import Bearer

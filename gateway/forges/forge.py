@@ -80,11 +80,11 @@ def forge_of(account: Account) -> Forge:
         ForgeError: the account is at none (the operator's fault).
     """
     if account.kind == "github":
-        from gateway.github_forge import GitHubForge
+        from gateway.forges.github import GitHubForge
 
         return GitHubForge(account)
     if account.kind == "gitlab":
-        from gateway.gitlab_forge import GitLabForge
+        from gateway.forges.gitlab import GitLabForge
 
         return GitLabForge(account)
     raise ForgeError("pull requests need an account of kind github or gitlab", is_passing=False)

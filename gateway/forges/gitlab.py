@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx2
 
 from gateway.errors import ForgeError
-from gateway.forge import (
+from gateway.forges.forge import (
     MANY_COMMENTS,
     MAX_TEXT,
     TIMEOUT_SECONDS,

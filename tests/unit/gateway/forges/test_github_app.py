@@ -7,10 +7,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from gateway import github_app
 from gateway.errors import ForgeError
-from gateway.forge import forge_of
-from gateway.github_app import token_of
+from gateway.forges import github_app
+from gateway.forges.forge import forge_of
+from gateway.forges.github_app import token_of
 from routing.policy.agents import Account, AccountsConfig
 from routing.policy.project import ProjectConfig
 from sites.errors import RepositoryRefusedError

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.deploy_keys import problem_of_key
 from gateway.errors import ForgeError
+from gateway.forges.deploy_keys import problem_of_key
 from gateway.network import authorities
 from routing.policy.agents import Account
 

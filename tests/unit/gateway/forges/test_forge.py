@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from pydantic import SecretStr
 
-from gateway.forge import ForgeError, neutralise, write_to_ticket
+from gateway.forges.forge import ForgeError, neutralise, write_to_ticket
 from routing.policy.agents import Account, AccountsConfig
 from tests.forge import TOKEN, Forge
 

@@ -1,0 +1,1 @@
+"""Forges: pull requests and comments at GitHub and GitLab, and the keys of their repositories."""
