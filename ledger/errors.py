@@ -194,6 +194,17 @@ class NotUndoableError(_RefusedError):
         super().__init__(job_id, reason, fact)
 
 
+class NoOpenGateError(LedgerError, LookupError):
+    """A run waits for nobody (the caller's fault)."""
+
+    def __init__(self, run_id: UUID) -> None:
+        super().__init__(run_id)
+        self.run_id = run_id
+
+    def __str__(self) -> str:
+        return f"run {self.run_id} has no open gate with work to look at"
+
+
 class GateRefusedError(_RefusedError):
     """A gate cannot be decided, or not by this actor (the caller's fault)."""
 

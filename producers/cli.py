@@ -85,6 +85,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     ),
     "run submit": ("pointsman run submit --project shop --ticket bug.md --wait",),
     "run show": ("pointsman run show ID",),
+    "run shell": ("pointsman run shell ID --as ann --author 'Ann Smith <ann@acme.example>' --tenant acme",),
     "agent run": ('pointsman agent run qa --task "Test the cart" --dir .',),
     "approve": (
         "pointsman approve ID",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
@@ -366,10 +366,12 @@ def decide_gate(
 
 
 def _has_shaped(session: Session, job: Job, actor: str) -> bool:
-    """Whether an actor requested any round of a session, or told its agents at a gate what to change."""
-    told = select(col(Gate.id)).join(Job, col(Job.id) == col(Gate.run_id)).where(on_bill(job.root_id))
-    told = told.where(col(Gate.state) == "rework", col(Gate.actor) == actor)
-    return has_requested(session, job, actor) or session.scalar(told.limit(1)) is not None
+    """Whether an actor requested any round of a session, or changed its work at a gate: by hand, or through agents."""
+    told = (col(Gate.state) == "rework") & (col(Gate.actor) == actor)
+    shells = col(Gate.facts)["shells"]
+    wrote = (shells.contains([{name: actor, "is_changed": True}]) for name in ("by", "terminal"))
+    own = select(col(Gate.id)).join(Job, col(Job.id) == col(Gate.run_id)).where(on_bill(job.root_id), or_(told, *wrote))
+    return has_requested(session, job, actor) or session.scalar(own.limit(1)) is not None
 
 
 def expire_gate(session: Session, gate_id: UUID) -> None:

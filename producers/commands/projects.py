@@ -55,6 +55,7 @@ def init_project(
     from routing.policy.platform import platform_policy
     from routing.policy.project import parse_project
     from routing.policy.project_proposal import MAX_FILE_BYTES, READ_FILES, proposal_text, propose
+    from routing.policy.service_proposal import OPTIONAL_FILES
     from sites.repository.checkout import read_checkout
 
     with json_errors(ctx), clear_errors():
@@ -63,10 +64,12 @@ def init_project(
         if path.exists() and not force:
             fail(f"{path}: exists; --force replaces it", code=USAGE)
         files = {}
-        for name in READ_FILES:
+        for name in (*READ_FILES, *OPTIONAL_FILES):
             if (checkout.root / name).exists():
                 data = read_plain_file(checkout.root / name, command="project init", limit=MAX_FILE_BYTES + 1)
                 if len(data) > MAX_FILE_BYTES:
+                    if name in OPTIONAL_FILES:
+                        continue
                     fail(f"{checkout.root / name}: exceeds {MAX_FILE_BYTES} bytes", code=USAGE)
                 files[name] = data.decode("utf-8", "replace")
         proposal = propose(files, checkout.paths, platform_policy())
@@ -90,6 +93,7 @@ def init_project(
         place = {"tried": where if trials else ""}
         proposed = {"stack": proposal.stack, "commands": proposal.commands, "writes": proposal.writes}
         found = {"file": str(path), "url": checkout.url, "branch": checkout.branch, **proposed}
+        found |= {"services": proposal.services, "scripts": proposal.scripts}
         print_json({**found, "notes": proposal.notes, "trials": outcomes, **place})
     else:
         _show(path, text, trials, where, checkout.root)

@@ -19,6 +19,7 @@ from producers.commands.context import (
     USAGE,
     AsJson,
     OperatorTenant,
+    Tenant,
     check_ids,
     clear_errors,
     context_of,
@@ -146,6 +147,34 @@ def branch(
     _print_branch(bundle, as_json=as_json)
 
 
+@run_app.command()
+def shell(
+    ctx: typer.Context,
+    run_id: JobId,
+    actor: Annotated[
+        str,
+        typer.Option("--as", metavar="NAME", help="You, as in the audit trail: with four eyes, you do not pass this."),
+    ],
+    author: Annotated[
+        str, typer.Option(metavar="'NAME <E-MAIL>'", help="Author of the commit; by default from --as.")
+    ] = "",
+    minutes: Annotated[int, typer.Option(min=1, max=110, metavar="N", help="Time limit.")] = 30,
+    tenant: Tenant = "demo",
+    as_json: AsJson = False,
+) -> None:
+    """Take over by hand at a run's open gate: a shell in a box with its files. What you change becomes a commit.
+
+    Only beside the ledger and the boxes' engine. Files outside of the project's write paths are dropped, as an agent's
+    are; the gate stays open. Exit 0 if your work is kept, 1 if not, 2 if there is no shell.
+    """
+    with connected(ctx) as client:
+        found = job_id_of(client, run_id)
+    options = [f"--tenant={tenant}", f"--as={actor}", f"--author={author or f'{actor} <{actor}@localhost>'}"]
+    options += [f"--minutes={minutes}", *(["--json"] if as_json else [])]
+    argv = [sys.executable, "-m", "workers.runs.shell", *options, "--", str(found)]
+    os.execve(sys.executable, argv, dict(context_of(ctx).environment))
+
+
 def _print_branch(bundle: bytes, *, as_json: bool, path: Path | None = None) -> None:
     from sites.repository.handover import branch_in
 
@@ -173,6 +202,10 @@ def show_gate(ctx: typer.Context, gate_id: GateId, as_json: AsJson = False, tena
     out.print(f"cost ${run.cost.spent_usd} of ${run.cost.cap_usd}", markup=False)
     for name, total in run.cost.by_agent.items():
         out.print(harmless(f"  {name}: ${total['cost_usd']} in {total['calls']} calls"), markup=False)
+    for one in gate.facts.get("shells", ()):
+        what = f"changed {', '.join(one['changed'])}" if one["is_changed"] else "changed nothing that is kept"
+        out.print(harmless(f"by hand: {one['by']}, {one['seconds']:.0f} s, {what}; shown there:"), markup=False)
+        out.print("\n".join(harmless(f"  {line}") for line in one["said"].split("\n")), markup=False)
     _print_files(files)
 
 

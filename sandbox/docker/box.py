@@ -41,6 +41,7 @@ from sandbox.box import (
 from sandbox.docker import recipe, services
 from sandbox.docker.engine import UNREACHABLE, Engine, translating_start_errors, translating_use_errors
 from sandbox.docker.recipe import TOOLS, Kind, Slot, check_box, check_forwarder, check_inner, check_volume
+from sandbox.docker.terminal import attend
 from sandbox.execution import Exchanged, Standby, follow
 from sandbox.tarball import pack, stream_limit, unpack
 from sites.content_store import ContentStore, Manifest
@@ -301,6 +302,19 @@ class DockerBox:
             before, self._oom_kills = self._oom_kills, int(said)
             return replace(result, oom_kills=self._oom_kills - before)
         return result
+
+    def attend(self, *, term: str, stdin: int, stdout: int, seconds: float) -> bytes:
+        """Give a person a shell in the box, on these descriptors; return the end of what was shown.
+
+        Raises:
+            BoxLostError: the box was gone before it began.
+        """
+        self._check_usable()
+        self._has_run = True
+        with translating_use_errors():
+            return attend(
+                self._engine.client.api, self.container, term=term, stdin=stdin, stdout=stdout, seconds=seconds
+            )
 
     def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
         """Start a command that waits for its input."""
