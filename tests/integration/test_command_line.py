@@ -143,8 +143,7 @@ def test_the_shell_completes_sites_and_jobs_of_the_tenant(shop: Shop) -> None:
     assert completed(shop, "pointsman submit x --site s") == []
 
 
-def test_a_worker_s_pool_and_number_of_jobs_are_those_of_the_command_line() -> None:
-    worker = [sys.executable, "-m", "producers.cli", "worker", "control"]
-    for options, refused in ((("--pool", "none"), "'none'"), (("--pool", "dense"), "the dense pool serves only")):
-        done = subprocess.run([*worker, *options], capture_output=True, text=True, timeout=60)
-        assert (done.returncode, refused in done.stderr) == (2, True)
+def test_a_worker_s_pool_is_that_of_the_command_line() -> None:
+    worker = [sys.executable, "-m", "producers.cli", "worker", "control", "--pool", "dense"]
+    done = subprocess.run(worker, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "the dense pool serves only" in done.stderr) == (2, True)
