@@ -332,4 +332,4 @@ class CellError(LedgerError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return self.RULES[self.reason].format(*self.args[1:])
+        return self.RULES.get(self.reason, self.reason).format(*self.args[1:])

@@ -33,7 +33,7 @@ class CellsConfig(Section):
     slice_usd: float = Field(default=1.0, gt=0)
     """How much of the fleet's budget of a day a cell leases at a time. One that is lost costs the fleet so much."""
     host: str = "127.0.0.1"
-    """Of the router (`pointsman cells router`)."""
+    """Of the router (`pointsman router`)."""
     port: int = Field(default=8180, ge=0, le=65535)
     """Where the router serves API and console."""
     pages_port: int = Field(default=8181, ge=0, le=65535)

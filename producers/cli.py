@@ -28,7 +28,10 @@ PANELS: Mapping[str, Sequence[str]] = {
             "doctor queue tenant people key webhook circuit circuits dead replay dismiss audit capacity dashboards "
             "backup restore broker cells",
         ),
-        ("Run the fleet", "up demo worker api gateway dispatcher exporter mirror fake-provider migrate image box"),
+        (
+            "Run the fleet",
+            "up demo worker api router gateway dispatcher exporter mirror fake-provider migrate image box",
+        ),
         ("Offline tools", "eval route ladder apply render scan"),
     )
 }
@@ -51,7 +54,7 @@ _MODULE_OF = {
         "capacity": "capacity",
         "images": "image",
         "installation": "up demo doctor dashboards backup restore box",
-        "programs": "worker api gateway dispatcher exporter mirror fake-provider migrate",
+        "programs": "worker api router gateway dispatcher exporter mirror fake-provider migrate",
     }.items()
     for name in names.split()
 }

@@ -50,7 +50,8 @@ from workers.errors import TooFewFilesError
 from workers.handlers.agent import session_plan
 from workers.heartbeat import WorkerHeartbeat, install_heartbeat
 from workers.lifecycle import Handler, Resources
-from workers.pool import PoolHooks, become_pool_child, create_scratch
+from workers.pool import PoolHooks, become_pool_child
+from workers.scratch import create_scratch
 from workers.tasks import HANDLERS, register_tasks
 
 if TYPE_CHECKING:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import fcntl
 import logging
 import os
 import resource
-import shutil
 import signal
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -236,73 +231,3 @@ def _record_loss(session: Session, *, message: JobMessage, worker: str, cause: R
         at = time.time()
         facts = {"pointsman.job.id": str(message.job_id), "error.type": cause.value}
         traces.past("lost", trace, began=at, ended=at, facts=facts)
-
-
-_PREFIX = "pointsman-worker-"
-_LOCK = "lock"
-
-
-def create_scratch() -> Path:
-    """Create this process's directory for temporary files, and remove those of dead workers.
-
-    Everything that Python puts into a temporary place in the worker and its pool children goes there, libraries' files
-    too. A worker lives as long as it or a child locks its directory. Called once, before anything asks for a temporary
-    file.
-
-    Raises:
-        OSError: there is no place for temporary files (the operator's fault).
-    """
-    base = Path(tempfile.gettempdir())
-    with _sweep_lock(base):
-        sweep_scratch(base)
-        directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    tempfile.tempdir = str(directory)
-    atexit.register(_remove_own, directory, os.getpid())
-    return directory
-
-
-def sweep_scratch(base: Path) -> list[Path]:
-    """Remove the directories of dead workers and return them; other users' directories stay."""
-    return [left for left in sorted(base.glob(f"{_PREFIX}*")) if _is_abandoned(left) and _remove(left)]
-
-
-@contextmanager
-def _sweep_lock(base: Path) -> Iterator[None]:
-    """Prevent a sweep between the creation of a directory and its lock."""
-    path = base / f"pointsman-workers-{os.getuid()}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _is_abandoned(directory: Path) -> bool:
-    """Whether nobody holds its lock. One without a lock was left by a worker that was killed while creating it."""
-    try:
-        if directory.lstat().st_uid != os.getuid() or directory.is_symlink():
-            return False
-        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
-
-
-def _remove(directory: Path) -> bool:
-    shutil.rmtree(directory, ignore_errors=True)
-    return not directory.exists()
-
-
-def _remove_own(directory: Path, owner: int) -> None:
-    """Remove it, unless this is a pool child that ends: it is not the worker."""
-    if os.getpid() == owner:
-        _remove(directory)

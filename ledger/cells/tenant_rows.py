@@ -28,12 +28,9 @@ TENANT_CLOSED = "this tenant is moving to another cell"
 """What a refused writer is told."""
 _JOBS = "(SELECT id FROM job WHERE tenant = %(tenant)s)"
 _OF_JOB = f"job_id IN {_JOBS}"
-_OF_RUN = f"run_id IN {_JOBS}"
 _OWN = "tenant = %(tenant)s"
 _DAYS = "scope = 'tenant_day' AND split_part(key, '/', 1) = %(tenant)s"
 _BILLS = "(SELECT id::text FROM job WHERE tenant = %(tenant)s)"
-
-
 _OWN_CAPS = """
     (SELECT coalesce(jsonb_agg(pair ORDER BY place), '[]')
        FROM jsonb_array_elements(caps) WITH ORDINALITY AS listed (pair, place)
@@ -295,7 +292,7 @@ def copy(origin: Ledger, target: Ledger, tenant: str) -> dict[str, int]:
     with origin.begin() as session:
         last = partitions.last_number(session)
     partitions.pass_by(target, last)
-    with _driver(origin) as source, _driver(target) as sink:
+    with _Driver(origin) as source, _Driver(target) as sink:
         source.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         sink.execute(_MOVER)
         revisions = [side.execute("SELECT version_num FROM alembic_version").fetchone() for side in (source, sink)]
@@ -353,10 +350,6 @@ class _Driver:
         assert isinstance(driver, psycopg.Connection)
         driver.rollback() if kind is not None else driver.commit()
         self._connection.close()
-
-
-def _driver(ledger: Ledger) -> _Driver:
-    return _Driver(ledger)
 
 
 def _rows(name: str, columns: Sequence[str], tenant: str, changed: Mapping[str, str], *, order: str) -> sql.Composed:
@@ -419,7 +412,7 @@ def clear(ledger: Ledger, tenant: str, *, keeps_stone: bool) -> None:
         tenant: whose.
         keeps_stone: whether tenant and keys stay, the keys without scopes, so that who still comes here is told why.
     """
-    with _driver(ledger) as side:
+    with _Driver(ledger) as side:
         side.execute(_MOVER)
         if keeps_stone:
             side.execute(_PAID_HERE.encode(), {"tenant": tenant})

@@ -177,9 +177,14 @@ def _attach(session: Session, name: str, number: int) -> None:
 
 
 def _begin(ledger: Ledger, number: int) -> None:
-    """Let the sequence go on in a partition that others see by now. A step of it is never taken back."""
+    """Let the sequence go on in a partition that others see by now. A step of it is never taken back.
+
+    The lock waits for the writers that opened the table before: a statement finds only partitions that were there then,
+    but draws its ids as it goes.
+    """
     with ledger.begin() as session:
         _ALONE.all(session)
+        Statement("LOCK TABLE ONLY event IN SHARE MODE").all(session)
         Statement("SELECT setval('event_id_seq', %(first)s, false) FROM event_id_seq WHERE last_value < %(first)s").all(
             session, {"first": number * SPAN}
         )

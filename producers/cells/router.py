@@ -29,6 +29,7 @@ from monitoring.config import CellsConfig
 from producers.api.app import create_server, run_servers
 from producers.api.problems import problem
 from producers.config import ApiConfig
+from producers.errors import BodyTooLargeError
 from routing.cells import (
     TENANT_COOKIE,
     Cell,
@@ -175,7 +176,7 @@ class Router:
                 asked.headers.pop(name, None)
         try:
             answer = await self._client.send(asked, stream=True)
-        except _TooLargeError:
+        except BodyTooLargeError:
             return problem(413, "invalid_request", f"a body has at most {MAX_BODY_BYTES} bytes")
         except httpx2.TransportError as error:
             logger.warning("cell_unreachable", extra={"cell": known.cell.name, "error": type(error).__name__})
@@ -213,16 +214,12 @@ class Router:
         return False
 
 
-class _TooLargeError(Exception):
-    """The body is longer than any cell takes (the caller's fault)."""
-
-
 async def _bounded(request: Request) -> AsyncIterator[bytes]:
     size = 0
     async for part in request.stream():
         size += len(part)
         if size > MAX_BODY_BYTES:
-            raise _TooLargeError
+            raise BodyTooLargeError(MAX_BODY_BYTES)
         yield part
 
 

@@ -147,14 +147,3 @@ def abort(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> No
 
         abort_move(directory, tenant)
     print_result({"tenant": tenant, "is_aborted": True}, f"{tenant} stays where it is", as_json=as_json)
-
-
-@cells_app.command("router")
-def router(ctx: typer.Context) -> None:
-    """Serve API, consoles and pages of all cells: each request goes to the cell of its tenant."""
-    with _directory(ctx) as (installation, _):
-        from monitoring.logs import configure_logging
-        from producers.cells.router import serve
-
-        configure_logging(level=installation.settings.logs.level)
-        serve(installation.settings.cells)

@@ -229,6 +229,25 @@ def gateway(ctx: typer.Context) -> None:
 
 
 @app.command()
+def router(ctx: typer.Context) -> None:
+    """Serve API, consoles and pages of several cells: each request goes to the cell of its tenant."""
+    from producers.cells.router import serve
+
+    class RouterSettings(BaseModel):
+        model_config = ConfigDict(frozen=True)
+
+        cells: CellsConfig = CellsConfig()
+        logs: LogsConfig = LogsConfig()
+
+    with clear_errors():
+        settings = read_settings(RouterSettings, context_of(ctx).environment)
+        if not settings.cells.directory_url.get_secret_value():
+            fail("POINTSMAN_CELLS__DIRECTORY_URL: must name the database of the directory", code=USAGE)
+        configure_logging(level=settings.logs.level)
+        serve(settings.cells)
+
+
+@app.command()
 def mirror(ctx: typer.Context) -> None:
     """Serve packages to sandboxes, read only, from the registries that this account's npm uses."""
     from routing.policy.platform import load_policy

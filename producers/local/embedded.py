@@ -7,7 +7,6 @@ imports stays in memory while the installation runs; `producers.local.preparatio
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
 
 BOX_SETTINGS = "POINTSMAN_BOX__"
 ANTHROPIC_URL = "https://api.anthropic.com"
+_ACCOUNT = ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")
 _ACCOUNTS = "POINTSMAN_GATEWAY__PROVIDERS__"
 WORKERS: Mapping[str, tuple[str, ...]] = {
     f"worker-{group}": tuple(name.value for name, queue in QUEUES.items() if queue.local_worker == group)
@@ -59,7 +59,8 @@ WORKERS: Mapping[str, tuple[str, ...]] = {
 """Three pools are enough for one machine, with one for the long jobs; in production each queue has its own (README)."""
 _LISTENERS = ("valkey", "api", "pages", "gateway", "exporter", "fake_provider", "mirror")
 """What listens on a port."""
-_FORKED = ("producers.cli", "workers.main")
+_PREPARATION = "producers.local.preparation"
+_FORKED = (_PREPARATION, "producers.cli", "workers.main")
 """The modules that are run."""
 IMPORTED = (
     "celery.apps.worker",
@@ -255,21 +256,21 @@ class Embedded:
     def _start(self) -> None:
         self._home.lock()
         self._home.keep_ports(self.ports)
-        self._prepared = self._prepare()
-        self.environment = self._build_environment(self._prepared.ledger_url)
         self.supervisor = Supervisor(
-            environment=self.environment,
+            environment=self._inherited(),
             logs=self.home / "logs",
             database=self._database,
             forked=_FORKED,
             imported=IMPORTED,
         )
+        self._prepared = self._prepare(self.supervisor)
+        self.supervisor.environment = self.environment = self._build_environment(self._prepared.ledger_url)
         self.supervisor.start(self._valkey())
         for program in self._programs():
             self.supervisor.start(program)
         self.supervisor.wait_ready()
 
-    def _prepare(self) -> Prepared:
+    def _prepare(self, supervisor: Supervisor) -> Prepared:
         """Prepare in a process of its own.
 
         Raises:
@@ -286,11 +287,15 @@ class Embedded:
             npm=MirrorConfig().npm,
             environment=self._base_environment,
         )
-        argv = python_module("producers.local.preparation")
-        done = subprocess.run(argv, input=wanted.model_dump_json(), capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise InstallationError(f"it could not be prepared: {done.stderr.strip()}")
-        return Prepared.model_validate_json(done.stdout)
+        file = self.home / "preparation.json"
+        write_private(file, wanted.model_dump_json())
+        try:
+            supervisor.run(Program("preparation", python_module(_PREPARATION, str(file))))
+            return Prepared.model_validate_json(file.read_text())
+        except InstallationError as error:
+            raise InstallationError(f"it could not be prepared: {error}") from None
+        finally:
+            file.unlink()
 
     def stop(self) -> None:
         """Stop every process; the data stays."""
@@ -303,14 +308,15 @@ class Embedded:
             del self._postgres
         self._home.unlock()
 
-    def _build_environment(self, ledger_url: str) -> dict[str, str]:
-        inherited = {
+    def _inherited(self) -> dict[str, str]:
+        """Return what every program has of this process's environment: no settings but some, and no account."""
+        return {
             name: value
             for name, value in self._base_environment.items()
-            if name.startswith(INHERITED_SETTINGS) or not name.startswith("POINTSMAN_")
+            if name.startswith(INHERITED_SETTINGS) or not name.startswith(("POINTSMAN_", *_ACCOUNT))
         }
-        inherited.pop("ANTHROPIC_API_KEY", None)
-        inherited.pop("ANTHROPIC_BASE_URL", None)
+
+    def _build_environment(self, ledger_url: str) -> dict[str, str]:
         secrets_ = self._home.secrets()
         own = {
             "POINTSMAN_LEDGER__URL": ledger_url,
@@ -334,7 +340,7 @@ class Embedded:
             own["POINTSMAN_POLICY__PATH"] = str(policy)
         if self.options.repositories is not None:
             own["POINTSMAN_RUNS__FILES_BELOW"] = str(self.options.repositories)
-        return inherited | own | dict(self.options.environment) | self._box_environment()
+        return self._inherited() | own | dict(self.options.environment) | self._box_environment()
 
     def _box_environment(self) -> dict[str, str]:
         """Return settings that tie boxes to this installation and its gateway, even on a shared engine."""

@@ -132,12 +132,12 @@ class ForkServer:
             os._exit(0)
 
     def _stop(self, *, is_orphan: bool) -> NoReturn:
-        """End with the last program; without a supervisor, which otherwise ends them, see to that."""
+        """End with the last program: the supervisor has ended all but one that it was just having forked, if any."""
         self._is_stopping = True
         signal.pthread_sigmask(signal.SIG_BLOCK, _OWN_SIGNALS)
+        for pid in self._running:
+            os.kill(pid, signal.SIGTERM)
         if is_orphan:
-            for pid in self._running:
-                os.kill(pid, signal.SIGTERM)
             time.sleep(GRACE_SECONDS)
             stop_database(self._database)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

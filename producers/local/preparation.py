@@ -1,8 +1,8 @@
 """What an embedded installation needs before its programs start, made by a process that ends with it.
 
-`python -m producers.local.preparation` reads a `Preparation` from its input and writes what it `Prepared`: what this
-takes (SQLAlchemy, migrations, the container engine's client) is not kept in memory while the installation runs, so it
-is imported where it is used.
+`python -m producers.local.preparation FILE` reads a `Preparation` from a file and puts what it `Prepared` in its place.
+It is forked from the fork server. What it takes besides (migrations, the container engine's client) is not kept in
+memory while the installation runs, so it is imported where it is used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pydantic import BaseModel
 
 from ledger.errors import LedgerError
 from producers.errors import AuthenticationError, ProducerError
-from producers.local.supervisor import Home
+from producers.local.supervisor import Home, write_private
 from routing.config import strip_settings
 from routing.errors import RoutingError
 from routing.policy.platform import load_policy
@@ -236,9 +236,10 @@ def import_site(ledger: Ledger, home: Path, policy: Path | None, name: str, dire
 
 
 def main() -> int:
-    """Prepare what the input asks for."""
+    """Prepare what the file asks for."""
+    file = Path(sys.argv[1])
     try:
-        sys.stdout.write(prepare(Preparation.model_validate_json(sys.stdin.read())).model_dump_json())
+        write_private(file, prepare(Preparation.model_validate_json(file.read_text())).model_dump_json())
     except (LedgerError, ProducerError, RoutingError, SiteError) as error:
         sys.stderr.write(str(error))
         return 1

@@ -202,7 +202,8 @@ class Supervisor:
         A program that is one of the `forked` modules is forked from a process that has imported those and `imported`.
         That process stops the PostgreSQL server in `database` if this one is killed.
         """
-        self._environment = dict(environment)
+        self.environment = dict(environment)
+        """Of every program that is started from now on."""
         self._logs = logs
         self._logs.mkdir(parents=True, exist_ok=True)
         self._running: dict[str, _Running] = {}
@@ -215,8 +216,19 @@ class Supervisor:
         """Start a program, with its output in its own log file."""
         self._running[program.name] = _Running(program, self._spawn(program))
 
+    def run(self, program: Program) -> None:
+        """Run a program to its end.
+
+        Raises:
+            InstallationError: it failed; the message is what it wrote.
+        """
+        log = self._logs / f"{program.name}.log"
+        log.unlink(missing_ok=True)
+        if self._spawn(program).wait():
+            raise InstallationError(log.read_text(errors="replace").strip())
+
     def _spawn(self, program: Program) -> Process:
-        environment = self._environment | dict(program.environment)
+        environment = self.environment | dict(program.environment)
         with (self._logs / f"{program.name}.log").open("ab") as log:
             if self._is_forked(program):
                 return self._fork_server().fork(program, environment, log=log.fileno())
@@ -237,7 +249,7 @@ class Supervisor:
             self._server = ForkServer(
                 (*self._imported, *self._forked),
                 database=self._database,
-                environment=self._environment,
+                environment=self.environment,
                 logs=self._logs,
             )
         return self._server

@@ -203,7 +203,9 @@ def test_a_site_is_imported_by_hand_and_a_bad_archive_says_what_is_wrong_with_it
     with open_page(browser, width=390) as page:
         enter(page, installation)
         page.get_by_role("link", name="Sites", exact=True).click()
-        assert complaints_of(page) == []
+        page.get_by_text("Import", exact=True).first.click()
+        assert complaints_of(page) == []  # also of the open form
+        page.reload()
 
         def send(name: str) -> None:
             page.get_by_text("Import", exact=True).first.click()
@@ -494,6 +496,8 @@ def test_a_gate_is_passed_on_the_page_of_its_run_and_the_trail_is_verified(stage
         expect(page.locator("#run .diff .add").first).to_be_visible()
         page.get_by_label("Because").fill("It reads well")
         page.get_by_role("button", name="Pass").click()
+        expect(page.get_by_role("dialog")).to_contain_text("What the run made is pushed")  # no undo: asked once more
+        page.get_by_role("dialog").get_by_role("button", name="Yes").click()
         expect(page.get_by_role("status")).to_contain_text("The gate has passed")
         stage.yard.settle()
         expect(page.locator("#run .head .badge")).to_have_text("published", timeout=SECONDS)

@@ -142,7 +142,7 @@ def router(directory_url: str) -> Iterator[str]:
         "POINTSMAN_CELLS__PORT": str(ports[0]),
         "POINTSMAN_CELLS__PAGES_PORT": str(ports[1]),
     }
-    argv = [sys.executable, "-m", "producers.cli", "cells", "router"]
+    argv = [sys.executable, "-m", "producers.cli", "router"]
     process = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{ports[0]}"
 

@@ -31,7 +31,7 @@ from routing.policy.platform import load_policy
 from tests.chaos.options import Options
 from tests.chaos.workload import AUTO_APPROVED, POOR, PROJECT, TENANTS
 from tests.unit.workers.runs.repositories import make_project
-from workers.pool import sweep_scratch
+from workers.scratch import sweep_scratch
 
 _PR_SET_CHILD_SUBREAPER = 36
 _FAKETIME = "libfaketimeMT.so.1"

@@ -1,5 +1,7 @@
 """The gateway as its callers meet it: the real SDK, a real ledger, and providers that behave and misbehave."""
 
+from __future__ import annotations
+
 import json
 import logging
 import signal
@@ -13,9 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx2
 import pytest
 from aiohttp import web
@@ -62,8 +63,14 @@ from tests.integration.gateway_world import (
     stream,
     words,
 )
+from tests.lazy import Lazy
 from tests.services import wait_until
 from tests.threads import serve_in_thread
+
+if TYPE_CHECKING:
+    import anthropic
+else:
+    anthropic = Lazy("anthropic")
 
 PRICE = platform_policy().prices[HAIKU]
 RULES = """

@@ -1,5 +1,7 @@
 """Every provider does the same for its callers and its bookkeeping, each at a server of its own dialect."""
 
+from __future__ import annotations
+
 import base64
 import json
 import time
@@ -8,10 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
-import openai
 import pytest
 from aiohttp import web
 
@@ -42,6 +42,7 @@ from tests.integration.gateway_world import (
     scenario,
     scripted_provider,
 )
+from tests.lazy import Lazy
 from tests.media_files import png
 from tests.provider_dialects import (
     ACCESS,
@@ -55,6 +56,13 @@ from tests.provider_dialects import (
 )
 from tests.services import wait_until
 from tests.threads import serve_gateway_in_thread
+
+if TYPE_CHECKING:
+    import anthropic
+    import openai
+else:
+    anthropic = Lazy("anthropic")
+    openai = Lazy("openai")
 
 OWN_NAMES = {
     "anthropic": HAIKU,

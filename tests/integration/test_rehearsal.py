@@ -1,5 +1,7 @@
 """The fake provider against the real anthropic SDK: what a client sees, and what the log says it was billed."""
 
+from __future__ import annotations
+
 import json
 import signal
 import socket
@@ -8,9 +10,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx2
 import pytest
 
@@ -19,6 +20,12 @@ from gateway.fake_provider.scenario import ScenarioError
 from gateway.fake_provider.server import Address, running_fake_provider
 from routing.policy.platform import platform_policy
 from routing.policy.prices import Usage, cost_nanousd
+from tests.lazy import Lazy
+
+if TYPE_CHECKING:
+    import anthropic
+else:
+    anthropic = Lazy("anthropic")
 
 HAIKU = "claude-haiku-4-5-20251001"
 TOOL: Any = {

@@ -57,7 +57,7 @@ def test_a_ticket_goes_from_its_file_over_a_gate_to_its_branch(terminal: Termina
     )
     run_id = json.loads(submitted)["id"]
     terminal.yard.settle()
-    shown = terminal.run("run", "show", run_id[:8], "--tenant", "acme")  # ids may be cut short
+    shown = terminal.run("run", "show", run_id[-8:], "--tenant", "acme")  # ids may be cut short
     assert "awaiting_approval  Fix the broken header" in shown
     assert "✓ qa (qa) completed" in shown
     assert "estimate: $2.00 to $4.00" in shown
@@ -65,11 +65,11 @@ def test_a_ticket_goes_from_its_file_over_a_gate_to_its_branch(terminal: Termina
     assert re.search(r"\d\d:\d\d:\d\d  qa: attempt 1 on queue steps", watched)
     gate = json.loads(terminal.run("gate", "list", "--tenant", "acme", "--json"))[0]
     assert f"pointsman gate pass {gate['id']}" in shown
-    seen = terminal.run("gate", "show", gate["id"][:8], "--tenant", "acme")
+    seen = terminal.run("gate", "show", gate["id"][-8:], "--tenant", "acme")
     assert "+// " in seen
     assert "  qa: $" in seen
     terminal.run("gate", "show", gate["id"], "--tenant", "other", code=1)
-    assert terminal.run("gate", "pass", gate["id"][:8], "--reason", "fine", "--tenant", "acme").strip() == "passed"
+    assert terminal.run("gate", "pass", gate["id"][-8:], "--reason", "fine", "--tenant", "acme").strip() == "passed"
     terminal.run("gate", "pass", gate["id"], "--tenant", "acme", code=1)
     terminal.yard.settle()
     view = json.loads(terminal.run("run", "show", run_id, "--tenant", "acme", "--json"))

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import json
 import pickle
 import random
@@ -6,10 +8,9 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import anthropic
 import pytest
 
 from gateway import client as client_module
@@ -29,8 +30,14 @@ from gateway.errors import (
 )
 from gateway.messages import Code, RefusedError
 from routing.policy.prices import Usage
+from tests.lazy import Lazy
 from tests.tls import Authority, TlsProxy
 from tests.unit.gateway.streams import Player, encoded, error_event, event, player, random_events
+
+if TYPE_CHECKING:
+    import anthropic
+else:
+    anthropic = Lazy("anthropic")
 
 
 def answer(status: int, body: Any, **headers: str) -> GatewayError:

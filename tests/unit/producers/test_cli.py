@@ -59,7 +59,7 @@ def leaves() -> dict[str, Any]:
     return {words: command for words, command in found.items() if not getattr(command, "commands", None)}
 
 
-PROGRAMS = {"up", "demo", "worker", "api", "gateway", "dispatcher", "exporter", "mirror", "fake-provider"}
+PROGRAMS = {"up", "demo", "worker", "api", "router", "gateway", "dispatcher", "exporter", "mirror", "fake-provider"}
 """These run until they are stopped."""
 OWN_FORMAT = {"ladder": "JSON lines", "audit export": "JSON lines", "broker acl": "an ACL file"}
 """These print a format that another program asks for."""

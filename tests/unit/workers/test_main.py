@@ -69,6 +69,7 @@ def test_model_bound_queues_wait_in_threads_unless_told_otherwise(argv: list[str
         ["spce"],
         ["unrouted"],
         ["spec", "--concurrency", "x"],
+        ["spec", "--pool", "none"],
         ["spec", "--idle-children", "0"],
         ["tools", "--pool", "dense"],
         ["steps", "--pool", "dense"],

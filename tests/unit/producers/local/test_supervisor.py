@@ -195,6 +195,20 @@ def test_a_forked_program_alone_has_its_secret_not_the_one_it_is_forked_from_nor
     assert [secret.encode() in memory_of(pid) for pid in (a, b, server)] == [True, False, False]
 
 
+def test_a_program_that_was_being_forked_when_its_owner_was_interrupted_ends_with_the_others(
+    forking: Supervisor, tmp_path: Path
+) -> None:
+    interrupted = forking._spawn(played("stay"))  # nothing but the fork server knows it
+    wait_for_log(tmp_path, "secret")
+    forking.stop()
+    assert interrupted.wait(5) == -signal.SIGTERM
+
+
+def test_a_program_that_is_run_to_its_end_fails_with_what_it_wrote(forking: Supervisor) -> None:
+    with pytest.raises(InstallationError, match=r"^secret None 1 \['go'\]$"):
+        forking.run(played("go"))
+
+
 def test_a_forked_program_that_ends_or_is_killed_is_started_again(forking: Supervisor, tmp_path: Path) -> None:
     forking.start(played("stay"))
     wait_for_log(tmp_path, "secret")

@@ -325,7 +325,7 @@ def test_integration_3_open_recent_executes_recent_when_it_is_meant() -> None:
     assert [(one.handled_by_tier, one.command) for one in talk.dispatched] == [(DownstreamTier.COMMAND, "open recent")]
 
 
-@pytest.mark.req("L-110", "L-047", "L-116")
+@pytest.mark.req("L-110", "L-047", "L-116", "L-053")
 def test_integration_4_a_command_beside_the_options_is_resolved_by_the_command_tier() -> None:
     talk = Conversation(LINKS, reply=sure("a1", 0.99), auto=True)
     result = talk.say("open recent")

@@ -90,7 +90,7 @@ def test_a_question_without_a_reference_is_answered(prompt: str, bound: bool) ->
 QUESTION_PATTERNS = ("What is", "Explain", "How does", "Why", "Should I", "Do you want")
 
 
-@pytest.mark.req("R-013")
+@pytest.mark.req("R-013", "R-082")
 @pytest.mark.parametrize("pattern", QUESTION_PATTERNS)
 @pytest.mark.parametrize("case", [str.lower, str.upper, str.swapcase])
 def test_each_question_pattern_of_the_document_asks_where_it_begins_the_message(
@@ -133,6 +133,7 @@ def test_an_unbound_message_without_trigger_is_answered_by_default(prompt: str) 
 @pytest.mark.req("R-012", "R-036")
 def test_precedence_is_looked_at_before_triggers() -> None:
     assert unbound("How do I find and update tests?").rule == "precedence"
+    assert unbound("Update the tests").rule == "unbound", "and triggers before the default"
 
 
 @pytest.mark.req("R-117")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.services import wait_until
-from workers.pool import sweep_scratch
+from workers.scratch import sweep_scratch
 
 _WORKER = """
 import os, sys, tempfile, time
-from workers.pool import create_scratch
+from workers.scratch import create_scratch
 create_scratch()
 tempfile.mkdtemp(prefix="pymp-")
 if "child" in sys.argv and os.fork():
@@ -46,7 +46,6 @@ def directories(base: Path) -> list[Path]:
     return sorted(base.glob("pointsman-worker-*"))
 
 
-@pytest.mark.slow
 def test_a_worker_that_ends_leaves_nothing(tmp_path: Path) -> None:
     worker = start(tmp_path)
     [own] = directories(tmp_path)
@@ -55,7 +54,6 @@ def test_a_worker_that_ends_leaves_nothing(tmp_path: Path) -> None:
     assert directories(tmp_path) == []
 
 
-@pytest.mark.slow
 def test_what_a_killed_worker_left_goes_with_the_next_start_and_a_live_one_keeps_its_own(tmp_path: Path) -> None:
     killed, living = start(tmp_path), start(tmp_path)
     killed.send_signal(signal.SIGKILL)
@@ -68,7 +66,6 @@ def test_what_a_killed_worker_left_goes_with_the_next_start_and_a_live_one_keeps
     assert directories(tmp_path) == []
 
 
-@pytest.mark.slow
 def test_children_that_outlive_their_worker_keep_its_directory(tmp_path: Path) -> None:
     worker = start(tmp_path, "child")
     wait_until(lambda: worker.poll() is not None, seconds=10, what="the worker is dead")
