@@ -1,16 +1,27 @@
 """A person's shell in a box: a terminal in the walls of any box, and its end on record."""
 
+import json
 import os
 import pty
+import subprocess
+import sys
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from ledger.store import Ledger, create_ledger_engine
 from sandbox.box import CollectRules
 from sandbox.docker.box import DockerBox
+from sandbox.docker.engine import Engine
 from sandbox.docker.terminal import MOST_BYTES, plain_text
 from sites.content_store import ContentStore
+from tests.box.test_leftovers import standing
+from tests.engine import TestEngine
+from tests.factories import Shop
+from tests.integration.run_world import Yard
+from tests.services import Postgres
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 
@@ -73,3 +84,43 @@ def test_a_shell_is_over_at_its_time_and_only_its_end_is_kept(box: DockerBox) ->
     assert "begin" not in said
     assert said.splitlines()[-1] == "end"
     assert len(said) <= MOST_BYTES
+
+
+def test_the_command_gives_a_shell_at_a_run_s_gate_and_leaves_a_commit_of_that_person(
+    daemon: TestEngine, engine: Engine, postgres: Postgres, tmp_path: Path
+) -> None:
+    with postgres.database() as url:
+        ledger = Ledger(create_ledger_engine(url, pool_size=2))
+        yard = Yard(Shop(ledger, url=url), tmp_path)
+        run_id = yard.submit("Fix the broken header", priority="P0")
+        yard.settle()
+        settings = daemon.config()
+        policy = tmp_path / "policy.json"
+        policy.write_text(yard.policy.model_dump_json())
+        environment = {
+            "PATH": os.defpath,
+            "POINTSMAN_LEDGER__URL": url,
+            "POINTSMAN_POLICY__PATH": str(policy),
+            "POINTSMAN_RUNS__ROOT": str(yard.resources.runs.root),
+            "POINTSMAN_BOX__ENGINE": settings.engine,
+            "POINTSMAN_BOX__INSTALL": settings.install,
+            "POINTSMAN_BOX__MEMORY_MIB": str(settings.memory_mib),
+        }
+        who = ("--tenant=acme", "--as=ann", "--author=Ann Smith <ann@acme.example>", "--minutes=2", "--json")
+        done = subprocess.run(
+            [sys.executable, "-m", "workers.runs.shell", *who, "--", str(run_id)],
+            input=b"echo 'export const mine = 1;' > src/app.ts; echo x > README.md\nexit\n",
+            env=environment,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        end = json.loads(done.stdout.splitlines()[-1])
+        assert (end["changed"], end["dropped"]) == (["src/app.ts"], ["README.md: not_allowed"])
+        assert yard.run(run_id).head_commit == end["commit"]
+        (shell,) = yard.open_gate(run_id).facts["shells"]
+        assert shell["by"] == "ann"
+        assert "export const mine" in shell["said"]
+        ledger.close()
+    assert standing(engine) == {}
