@@ -18,6 +18,7 @@ from benchmarks import (
     routing,
     scan,
     submit,
+    turnover,
 )
 from benchmarks.question import Question
 
@@ -42,5 +43,5 @@ _IN_ONE_RUN: tuple[Question, ...] = (
     capacity.QUESTION,
 )
 IN_ONE_RUN = {question.name: question for question in _IN_ONE_RUN}
-BY_NAME = IN_ONE_RUN | {growth.QUESTION.name: growth.QUESTION}
+BY_NAME = IN_ONE_RUN | {question.name: question for question in (growth.QUESTION, turnover.QUESTION)}
 """With those that take too long for a run of all."""

@@ -143,7 +143,8 @@ class Notification(SQLModel, table=True):
         Index("ix_notification_turn", "tenant", "next_at", postgresql_where=text("next_at IS NOT NULL")),
     )
 
-    job_id: UUID = Field(foreign_key="job.id", primary_key=True)
+    job_id: UUID = Field(primary_key=True)
+    """Written under its job's lock, and deleted before it, so there is no foreign key to check."""
     callback_url: str | None = None
     payload: dict[str, Any] = json_column(dict)
     attempts: int = 0

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import __main__ as bench
-from benchmarks import environments, routing
+from benchmarks import environments, routing, turnover
 from benchmarks.answer import Answer, Comparison, Curve, Spread, Unit, read
 from benchmarks.chart import chart, sides_of
 from benchmarks.curves import curves
@@ -172,7 +172,7 @@ def test_the_end_of_a_run_says_what_each_question_took_and_met() -> None:
 
 
 def test_every_question_has_a_name_of_its_own_and_only_growth_to_a_million_is_asked_alone() -> None:
-    assert set(BY_NAME) - set(IN_ONE_RUN) == {"growth"}
+    assert set(BY_NAME) - set(IN_ONE_RUN) == {"growth", "turnover"}
     assert all(name == question.name for name, question in BY_NAME.items())
     kept = {path.stem for path in (ROOT / "benchmarks" / "results").glob("*.json")}
     assert kept <= set(BY_NAME)
@@ -317,3 +317,15 @@ def test_growth_has_one_row_in_the_summary_that_of_its_worst_operation(tmp_path:
 
     text = path.read_text()
     assert "| [Growth](pictures/bench/growth.svg) | the worst of 2: claim | 0.5 (0.5–0.5) | ≥ 1/1.3 **missed**" in text
+
+
+@pytest.mark.slow
+def test_a_turnover_lets_jobs_come_and_go_and_looks_at_every_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turnover, "JOBS", 240)
+    monkeypatch.setattr(turnover, "KEPT_SECONDS", 0.5)
+    found = turnover.measure(1)
+    sizes = {row[0]: row[1:] for row in found.rows}
+    assert set(sizes) == {"job", "attempt", "call", "cap", "notification", "event"}
+    assert all(compared.ours_is in sizes for compared in found.comparisons)
+    assert sizes["job"][-1] != "0", "they were swept meanwhile"
+    assert sizes["event"][-1] == "0", "by the partition"

@@ -19,8 +19,9 @@ ADDING = frozenset({"create_table", "add_column", "create_index", "drop_index", 
 NARROWER = frozenset({"uq_job_key", "uq_job_next"})
 """Unique indexes on fewer rows than the ones they take the place of: they refuse nothing that those would not."""
 
-OF_ATTEMPTS = {"attempt_token_hash_key", "attempt_job_id_fkey", "call_job_id_fkey", "call_attempt_id_fkey"}
-LOOSER = OF_ATTEMPTS | {"job_tenant_idempotency_key_key", "job_tenant_fkey", "job_site_id_fkey", "event_pkey"}
+OF_JOBS = {f"{name}_fkey" for name in ("job_tenant", "job_site_id", "attempt_job_id", "call_job_id", "call_attempt_id")}
+OTHERS = {"job_tenant_idempotency_key_key", "attempt_token_hash_key", "event_pkey", "notification_job_id_fkey"}
+LOOSER = OF_JOBS | OTHERS
 """Constraints that no statement of an earlier version names, and whose rule an index or what writes the row keeps."""
 TUNING = re.compile(r"ALTER TABLE \w+ SET \((?:(?:fillfactor|autovacuum_\w+) = [\d.]+(?:, |\)$))+")
 """How full a page gets, and when a table is vacuumed: nothing that a statement could tell."""
