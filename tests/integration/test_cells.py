@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -20,10 +21,12 @@ from sqlmodel import SQLModel
 
 from ledger.cells import tenant_rows
 from ledger.cells.directory import CellRecord, Directory, Step
+from ledger.dispatch_window import release_due
 from ledger.errors import CellError
 from ledger.operations.history_reader import examine
 from ledger.operations.served_calls import unbooked
 from ledger.releases import NewRelease, add_release, ensure_site
+from ledger.start_attempt import claim
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Tenant
 from producers.cells.intake import Forwarder
@@ -33,8 +36,10 @@ from producers.intake.celery_intake import MAX_TRIES, CeleryIntake, IntakeLists
 from producers.intake.submit import Submitter
 from producers.use_cases.tenants import create_key, hash_secret
 from routing.broker import create_app
-from routing.jobs import Reason, State
+from routing.jobs import JobMessage, Reason, State
 from routing.policy.platform import platform_policy
+from routing.queues import QueueName
+from routing.scheduling import WaitReason
 from sites.config import ContentStoreConfig
 from sites.content_store import ContentStore, Entry, Manifest
 from tests.integration.driving import Fleet
@@ -191,6 +196,21 @@ def test_other_tenants_go_on_while_one_is_closed_and_nothing_is_left_when_none_i
     two.east.accept(tier=None)
     tenant_rows.open_again(two.east.ledger, "neighbour")
     assert two.east.scalar(triggers) == 0
+
+
+def test_a_dispatcher_goes_on_with_the_jobs_of_others_while_one_tenant_is_closed(two: Two) -> None:
+    held = {"held_for": WaitReason.TIME, "held_until": datetime.now(UTC) + timedelta(hours=1)}
+    jobs = [two.east.accept(tenant=name, tier=None, site_id=None, **held) for name in ("acme", "neighbour")]
+    two.east.execute("UPDATE job SET held_until = now() - interval '1 second' WHERE held_until IS NOT NULL")
+    message = JobMessage(job_id=two.east.accept(tier=None), fence=0)
+    tenant_rows.pause(two.east.ledger, "acme")
+    tenant_rows.close(two.east.ledger, "acme")
+    with two.east.ledger.begin() as session:
+        release_due(session)
+    assert [two.east.job(job_id).held_for for job_id in jobs] == ["time", None]
+    assert claim(two.east.ledger, message, queue=QueueName.ANSWER, worker="w", policy=two.east.policy) is None
+    with two.east.ledger.begin() as session, pytest.raises(OperationalError, match=tenant_rows.TENANT_CLOSED):
+        session.execute(text("UPDATE job SET cancel_requested_at = now() WHERE id = :id"), {"id": jobs[0]})
 
 
 def test_a_job_at_work_is_waited_for_then_handed_back_and_its_move_goes_on_when_asked_again(two: Two) -> None:
