@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import httpx2
 from sqlalchemy import text
@@ -24,6 +24,7 @@ from sqlalchemy import text
 from benchmarks.answer import Answer
 from benchmarks.question import Survey
 from gateway.fake_provider.config import FakeProviderConfig
+from ledger.ids import new_id
 from ledger.start_attempt import Claim, claim, finish
 from ledger.store import Ledger, create_ledger_engine
 from ledger.submission import accept
@@ -248,7 +249,7 @@ class Fleet:
         self._end(self._claim())
 
     def _claim(self) -> Claim:
-        job_id: UUID = uuid4()
+        job_id: UUID = new_id()
         request = JobRequest(prompt=f"Explain how bread number {job_id} rises")
         new = NewJob(
             id=job_id,

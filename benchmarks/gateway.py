@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
 import httpx2
 import psutil
@@ -28,6 +27,7 @@ from benchmarks.load import Callers
 from benchmarks.progress import say
 from benchmarks.question import Survey
 from benchmarks.race import EndedError, Peer, Race, Turn
+from ledger.ids import new_id
 from ledger.operations.migrate import migrate
 from ledger.start_attempt import claim
 from ledger.store import Ledger, create_ledger_engine
@@ -254,7 +254,7 @@ def _tokens(ledger_url: str) -> list[str]:
         session.add(Tenant(name="bench", provider="bench"))
     for _ in range(AT_ONCE):
         new = NewJob(
-            id=uuid4(),
+            id=new_id(),
             tenant="bench",
             source=Source.PYTHON,
             request=JobRequest(prompt="Does bread rise?"),

@@ -21,6 +21,7 @@ from benchmarks.past import fill
 from benchmarks.progress import say
 from benchmarks.race import Turn, interleave
 from ledger import audit
+from ledger.ids import new_id
 from ledger.start_attempt import Claim, claim, finish
 from ledger.store import Ledger, create_ledger_engine
 from ledger.submission import accept
@@ -162,7 +163,7 @@ class Bench:
     # -- what steps are made of --------------------------------------------------------------------------------------
 
     def _accepted(self) -> JobMessage:
-        job_id = uuid4()
+        job_id = new_id()
         new = NewJob(
             id=job_id,
             tenant=_TENANT,

@@ -159,7 +159,7 @@ def _without_indexes(connection: psycopg.Connection, tables: Sequence[str]) -> I
     found = connection.execute(_INDEXES.encode(), [list(tables)]).fetchall()
     for name, _ in found:
         connection.execute(f"DROP INDEX {name}".encode())
-    yield [definition for _, definition in found]
+    yield [definition.replace(" ON ONLY ", " ON ") for _, definition in found]  # of partitions, too
 
 
 def _together(url: str, statements: Sequence[str]) -> None:

@@ -13,18 +13,20 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from pydantic import ValidationError
 
 from gateway.bearers import account_of, address_of, check_address, check_bearer, check_key, token_of
 from gateway.config import GatewayConfig, ProviderConfig, create_provider
 from gateway.errors import GatewayError, LedgerUnreachableError
+from gateway.fleet_budget import FLEET_DAY, FleetBudget
 from gateway.ledger_client import Ledger
 from gateway.messages import Code, ModelRequest, RefusedError, parse_request
 from gateway.providers.provider import Provider, Settlement, UpstreamRequest, WorstInput
 from ledger import money, provider_circuits
 from ledger.attempts import hash_token
+from ledger.ids import new_id
 from ledger.money import Bearer, CallStart, CapLimit, CircuitRefusal, CircuitUse, Reserved
 from ledger.store import Statement
 from routing.config import key_fingerprint
@@ -104,12 +106,14 @@ class Admission:
         instance: str,
         count_tokens: CountTokens,
         settle_later: SettleLater,
+        fleet: FleetBudget,
     ) -> None:
         self._ledger = ledger
         self._config = config
         self._instance = instance
         self._count_tokens = count_tokens
         self._settle_later = settle_later
+        self._fleet = fleet
         self._circuits = policy.circuits
         self._policy_of = lru_cache(maxsize=256)(lambda overrides: _lowered(policy, overrides))
         pepper = config.pepper.get_secret_value()
@@ -245,7 +249,7 @@ class Admission:
         policy = caller.policy
         account = caller.bearer.provider or ""
         return CallStart(
-            id=uuid4(),
+            id=new_id(),
             provider=caller.account.label,
             model=request.model,
             key_hash=self._key_hashes[caller.account.label],
@@ -262,13 +266,18 @@ class Admission:
         )
 
     async def _reserve(self, caller: Caller, call: CallStart) -> Reserved | BudgetExceeded:
+        caps = self._fleet.within(caller.caps)
         try:
-            outcome = await self._ledger.reserve(caller.bearer, call, caller.caps)
+            outcome = await self._ledger.reserve(caller.bearer, call, caps)
         except LedgerUnreachableError:
             self._settle_later(call.id, _NEVER_MADE)
             if caller.is_kept:  # a dead connection, perhaps: the lookup finds out, and replaces it
                 raise _BearerGoneError from None
             raise
+        if isinstance(outcome, BudgetExceeded) and outcome.scope == FLEET_DAY:
+            needed = call.input_nanousd + call.max_tokens * call.token_nanousd
+            if await self._fleet.extend(caller.caps, caps, needed_nanousd=needed):
+                return await self._reserve(caller, call)
         if isinstance(outcome, Reserved | BudgetExceeded):
             return outcome
         if isinstance(outcome, CircuitRefusal):

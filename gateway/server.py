@@ -25,6 +25,7 @@ from gateway.admission import Admission, Caller, CircuitReporter
 from gateway.bearers import logged_path
 from gateway.config import GatewayConfig
 from gateway.errors import LedgerUnreachableError
+from gateway.fleet_budget import FleetBudget
 from gateway.journal import Journal
 from gateway.ledger_client import Ledger
 from gateway.messages import Code, ModelRequest, RefusedError
@@ -33,6 +34,7 @@ from gateway.reconciliation import Reconciliation
 from gateway.relay import Relay, trace_call
 from gateway.upstream import open_session, read_up_to
 from monitoring.asgi import Server, uvicorn_config
+from monitoring.config import CellsConfig
 from routing.policy.platform import Policy
 
 logger = logging.getLogger(__name__)
@@ -46,10 +48,14 @@ _IP_FREEBIND = 15
 """Linux option (ip(7)) to bind to an address that does not exist yet; Python has no name for it."""
 
 
+ALONE = CellsConfig()
+"""Of a gateway whose installation is no cell."""
+
+
 class Gateway:
     """One gateway process."""
 
-    def __init__(self, config: GatewayConfig, ledger_url: str, policy: Policy) -> None:
+    def __init__(self, config: GatewayConfig, ledger_url: str, policy: Policy, cells: CellsConfig) -> None:
         self.instance = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._config = config
         self._max_body_bytes = policy.gateway.max_body_bytes
@@ -58,6 +64,7 @@ class Gateway:
         keep_days = min(config.journal_days, policy.retention.job_days)  # what retention deletes is no loss
         self._reconciliation = Reconciliation(config.journal, self._ledger, keep_days=keep_days)
         self._calls = OpenCalls(self._ledger, self._config)
+        self._fleet = FleetBudget(cells)
         self._admission = Admission(
             self._ledger,
             self._config,
@@ -65,6 +72,7 @@ class Gateway:
             instance=self.instance,
             count_tokens=self._count_tokens,
             settle_later=self._calls.settle_later,
+            fleet=self._fleet,
         )
         self._session: aiohttp.ClientSession | None = None
 
@@ -89,6 +97,7 @@ class Gateway:
         self._journal.close()
         await self._session.close()
         await self._ledger.close()
+        self._fleet.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -210,10 +219,10 @@ async def _reply(send: Send, status: int, headers: list[tuple[bytes, bytes]], bo
     await send({"type": "http.response.body", "body": body})
 
 
-def server_config(config: GatewayConfig, ledger_url: str, policy: Policy) -> uvicorn.Config:
+def server_config(config: GatewayConfig, ledger_url: str, policy: Policy, cells: CellsConfig = ALONE) -> uvicorn.Config:
     """Return the ASGI server's settings around a new gateway."""
     return uvicorn_config(
-        Gateway(config, ledger_url, policy),
+        Gateway(config, ledger_url, policy, cells),
         host=config.host,
         port=config.port,
         lifespan="on",
@@ -240,11 +249,11 @@ def listeners(config: GatewayConfig, server: uvicorn.Config) -> list[socket.sock
     return [server.bind_socket(), second]
 
 
-def serve(config: GatewayConfig, ledger_url: str, policy: Policy) -> None:
+def serve(config: GatewayConfig, ledger_url: str, policy: Policy, cells: CellsConfig = ALONE) -> None:
     """Serve until SIGTERM or SIGINT, then leave with exit code 0."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)  # the server raises the signal again when it has shut down
-    server = server_config(config, ledger_url, policy)
+    server = server_config(config, ledger_url, policy, cells)
     gc.freeze()
     gc.set_threshold(10_000)  # a call leaves few cycles; at the default, looking for them is a tenth of its CPU
     Server(server).run(listeners(config, server))

@@ -194,6 +194,17 @@ class NotUndoableError(_RefusedError):
         super().__init__(job_id, reason, fact)
 
 
+class NoOpenGateError(LedgerError, LookupError):
+    """A run waits for nobody (the caller's fault)."""
+
+    def __init__(self, run_id: UUID) -> None:
+        super().__init__(run_id)
+        self.run_id = run_id
+
+    def __str__(self) -> str:
+        return f"run {self.run_id} has no open gate with work to look at"
+
+
 class GateRefusedError(_RefusedError):
     """A gate cannot be decided, or not by this actor (the caller's fault)."""
 
@@ -202,7 +213,7 @@ class GateRefusedError(_RefusedError):
         {
             "decided": "it is not open any more",
             "expired": "its time is over, which counts as a refusal",
-            "own_request": "whoever asked for a run may not pass its gates here; a second person has to",
+            "own_request": "whoever asked for its work may not pass a gate here; a second person has to",
             "no_reason": "work is sent back with a reason, which its agents are told",
         }
     )
@@ -295,3 +306,30 @@ class TracingUnavailableError(LedgerError):
 
 class CapacityError(LedgerError):
     """A question about capacity without an answer (the caller's fault); it names the place and the rule."""
+
+
+class CellError(LedgerError):
+    """A directory of cells, or a cell, does not allow this (the operator's fault, or nobody's)."""
+
+    RULES: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "name": "a cell's name {0!r} must be 1 to 32 of a-z, 0-9 and -, beginning with a letter",
+            "unknown_cell": "no cell {0!r}: `pointsman cells status` lists them",
+            "unknown_tenant": "no cell has a tenant {0!r}",
+            "elsewhere": "tenant {0!r} belongs to cell {1!r}",
+            "moving": "tenant {0!r} is being moved by another process, or its move is not over",
+            "not_moving": "tenant {0!r} is not being moved",
+            "switched": "tenant {0!r} has been moved already: `pointsman cells move` finishes that",
+            "has_projects": "tenant {0!r} has code projects, whose workspaces cannot be moved yet",
+            "unequal": "table {1} of tenant {0!r} is not the same in both cells; nothing was changed",
+            "still_at_work": "jobs of tenant {0!r} are still at work; its move goes on when it is asked for again",
+            "versions": "both cells must run one version of Pointsman to move tenant {0!r}",
+        }
+    )
+
+    def __init__(self, reason: str, *facts: str) -> None:
+        super().__init__(reason, *facts)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.RULES.get(self.reason, self.reason).format(*self.args[1:])

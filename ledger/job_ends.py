@@ -147,6 +147,11 @@ def is_run(job: Job | ClaimedJob) -> bool:
     return bool(job.request.get("project")) and not is_step(job)
 
 
+def is_import(job: Job | ClaimedJob) -> bool:
+    """Whether a job makes a release of an uploaded archive."""
+    return "upload" in job.request
+
+
 def settle_end(session: Session, job: Job, target: State, *, reason: Reason, detail: str) -> None:
     """Settle the execution of a step's job that is ending; of a run, close everything."""
     if is_run(job):
@@ -302,7 +307,7 @@ def event_of_end(job: Job | ClaimedJob, target: State) -> FailureEvent | None:
     event = classify_end(target)
     if event is FailureEvent.REJECTED and job.state != State.AWAITING_APPROVAL:
         return None
-    return None if job.queue == QueueName.TOOLS or "upload" in job.request or is_step(job) else event
+    return None if job.queue == QueueName.TOOLS or is_import(job) or is_step(job) else event
 
 
 def _event(session: Session, job: Job, target: State) -> FailureEvent | None:

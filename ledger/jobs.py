@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sqlalchemy import bindparam, cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
@@ -18,6 +18,7 @@ from ledger import audit
 from ledger.dispatch_window import IS_PUSHED, IS_READY, set_wait_reason
 from ledger.errors import JobNotFoundError, MessageRefusedError
 from ledger.events import INSERT_EVENTS, EventKind, NewEvent, event_rows, record, record_all
+from ledger.ids import new_id
 from ledger.job_ends import Consequence, count_end, is_run, is_step, owe_notices, settle_end
 from ledger.record_tables import Event
 from ledger.runs.tables import Gate
@@ -462,7 +463,7 @@ def _another_try(job: Job) -> NewJob:
     if salvaged_id is not None:
         result["begun"] = work_begun(job.result, report=job.detail or "", keeps=True)
     return NewJob(
-        id=uuid4(),
+        id=new_id(),
         tenant=job.tenant,
         source=Source(job.source),
         requested_by=job.requested_by,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sqlalchemy import BigInteger, Column, Index, Text, text
 from sqlmodel import Field, SQLModel
 
+from ledger.ids import new_id
 from ledger.tables import json_column, when_column
 
 
@@ -59,7 +60,7 @@ class Epoch(SQLModel, table=True):
 
     __tablename__ = "epoch"
 
-    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    id: UUID = Field(default_factory=new_id, primary_key=True)
     since: datetime = when_column(nullable=False, default_now=True)
 
 
@@ -182,7 +183,7 @@ class Notice(SQLModel, table=True):
         Index("ix_notice_created", "tenant", "created_at"),
     )
 
-    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    id: UUID = Field(default_factory=new_id, primary_key=True)
     """Of the message."""
     job_id: UUID = Field(foreign_key="job.id", index=True)
     tenant: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sqlalchemy import Connection, func, inspect, select
 from sqlalchemy import update as sql_update
@@ -24,6 +24,7 @@ from ledger.errors import (
     ReleaseSweptError,
     SiteNotFoundError,
 )
+from ledger.ids import new_id
 from ledger.record_tables import Epoch
 from ledger.spending import booked_on_bill
 from ledger.store import Statement, now
@@ -100,7 +101,7 @@ def add_release(session: Session, new: NewRelease, *, release_id: UUID | None = 
     columns: dict[str, Any] = {
         name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(new).items()
     }
-    release = Release(id=release_id or uuid4(), **columns)
+    release = Release(id=release_id or new_id(), **columns)
     session.add(release)
     session.flush()
     return release
@@ -296,7 +297,7 @@ def epoch_of(session: Session) -> str:
     if (found := session.scalar(newest)) is None:  # `migrate` did not always give one
         session.execute(select(func.pg_advisory_xact_lock(_NAMING_LOCK)))
         if (found := session.scalar(newest)) is None:
-            found = uuid4()
+            found = new_id()
             session.add(Epoch(id=found))
     return str(found)
 
@@ -306,8 +307,8 @@ def has_releases(session: Session) -> bool:
     return session.scalar(select(col(Release.id)).limit(1)) is not None
 
 
-def kept_releases(session: Session, *, page: int = 200) -> Iterator[KeptRelease]:
-    """Yield every release whose files are needed."""
+def kept_releases(session: Session, *, tenant: str | None = None, page: int = 200) -> Iterator[KeptRelease]:
+    """Yield every release whose files are needed, or those of one tenant."""
     named = [column for column in inspect(Release).columns if column.key.endswith(_NAMES_A_BLOB)]
     transcript = col(Job.result)["agent"]["transcript_sha256"].astext  # what explains how an agent made it (H-048)
     query = (
@@ -316,6 +317,8 @@ def kept_releases(session: Session, *, page: int = 200) -> Iterator[KeptRelease]
         .where(col(Release.swept_at).is_(None))
         .execution_options(yield_per=page)
     )
+    if tenant is not None:
+        query = query.where(col(Release.site_id).in_(select(col(Site.id)).where(col(Site.tenant) == tenant)))
     for release_id, site_id, manifest, *blobs in session.execute(query):
         yield KeptRelease(release_id, site_id, manifest, frozenset(blob for blob in blobs if blob is not None))
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from ledger.attempts import hash_token, new_token, policy_under
 from ledger.dispatch_window import WRITING_QUEUES
 from ledger.errors import FencedError, JobNotFoundError
+from ledger.ids import new_id
 from ledger.job_ends import event_of_end, is_run, is_step, task_key
 from ledger.jobs import LIMIT_OF_END, end, lock_job, output_bytes
 from ledger.store import Ledger, Statement, dump_json, storable
@@ -75,7 +76,7 @@ def claim(ledger: Ledger, message: JobMessage, *, queue: QueueName, worker: str,
         paused, or the tenant at its limit of attempts; or when the tenant's overrides do not fit or an action names no
         site, which ends the job.
     """
-    token, attempt_id, effective, overrides = new_token(), uuid4(), policy, "{}"
+    token, attempt_id, effective, overrides = new_token(), new_id(), policy, "{}"
     values = {
         "job": message.job_id,
         "fence": message.fence,

@@ -14,7 +14,7 @@ from dataclasses import field as dataclass_field
 from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
@@ -31,6 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel, col
 
+from ledger.ids import new_id
 from routing.jobs import JobRequest, Source, State
 from routing.queues import QueueName
 from routing.scheduling import WaitReason
@@ -95,7 +96,7 @@ class ApiKey(SQLModel, table=True):
 
     __tablename__ = "api_key"
 
-    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    id: UUID = Field(default_factory=new_id, primary_key=True)
     tenant: str = Field(foreign_key="tenant.name", index=True)
     name: str
     key_hash: str = Field(unique=True)
@@ -114,7 +115,7 @@ class Person(SQLModel, table=True):
     __tablename__ = "person"
     __table_args__ = (UniqueConstraint("issuer", "subject"), Index("uq_person_name", "name", unique=True))
 
-    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    id: UUID = Field(default_factory=new_id, primary_key=True)
     issuer: str
     subject: str
     """Within the issuer; the two identify the person, whatever happens to the name."""
@@ -133,7 +134,7 @@ class LoginSession(SQLModel, table=True):
 
     __tablename__ = "login_session"
 
-    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    id: UUID = Field(default_factory=new_id, primary_key=True)
     nonce: str = Field(unique=True)
     """As in its cookie."""
     key_id: UUID | None = Field(default=None, foreign_key="api_key.id")
@@ -154,7 +155,7 @@ class Site(SQLModel, table=True):
         Index("ix_site_lagging", "id", postgresql_where=text("active_release_id IS DISTINCT FROM shown_release_id")),
     )
 
-    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    id: UUID = Field(default_factory=new_id, primary_key=True)
     tenant: str = Field(foreign_key="tenant.name")
     name: str
     profile: str = "default"
@@ -417,7 +418,7 @@ class Attempt(SQLModel, table=True):
         Index("ix_attempt_token", "token_hash", postgresql_using="hash"),
     )
 
-    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    id: UUID = Field(default_factory=new_id, primary_key=True)
     job_id: UUID
     """Written under its job's lock, and deleted before it, so there is no foreign key to check; as of a call."""
     number: int
@@ -491,7 +492,7 @@ class Call(SQLModel, table=True):
         CheckConstraint("reserved_nanousd >= 0 AND cost_nanousd >= 0", name="ck_call_money"),
     )
 
-    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    id: UUID = Field(default_factory=new_id, primary_key=True)
     job_id: UUID = Field(index=True)
     attempt_id: UUID = Field(index=True)
     caps: list[list[str]] = json_column(list)
@@ -573,7 +574,7 @@ class Release(SQLModel, table=True):
         ),
     )
 
-    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    id: UUID = Field(default_factory=new_id, primary_key=True)
     site_id: UUID = Field(foreign_key="site.id", index=True)
     base_release_id: UUID | None = None
     job_id: UUID | None = Field(default=None, index=True)
@@ -626,7 +627,7 @@ class Debate(SQLModel, table=True):
     __tablename__ = "debate"
     __table_args__ = (Index("ix_debate_session", "tenant", "session"),)
 
-    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    id: UUID = Field(default_factory=new_id, primary_key=True)
     job_id: UUID = Field(foreign_key="job.id", index=True)
     tenant: str
     session: str | None = None

@@ -23,6 +23,27 @@ class LedgerConfig(Section):
     """How long a process that finds an older schema waits for `pointsman migrate` before it gives up."""
 
 
+class CellsConfig(Section):
+    """Several installations as one fleet (`pointsman cells`). Without a directory this one is alone."""
+
+    directory_url: SecretStr = Field(default=SecretStr(""), validate_default=False)
+    """A PostgreSQL URL of the fleet's directory, a database of its own; empty for none."""
+    name: Annotated[str, Field(pattern=r"^([a-z][a-z0-9-]{0,31})?$")] = ""
+    """The name of the cell that this installation is."""
+    slice_usd: float = Field(default=1.0, gt=0)
+    """How much of the fleet's budget of a day a cell leases at a time. One that is lost costs the fleet so much."""
+    host: str = "127.0.0.1"
+    """Of the router (`pointsman router`)."""
+    port: int = Field(default=8180, ge=0, le=65535)
+    """Where the router serves API and console."""
+    pages_port: int = Field(default=8181, ge=0, le=65535)
+    """Where the router serves previews and live pages."""
+    public_url: str = ""
+    """The router's public URL of API and console; with `https` its cookie is for that alone."""
+    lease_seconds: float = Field(default=2.0, gt=0, le=60)
+    """How long a router goes by what the directory told it, and a move waits before the old cell is cleared."""
+
+
 class AuditConfig(Section):
     """The audit chain."""
 

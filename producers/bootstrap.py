@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig, TracingConfig
+from monitoring.config import AuditConfig, CellsConfig, ExporterConfig, LedgerConfig, LogsConfig, TracingConfig
 from producers.config import (
     ApiConfig,
     DispatcherConfig,
@@ -32,6 +32,7 @@ from sites.config import ContentStoreConfig, PreviewConfig
 
 if TYPE_CHECKING:
     from ledger.audit import HeadFile
+    from ledger.cells.directory import Directory
     from ledger.store import Ledger
     from producers.dispatch.broker import Publisher
     from producers.intake.submit import Environment, Submitter
@@ -56,6 +57,7 @@ class Settings(BaseModel):
     accounts: AccountsConfig = AccountsConfig()
     ledger: LedgerConfig = LedgerConfig()
     broker: BrokerConfig = BrokerConfig()
+    cells: CellsConfig = CellsConfig()
     policy: PolicyConfig = PolicyConfig()
     content_store: ContentStoreConfig = ContentStoreConfig()
     preview: PreviewConfig = PreviewConfig()
@@ -172,6 +174,8 @@ class Installation:
         """Close the ledger if it was opened."""
         if "ledger" in self.__dict__:
             self.ledger.close()
+        if (directory := self.__dict__.get("directory")) is not None:
+            directory.close()
 
     @property
     def ledger_url(self) -> str:
@@ -189,6 +193,14 @@ class Installation:
                 self.ledger_url, pooler_url=config.pooler_url.get_secret_value(), pool_size=config.pool_size
             )
         )
+
+    @cached_property
+    def directory(self) -> Directory | None:
+        """The directory of the fleet that this cell is of; None for an installation that is alone."""
+        from ledger.cells.directory import Directory
+
+        url = self.settings.cells.directory_url.get_secret_value()
+        return Directory(url) if url else None
 
     @cached_property
     def policy(self) -> Policy:

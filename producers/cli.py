@@ -26,9 +26,12 @@ PANELS: Mapping[str, Sequence[str]] = {
         (
             "Operate",
             "doctor queue tenant people key webhook circuit circuits dead replay dismiss audit capacity dashboards "
-            "backup restore broker",
+            "backup restore broker cells",
         ),
-        ("Run the fleet", "up demo worker api gateway dispatcher exporter mirror fake-provider migrate image box"),
+        (
+            "Run the fleet",
+            "up demo worker api router gateway dispatcher exporter mirror fake-provider migrate image box",
+        ),
         ("Offline tools", "eval route ladder apply render scan"),
     )
 }
@@ -45,10 +48,13 @@ _MODULE_OF = {
         "sites": "site apply render scan",
         "route": "route ladder eval",
         "people": "people",
-        "operate": "tenant key queue audit broker circuit circuits",
+        "cells": "cells",
+        "tenants": "tenant",
+        "operate": "key queue audit broker circuit circuits",
         "capacity": "capacity",
-        "installation": "up demo doctor dashboards backup restore image box",
-        "programs": "worker api gateway dispatcher exporter mirror fake-provider migrate",
+        "images": "image",
+        "installation": "up demo doctor dashboards backup restore box",
+        "programs": "worker api router gateway dispatcher exporter mirror fake-provider migrate",
     }.items()
     for name in names.split()
 }
@@ -71,8 +77,15 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "resume": ("pointsman resume ID --budget 0.30 --wait",),
     "project init": ("pointsman project init", "pointsman project init --try --force"),
     "project add": ("pointsman project add shop.yaml",),
+    "image build": (
+        "pointsman image build",
+        "pointsman image build --project shop --dockerfile ci/Dockerfile --tenant acme",
+        "pointsman image build --project shop --devcontainer .devcontainer/devcontainer.json",
+        "pointsman image build --project shop --packages 'gcc libpq-dev'",
+    ),
     "run submit": ("pointsman run submit --project shop --ticket bug.md --wait",),
     "run show": ("pointsman run show ID",),
+    "run shell": ("pointsman run shell ID --as ann --author 'Ann Smith <ann@acme.example>' --tenant acme",),
     "agent run": ('pointsman agent run qa --task "Test the cart" --dir .',),
     "approve": (
         "pointsman approve ID",
@@ -109,6 +122,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "audit export": ("pointsman audit export > audit.jsonl",),
     "backup": ("pointsman backup ./backup-monday",),
     "restore": ("pointsman restore ./backup-monday",),
+    "cells move": ("pointsman cells move acme --to west",),
     "broker acl": ("pointsman broker acl > users.acl",),
     "up": ("pointsman up", "pointsman up --port 9000 --speed max"),
     "worker": ("pointsman worker spec --concurrency 8", "pointsman worker answer tools --concurrency 4"),

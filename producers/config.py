@@ -72,8 +72,9 @@ class DispatcherConfig(Section):
     housekeeping_hours: float = Field(default=6.0, gt=0)
     """Time between two removals of unused files of releases, drafts and runs."""
     chromium: str = ""
-    """Program that takes a picture of each published release for the console, by path or name; empty for none. It runs
-    in its own sandbox, as `nobody` where the dispatcher is root; where that is not possible, there are no pictures."""
+    """Program that takes a picture of each published release for the console, by path or name; empty for none: it
+    opens what others wrote on the dispatcher's host, so an operator decides. It runs in its own sandbox, as `nobody`
+    where the dispatcher is root; where that is not possible, there are no pictures."""
     heartbeat: OptionalPath = None
     """File that the dispatcher writes after each round, for `python -m monitoring.heartbeat`; empty for none."""
 

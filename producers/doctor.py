@@ -62,13 +62,14 @@ from producers.diagnosis import (
     warn,
 )
 from producers.dispatch.redis_client import open_broker
+from producers.image_checks import check_images
 from routing.addresses import is_exposed_broker, is_exposed_ledger, is_exposed_url
 from routing.config import IN_FILE, PREFIX, read_settings, strip_settings
 from routing.errors import PolicyError
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import Policy
 from routing.queues import QUEUES
-from sandbox.config import BoxConfig
+from sandbox.config import BoxSettings
 from sandbox.package_mirror.registries import check_mirror
 from sandbox.pool import check_boxes
 from sites.blob_cache import COUNT
@@ -97,6 +98,7 @@ def checks_of(installation: Installation, environment: Mapping[str, str]) -> Seq
         Check("exporter", lambda: check_exporter(installation), late=Verdict.WARN),
         Check("package registry", lambda: check_registry(installation), late=Verdict.WARN),
         Check("box engine", lambda: check_sandboxes(environment), late=Verdict.WARN),
+        Check("images", lambda: check_images(installation, environment), late=Verdict.WARN),
     )
 
 
@@ -403,12 +405,6 @@ def check_deploy_keys(accounts: AccountsConfig) -> Iterator[Finding]:
         yield fail(name, "runs of projects that need it can neither begin nor end", hint) if hint else ok(name)
 
 
-class _BoxSettings(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-    box: BoxConfig = BoxConfig()
-
-
 def check_registry(installation: Installation) -> Iterator[Finding]:
     """Check where boxes get packages from."""
     mirror = installation.settings.mirror
@@ -420,7 +416,7 @@ def check_registry(installation: Installation) -> Iterator[Finding]:
 def check_sandboxes(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Check what boxes need of their engine."""
     try:
-        config = read_settings(_BoxSettings, environment).box
+        config = read_settings(BoxSettings, environment).box
     except PolicyError as error:
         queues = ", ".join(name for name, queue in QUEUES.items() if queue.needs_box)
         yield fail("sandboxes", str(error), f"fix it in the environment of the workers of {queues}")

@@ -185,6 +185,10 @@ class PageNotFoundError(Exception):
     """There is no such page, or the link is not ours (the caller's fault)."""
 
 
+class ElsewhereError(ProducerError):
+    """The message's tenant is moving to another cell, or its cell cannot take it now (nobody's fault)."""
+
+
 class NotLoggedInError(Exception):
     """Nobody is logged in, or the session has ended (nobody's fault); leads to the login page."""
 

@@ -47,6 +47,7 @@ SECTIONS = frozenset(
         "audit",
         "box",
         "broker",
+        "cells",
         "content_store",
         "dispatcher",
         "exporter",

@@ -151,9 +151,15 @@ def filled(prompt: str) -> str:
 
 
 def way_out(reply: Mapping[str, Any], name: str) -> str:
-    """Return what an edit tool's input says under one of `WAYS_OUT`, as one line of its length; empty if nothing."""
+    """Return what an edit tool's input says under one of `WAYS_OUT`, in its length; empty if nothing.
+
+    An answer keeps its lines, as a list is one; what else there is stands in a sentence.
+    """
     text = reply.get(name)
-    return one_line(text)[: WAYS_OUT[name]["maxLength"]] if isinstance(text, str) else ""
+    if not isinstance(text, str):
+        return ""
+    lines = filter(None, map(one_line, text.splitlines() if name == "answer" else [text]))
+    return "\n".join(lines)[: WAYS_OUT[name]["maxLength"]]
 
 
 def summary_of(reply: Mapping[str, Any], *, otherwise: str) -> str:

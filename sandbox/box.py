@@ -158,6 +158,13 @@ class BoxSpec:
     limits: BoxLimits = field(default_factory=BoxLimits)
     runtime: str | None = None
     """An OCI runtime of the engine, such as `runsc`; None for its default."""
+    project_image: str | None = None
+    """Image id of the box itself, where its project has one of its own; forwarder and bridge are always of `image`."""
+
+    @property
+    def of_box(self) -> BoxSpec:
+        """The spec of the box's own container."""
+        return replace(self, image=self.project_image or self.image)
 
     @property
     def digest(self) -> str:

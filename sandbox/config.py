@@ -6,7 +6,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from routing.config import Section
 
@@ -73,6 +73,14 @@ class BoxConfig(Section):
         if self.network and not self.gateway_host:
             raise ValueError("gateway_host: required with network: the gateway's address on it")
         return self
+
+
+class BoxSettings(BaseModel):
+    """The section of whoever only reaches an engine."""
+
+    model_config = ConfigDict(frozen=True)
+
+    box: BoxConfig = BoxConfig()
 
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

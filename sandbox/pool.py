@@ -42,7 +42,7 @@ from sandbox.docker.engine import (
     translating_use_errors,
 )
 from sandbox.docker.recipe import DEADLINE, OWNER, SLOT, Slot, outer_network
-from sandbox.image.rootfs import image_reference
+from sandbox.image.rootfs import image_reference, parts_digest
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +63,12 @@ class PooledMaker(Protocol):
     def spec(self) -> BoxSpec:
         """The spec of its boxes."""
 
-    def create(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> PooledBox:
+    def create(
+        self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
+    ) -> PooledBox:
         """Create and start a box, after the services that are asked for beside it; `watch` may raise meanwhile.
+
+        `image` is the id of its project's own image.
 
         Raises:
             SandboxUnavailableError: no engine, or no image (the operator's fault); `pointsman doctor` says which.
@@ -111,15 +115,19 @@ class Pool:
         with self._lock:
             return len(self._spares)
 
-    def acquire(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> Box:
-        """Return an unused box, warm if one is ready and no services are asked for, and start making its successor.
+    def acquire(
+        self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
+    ) -> Box:
+        """Return an unused box, warm if one is ready, and start making its successor.
+
+        Warm ones have no services beside them, and the image of all boxes.
 
         Raises:
             SandboxUnavailableError: no engine, or no image.
             SandboxStartupError: the engine refused.
             ServiceFailedError: a service did not become ready.
         """
-        while not asked and (spare := self._take()) is not None:
+        while not asked and image is None and (spare := self._take()) is not None:
             is_good = False
             try:
                 is_good = self._is_good(spare)
@@ -129,7 +137,7 @@ class Pool:
             if is_good:
                 self.fill()
                 return spare.box
-        box = self._maker.create(asked, watch=watch)
+        box = self._maker.create(asked, image=image, watch=watch)
         self.fill()
         return box
 
@@ -253,7 +261,8 @@ def build_maker(config: BoxConfig, engine: Engine) -> DockerMaker:
     Raises:
         SandboxUnavailableError: no engine, or no image (the operator's fault).
     """
-    return DockerMaker(engine, build_spec(config, engine), waiting_seconds=config.spare_seconds if config.warm else 0)
+    waiting = config.spare_seconds if config.warm else 0
+    return DockerMaker(engine, build_spec(config, engine), waiting_seconds=waiting, parts=parts_digest())
 
 
 def build_pool(config: BoxConfig, engine: Engine, *, prepare: Prepare = lambda box: None) -> Pool:

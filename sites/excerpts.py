@@ -17,11 +17,12 @@ from itertools import chain, count
 from typing import Any, Final, NamedTuple
 
 from sites.files import is_text_file
+from sites.pages_meant import pages_meant
 from sites.style_excerpts import (
     MAX_SHEET_BYTES,
     SMALL_SHEET_BYTES,
     asks_for_looks,
-    classes_near,
+    names_near,
     needs_styles,
     rule_windows,
 )
@@ -42,6 +43,7 @@ _SILENT: Final = frozenset({"script", "style", "template", "svg", "noscript"})
 _CELLS: Final = frozenset({"td", "th"})
 _INLINE_TEXT: Final = _CELLS | {"b", "em", "i", "small", "span", "strong", "time", "u", "mark", "cite", "code"}
 _LINE_STARTS: Final = {"h1": "# ", "h2": "## ", "h3": "### ", "h4": "#### ", "li": "- ", "dt": "- "}
+_SCRIPTS: Final = (".js", ".mjs")
 _WORD: Final = re.compile(r"[\w-]{4,}")
 _QUOTED: Final = re.compile(r"[\"'“„«‘]([^\"'“”„«»‘’]{2,200})[\"'”“»’]")
 _DRAWING: Final = re.compile(
@@ -69,33 +71,50 @@ class Excerpt:
         return f'<{mark} path="{self.path}"{part}>\n{self.text}\n</{mark}>'
 
 
-def excerpts(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_SHOWN_BYTES) -> list[Excerpt]:
+def excerpts(
+    files: Mapping[str, bytes], prompt: str, *, has_spec: bool = False, max_bytes: int = MAX_SHOWN_BYTES
+) -> list[Excerpt]:
     """Choose what a request concerns, the most relevant file first, up to `max_bytes` of UTF-8.
 
-    Of a large style sheet the rules of what the request concerns are shown, and nothing where only text is asked for
-    (issue 20); a drawing only where it is named.
+    Of a large style sheet the rules of what the pages hold are shown, and few where only text is asked for (issue 20);
+    a drawing only where it is named.
+
+    Args:
+        files: the site's, by path.
+        prompt: the request.
+        has_spec: whether the site has a spec, whose tool does what concerns words: what comes here needs its styles.
+        max_bytes: shown at most.
     """
     wanted = _Wanted.of(prompt)
+    sheet_bytes = MAX_SHEET_BYTES if has_spec or wanted.needs_styles else SMALL_SHEET_BYTES
     texts = {
         path: text
         for path, data in files.items()
-        if (text := _text_of(path, data)) is not None and wanted.may_show(path, data)
+        if (text := _text_of(path, data)) is not None and wanted.may_show(path)
     }
-    pages = (text for path, text in texts.items() if path.endswith(".html"))
-    near = classes_near(pages, wanted.words, wanted.quotes) if wanted.needs_styles else {}
+    pages = {path: text for path, text in texts.items() if path.endswith(".html")}
+    meant = pages_meant(pages, wanted.prompt, wanted.words, wanted.quotes)
+    texts = {path: text for path, text in texts.items() if path in meant or path not in pages}
+    scripts = [text for path, text in texts.items() if path.endswith(_SCRIPTS)]
+    near = names_near([pages[path] for path in meant], scripts, wanted.words, wanted.quotes)
     ranked = sorted(texts, key=lambda path: (-wanted.score(path, texts[path]), len(texts[path]), path))
     chosen: list[Excerpt] = []
     left = max_bytes
     for path in ranked:
-        parts = _parts(path, texts[path], wanted, near, max_bytes=left)
+        if path.endswith(".css"):
+            parts = _rules_of(path, texts[path], near, max_bytes=min(left, sheet_bytes))
+        else:
+            parts = _parts(path, texts[path], wanted, max_bytes=left)
         chosen += parts
         left -= sum(len(part.text.encode()) for part in parts)
     return chosen
 
 
-def show_tree(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_SHOWN_BYTES) -> str:
+def show_tree(
+    files: Mapping[str, bytes], prompt: str, *, has_spec: bool = False, max_bytes: int = MAX_SHOWN_BYTES
+) -> str:
     """Return a list of all files and the chosen excerpts as one text."""
-    chosen = excerpts(files, prompt, max_bytes=max_bytes)
+    chosen = excerpts(files, prompt, has_spec=has_spec, max_bytes=max_bytes)
     listed = [f"{path} ({len(data)} bytes)" for path, data in sorted(files.items())]
     more = len(listed) - _MAX_LISTED
     listing = "\n".join(listed[:_MAX_LISTED] + ([f"and {more} more"] if more > 0 else []))
@@ -203,19 +222,17 @@ class _Wanted:
         quoted = 100 * sum(quote in text for quote in self.quotes)
         common = sum(word in lower for word in self.words) / (len(self.words) or 1)
         kind = 30 * (path.endswith(".css") and asks_for_looks(self.prompt))
-        kind += 5 * (path.endswith((".js", ".mjs")) and bool(_SCRIPT.search(self.prompt)))
+        kind += 5 * (path.endswith(_SCRIPTS) and bool(_SCRIPT.search(self.prompt)))
         return named + quoted + 20 * common + kind + 3 * (path == "index.html") + (path.endswith(".html"))
 
     @property
     def needs_styles(self) -> bool:
-        """Whether style sheets are shown."""
+        """Whether the words ask for more than words."""
         return needs_styles(self.prompt) or ".css" in self.prompt
 
-    def may_show(self, path: str, data: bytes) -> bool:
-        """Whether a file's text can help: not that of a drawing, nor of a large style sheet where looks stay."""
-        if path.endswith(".svg"):
-            return path.rsplit("/", 1)[-1] in self.prompt or bool(_DRAWING.search(self.prompt))
-        return not path.endswith(".css") or len(data) <= SMALL_SHEET_BYTES or self.needs_styles
+    def may_show(self, path: str) -> bool:
+        """Whether a file's text can help: not that of a drawing that nobody speaks of."""
+        return not path.endswith(".svg") or path.rsplit("/", 1)[-1] in self.prompt or bool(_DRAWING.search(self.prompt))
 
     def touches(self, line: str) -> bool:
         """Whether the prompt concerns a line."""
@@ -223,15 +240,27 @@ class _Wanted:
         return any(quote in line for quote in self.quotes) or sum(word in lower for word in self.words) >= 2
 
 
-def _parts(path: str, text: str, wanted: _Wanted, near: Mapping[str, int], *, max_bytes: int) -> list[Excerpt]:
+def _rules_of(path: str, sheet: str, near: Mapping[str, int], *, max_bytes: int) -> list[Excerpt]:
+    """Return a whole style sheet if it fits, else its rules for what the pages hold."""
+    if len(sheet.encode()) <= max_bytes:
+        return [_whole(path, sheet)]
+    return _excerpted(path, sheet, rule_windows(sheet, near, max_bytes=max_bytes), max_bytes=max_bytes)
+
+
+def _parts(path: str, text: str, wanted: _Wanted, *, max_bytes: int) -> list[Excerpt]:
     """Return a whole file if it fits, else the lines around what the prompt concerns."""
+    if len(text.encode()) <= max_bytes:
+        return [_whole(path, text)]
+    return _excerpted(path, text, _windows(text.split("\n"), wanted), max_bytes=max_bytes)
+
+
+def _whole(path: str, text: str) -> Excerpt:
+    lines = text.count("\n") + 1
+    return Excerpt(path, text, 1, lines, lines)
+
+
+def _excerpted(path: str, text: str, windows: Sequence[tuple[int, int]], *, max_bytes: int) -> list[Excerpt]:
     lines = text.split("\n")
-    is_sheet = path.endswith(".css")
-    size = len(text.encode())
-    if size <= max_bytes and not (is_sheet and size > MAX_SHEET_BYTES):
-        return [Excerpt(path, text, 1, len(lines), len(lines))]
-    room = min(max_bytes, MAX_SHEET_BYTES)
-    windows = rule_windows(text, near, max_bytes=room) if is_sheet else _windows(lines, wanted)
     parts: list[Excerpt] = []
     for first, last in windows:
         part = "\n".join(lines[first:last])

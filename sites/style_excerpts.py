@@ -1,7 +1,8 @@
-"""Which rules of a style sheet a request concerns: those of the elements around its words, and what all looks rest on.
+"""Which rules of a style sheet a request concerns: those of its page's elements, the nearest to its words first.
 
-The words of looks are of the languages that the builder speaks. One that is missing costs a look at the sheet, and a
-word of another meaning costs tokens; no boundary depends on them.
+What the pages do not use is left out, so that the rule in question is there in whatever language one asks. The words of
+looks only say how much is shown. One that is missing costs a look at part of the sheet, and a word of another meaning
+costs tokens; no boundary depends on them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-MAX_SHEET_BYTES: Final = 16 * 1024
-"""Shown of one large style sheet at most."""
+MAX_SHEET_BYTES: Final = 32 * 1024
+"""Shown of one large style sheet at most: what a site of the builder uses of its own fits."""
 SMALL_SHEET_BYTES: Final = 8 * 1024
-"""A style sheet so small is shown whole, whatever is asked: it costs less than to be without it."""
-_NEAR_LINES: Final = 12
+"""A style sheet so small is shown whole; and so much of a larger one where a request does not speak of looks."""
 _MERGED_LINES: Final = 3
 """Rules with so few lines between them are shown as one part."""
 
@@ -50,8 +50,14 @@ _COMMENT_OR_STRING: Final = re.compile(r"/\*.*?(?:\*/|\Z)|\"(?:\\.|[^\"\\\n])*\"
 _IN_PARENTHESES: Final = re.compile(r"\([^()]*\)")
 _WORD: Final = re.compile(r"[\w-]{4,}")
 _BLANKED: Final = re.compile(r"[^\n]")
-_CLASS: Final = re.compile(r"\.(-?[A-Za-z_][\w-]*)")
-_CLASSES_OF: Final = re.compile(r"\bclass\s*=\s*(?:\"([^\"]*)\"|'([^']*)')", re.IGNORECASE)
+_NAME: Final = re.compile(r"[.#]?-?[A-Za-z_](?:\\.|[\w-])*")
+_NOT_NAMES: Final = re.compile(r"\[[^\]]*\]|(?<!\\)::?[\w-]+")
+_SCRIPT: Final = re.compile(r"<script\b[^>]*>(.*?)</script", re.IGNORECASE | re.DOTALL)
+_SCRIPT_NAME: Final = re.compile(r"-?[A-Za-z_][\w-]*")
+_APART: Final = ("@keyframes", "@-", "@font-face", "@import")
+"""At-rules whose blocks hold no selector."""
+_TAG: Final = re.compile(r"<(/?)([A-Za-z][\w-]{0,30})((?:\s[^<>]{0,4000})?)/?>")
+_ATTRIBUTE: Final = re.compile(r"(?<![\w-])(class|id)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'<>]+))", re.IGNORECASE)
 _BASE: Final = re.compile(
     r"(?:^|,)\s*(?:(?::root|html|body|p|h[1-6]|a|button)(?=[:,\[]|\s*(?:,|$))|\.(?:button|btn|cta)\b)", re.I
 )
@@ -62,7 +68,8 @@ class _Rule(NamedTuple):
 
     first: int
     last: int
-    selector: str
+    selectors: tuple[str, ...]
+    """Its own; those within an at-rule follow."""
 
 
 def asks_for_looks(prompt: str) -> bool:
@@ -75,28 +82,61 @@ def needs_styles(prompt: str) -> bool:
     return asks_for_looks(prompt) or bool(_WORKINGS.search(prompt))
 
 
-def classes_near(pages: Iterable[str], words: frozenset[str], quotes: Sequence[str]) -> dict[str, int]:
-    """Return the classes of the elements around some words of a request, each with its distance in lines.
+def names_near(
+    pages: Sequence[str], scripts: Iterable[str], words: frozenset[str], quotes: Sequence[str]
+) -> dict[str, int]:
+    """Return the elements, classes and ids of pages, each with its distance in lines from some words of a request.
 
-    On each page the lines count that hold a quote or two of the words, or one where no line holds more.
+    On each page the lines count that hold a quote or two of the words, or one where no line holds more. What holds such
+    a line is at 0; what is on other pages, or is only set by a script, is farthest.
     """
     near: dict[str, int] = {}
+    farthest = max((page.count("\n") for page in pages), default=0) + 1
     for page in pages:
-        lines = page.split("\n")
-        held = [_weight(line, words, quotes) for line in lines]
+        held = [_weight(line, words, quotes) for line in page.split("\n")]
         least = max(1, min(max(held), 2))
         places = [at for at, weight in enumerate(held) if weight >= least]
-        for at, line in enumerate(lines):
-            if places and (away := _distance(at, places)) <= _NEAR_LINES:
-                for match in _CLASSES_OF.finditer(line):
-                    for name in (match[1] or match[2] or "").split():
-                        near[name] = min(near.get(name, away), away)
+        for first, last, names in _elements(page):
+            away = _distance(first, last, places) if places else farthest
+            for name in names:
+                near[name] = min(near.get(name, away), away)
+    for script in (*scripts, *(inline for page in pages for inline in _SCRIPT.findall(page))):
+        for name in set(_SCRIPT_NAME.findall(script)):
+            near.setdefault(f".{name}", farthest)
     return near
 
 
-def _distance(at: int, places: Sequence[int]) -> int:
-    after = bisect_left(places, at)
-    return min(abs(place - at) for place in places[max(0, after - 1) : after + 1])
+def _elements(page: str) -> list[tuple[int, int, tuple[str, ...]]]:
+    """Return each element's first and last line, from 0, and its names; one that nothing closes is one tag long."""
+    elements: list[tuple[int, int, tuple[str, ...]]] = []
+    opened: dict[str, list[int]] = {}
+    line = at = 0
+    for tag in _TAG.finditer(page):
+        line += page.count("\n", at, tag.start())
+        at = tag.start()
+        name = tag[2].lower()
+        if not tag[1]:
+            opened.setdefault(name, []).append(len(elements))
+            elements.append((line, line, (name, *_names_of(tag[3]))))
+        elif opened.get(name):
+            index = opened[name].pop()
+            elements[index] = (elements[index][0], line, elements[index][2])
+    return elements
+
+
+def _names_of(attributes: str) -> list[str]:
+    return [
+        ("#" if attribute[1].lower() == "id" else ".") + name
+        for attribute in _ATTRIBUTE.finditer(attributes)
+        for name in (attribute[2] or attribute[3] or attribute[4] or "").split()
+    ]
+
+
+def _distance(first: int, last: int, places: Sequence[int]) -> int:
+    after = bisect_left(places, first)
+    if after < len(places) and places[after] <= last:
+        return 0
+    return min(abs(place - first) for place in places[max(0, after - 1) : after + 1])
 
 
 def _weight(line: str, words: frozenset[str], quotes: Sequence[str]) -> int:
@@ -134,30 +174,49 @@ def _joined(taken: set[int], lines: list[str], max_bytes: int) -> list[tuple[int
 
 
 def _rank(rule: _Rule, near: Mapping[str, int]) -> int | None:
-    """Return how early a rule is shown; None for one that the request does not concern."""
-    if not rule.selector.startswith("@") and _BASE.search(_IN_PARENTHESES.sub("", rule.selector)):
+    """Return how early a rule is shown; None for one of elements that are not there."""
+    own, *within = rule.selectors
+    if own.startswith(_APART):
+        return max(near.values(), default=0)
+    if own.startswith("@"):
+        ranks = [_away(selector, near) for inner in within for selector in _alternatives(inner)]
+    elif _BASE.search(",".join(selectors := _alternatives(own))):
         return -1
-    return min((near[name] for name in _CLASS.findall(rule.selector) if name in near), default=None)
+    else:
+        ranks = [_away(selector, near) for selector in selectors]
+    return min((rank for rank in ranks if rank is not None), default=None)
+
+
+def _alternatives(selector: str) -> list[str]:
+    """Return the selectors of a list, without what stands in parentheses."""
+    return _IN_PARENTHESES.sub("", _IN_PARENTHESES.sub("", selector)).split(",")
+
+
+def _away(selector: str, near: Mapping[str, int]) -> int | None:
+    """Return the distance of what a selector is for; None if one of its names is not there."""
+    names = [name.replace("\\", "") for name in _NAME.findall(_NOT_NAMES.sub(" ", selector))]
+    away = [near.get(name if name[0] in ".#" else name.lower()) for name in names]
+    return None if None in away else max((at for at in away if at is not None), default=0)
 
 
 def _rules(sheet: str) -> list[_Rule]:
-    """Return the blocks at the top of a style sheet; the selector of an at-rule holds those within."""
+    """Return the blocks at the top of a style sheet; those within an at-rule count as its selectors."""
     text = _COMMENT_OR_STRING.sub(lambda found: _BLANKED.sub(" ", found[0]), sheet)
     rules: list[_Rule] = []
     depth = start = line = first = 0
-    selector: list[str] = []
+    selectors: list[str] = []
     for found in re.finditer(r"[{};\n]", text):
         mark = found[0]
         if mark == "\n":
             line += 1
             continue
         if mark == "{" or (mark == ";" and not depth):
-            selector.append(text[start : found.start()])
+            selectors.append(text[start : found.start()].strip())
         if not depth and mark in "{;":
-            first = line - selector[-1].strip().count("\n")
+            first = line - selectors[-1].count("\n")
         depth = max(0, depth + (mark == "{") - (mark == "}"))
         start = found.end()
-        if mark != "{" and not depth:
-            rules.append(_Rule(first, line + 1, " ".join(selector).strip()))
-            selector = []
+        if mark != "{" and not depth and selectors:
+            rules.append(_Rule(first, line + 1, tuple(selectors)))
+            selectors = []
     return rules

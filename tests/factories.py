@@ -14,6 +14,7 @@ from sqlmodel import SQLModel
 
 from ledger.attempts import lock_owned_job
 from ledger.dispatch_window import release_due
+from ledger.ids import new_id
 from ledger.job_control import approve, await_approval
 from ledger.jobs import close_attempt, end, move
 from ledger.record_tables import Epoch
@@ -35,7 +36,7 @@ def make_new_job(**overrides: Any) -> NewJob:
     asked = {name: overrides.pop(name) for name in set(JobRequest.model_fields) - {"tier"} if name in overrides}
     tier = overrides.pop("tier", Tier.SPEC)
     fields: dict[str, Any] = {
-        "id": uuid4(),
+        "id": new_id(),
         "tenant": "acme",
         "source": Source.PYTHON,
         "request": JobRequest.model_validate({"prompt": "Make the header blue"} | asked),

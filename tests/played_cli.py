@@ -117,7 +117,7 @@ class LocalBoxMaker:
         """The nominal spec of its boxes."""
         return self._spec
 
-    def create(self, asked: Any = (), *, watch: Any = None) -> LocalBox:
+    def create(self, asked: Any = (), *, image: Any = None, watch: Any = None) -> LocalBox:
         """Create a box."""
         box = LocalBox(self._spec)
         self.made.append(box)
@@ -140,12 +140,12 @@ class PlayedMaker(LocalBoxMaker):
         path.write_text(f"#!{sys.executable}\n{PRELUDE if name == 'claude' else ''}\n{body}\n")
         path.chmod(0o755)
 
-    def create(self, asked: Any = (), *, watch: Any = None) -> PlayedBox:
+    def create(self, asked: Any = (), *, image: Any = None, watch: Any = None) -> PlayedBox:
         box = PlayedBox(self.spec, self.home, is_walled=self.is_walled)
         self.boxes.append(box)
         return box
 
-    def acquire(self, asked: Any = (), *, watch: Any = None) -> PlayedBox:
+    def acquire(self, asked: Any = (), *, image: Any = None, watch: Any = None) -> PlayedBox:
         """As a pool does."""
         return self.create()
 

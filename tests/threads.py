@@ -13,20 +13,23 @@ from pathlib import Path
 import uvicorn
 
 from gateway.config import GatewayConfig
-from gateway.server import server_config
+from gateway.server import ALONE, server_config
+from monitoring.config import CellsConfig
 from routing.policy.platform import Policy
 
 _THREAD_SECONDS = 10.0
 
 
 @contextmanager
-def serve_gateway_in_thread(config: GatewayConfig, ledger_url: str, policy: Policy) -> Iterator[str]:
+def serve_gateway_in_thread(
+    config: GatewayConfig, ledger_url: str, policy: Policy, cells: CellsConfig = ALONE
+) -> Iterator[str]:
     """Serve a gateway and yield the base URL; its journal is its own."""
     with ExitStack() as stack:
         if "journal" not in config.model_fields_set:
             home = stack.enter_context(tempfile.TemporaryDirectory(prefix="pointsman-journal-"))
             config = config.model_copy(update={"journal": Path(home)})
-        server = server_config(config, ledger_url, policy)
+        server = server_config(config, ledger_url, policy, cells)
         yield stack.enter_context(serve_in_thread(server, name="gateway", grace_seconds=config.grace_seconds))
 
 

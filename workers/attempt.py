@@ -15,6 +15,7 @@ from uuid import UUID
 from gateway.client import ModelClient, Text, ToolCall, is_away
 from gateway.errors import GatewayError, ProviderBusyError
 from ledger.events import EventKind
+from ledger.job_ends import is_import
 from ledger.runs.steps import StepOrder
 from ledger.start_attempt import Claim
 from ledger.tables import Release, Site
@@ -217,8 +218,7 @@ class Attempt(Inputs):
     @property
     def output_bytes(self) -> int:
         """The most that it may put out: its queue's limit, or what an uploaded site may have."""
-        is_import = "upload" in self.claim.job.request
-        return self.policy.uploads.site_bytes if is_import else self.limits.output_bytes
+        return self.policy.uploads.site_bytes if is_import(self.claim.job) else self.limits.output_bytes
 
     @property
     def token(self) -> str:

@@ -34,8 +34,12 @@ _PATIENCE_SECONDS = 0.5
 class Boxes(Protocol):
     """Gives boxes."""
 
-    def acquire(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> Box:
+    def acquire(
+        self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
+    ) -> Box:
         """Return an unused box, with the services beside it that are asked for; `watch` may raise until they are ready.
+
+        `image` is the id of its project's own image; None for the one of all boxes.
 
         Raises:
             SandboxUnavailableError: none can be had here (the operator's fault).
@@ -54,7 +58,9 @@ class BoxPool(Boxes, Protocol):
 class NoBoxes:
     """The boxes of a worker whose queues need none."""
 
-    def acquire(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> Box:
+    def acquire(
+        self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
+    ) -> Box:
         """Refuse."""
         raise SandboxUnavailableError("not_configured", "this worker serves no queue that works in boxes")
 
@@ -79,14 +85,16 @@ class PoolOnDemand:
         """When it could not be opened, on the monotonic clock, and why."""
         self._lock = threading.Lock()
 
-    def acquire(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> Box:
+    def acquire(
+        self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
+    ) -> Box:
         """Return an unused box; raises as `Boxes.acquire` does, and what interrupts the attempt that waits."""
         with traces.span("box open"):
             pool = self._opened()
             while not self._places.acquire(timeout=_PATIENCE_SECONDS):
                 dense.check()
             try:
-                return cast("Box", _Placed(pool.acquire(asked, watch=watch), self._places.release))
+                return cast("Box", _Placed(pool.acquire(asked, image=image, watch=watch), self._places.release))
             except BaseException:
                 self._places.release()
                 raise
@@ -169,9 +177,11 @@ class EnginePool:
         """Sweep and make the first spares, in the background."""
         self._sweeper.start()
 
-    def acquire(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> Box:
+    def acquire(
+        self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
+    ) -> Box:
         """Return an unused box; raises as `Boxes.acquire` does."""
-        return self._pool.acquire(asked, watch=watch)
+        return self._pool.acquire(asked, image=image, watch=watch)
 
     def close(self) -> None:
         """Destroy the spares and disconnect from the engine."""

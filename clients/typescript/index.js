@@ -24,7 +24,9 @@ export class WebhookRefusedError extends Error {
 }
 
 const NEVER_SENT = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"]);
-const withKey = (fields) => ({ idempotency_key: randomUUID(), ...fields });
+// A key begins with the time: keys in order cost the server's index less.
+const newKey = () => `${Date.now().toString(16).padStart(12, "0")}-${randomUUID()}`;
+const withKey = (fields) => ({ idempotency_key: newKey(), ...fields });
 
 /** Pointsman over HTTP; its types are in index.d.ts. */
 export class Client {

@@ -535,6 +535,8 @@ export interface ProjectView {
   id: string;
   name: string;
   config: Record<string, unknown>;
+  /** The image of its boxes that an operator built for it: `id`, `reference`, `source`; null for that of all boxes. */
+  image?: Record<string, unknown> | null;
   updated_at: string;
 }
 
@@ -796,7 +798,7 @@ export interface Operations {
     tier?: ("spec" | "patch" | "agent")[] | null;
     /** Only jobs of this site. */
     site?: string | null;
-    /** Words of the prompt, or the start of an id. */
+    /** Words of the prompt, or the start or end of an id. */
     text?: string;
     /** Only jobs accepted at this time or later. */
     since?: string | null;

@@ -21,7 +21,7 @@ from pydantic_core import from_json
 
 from gateway.fake_provider.request import Request
 from gateway.media import image_size, pdf_pages
-from gateway.providers.anthropic import prompt_parts
+from gateway.providers.prompt_cache import prompt_parts
 from gateway.providers.provider import error_fields
 from routing.policy.prices import Usage
 

@@ -138,6 +138,23 @@ def mend(session: Session) -> None:
     _provide(session, _LAST.scalar(session) // SPAN)
 
 
+def last_number(session: Session) -> int:
+    """Return the number that the newest event drew."""
+    return int(_LAST.scalar(session))
+
+
+def pass_by(ledger: Ledger, last: int) -> None:
+    """Let the next event have a number above `last`, of another ledger, whose events come here."""
+    with ledger.begin() as session:
+        _ALONE.all(session)
+        _provide(session, (last + 1) // SPAN)
+    with ledger.begin() as session:
+        _ALONE.all(session)
+        Statement("SELECT setval('event_id_seq', %(last)s) FROM event_id_seq WHERE last_value < %(last)s").all(
+            session, {"last": last}
+        )
+
+
 def _provide(session: Session, number: int) -> None:
     """Make a partition, unless it is there."""
     name = f"event_{number}"
@@ -160,9 +177,14 @@ def _attach(session: Session, name: str, number: int) -> None:
 
 
 def _begin(ledger: Ledger, number: int) -> None:
-    """Let the sequence go on in a partition that others see by now. A step of it is never taken back."""
+    """Let the sequence go on in a partition that others see by now. A step of it is never taken back.
+
+    The lock waits for the writers that opened the table before: a statement finds only partitions that were there then,
+    but draws its ids as it goes.
+    """
     with ledger.begin() as session:
         _ALONE.all(session)
+        Statement("LOCK TABLE ONLY event IN SHARE MODE").all(session)
         Statement("SELECT setval('event_id_seq', %(first)s, false) FROM event_id_seq WHERE last_value < %(first)s").all(
             session, {"first": number * SPAN}
         )

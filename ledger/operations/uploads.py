@@ -12,6 +12,7 @@ from ledger.store import Statement
 
 _KEPT = Statement("""
     SELECT DISTINCT request->'upload'->>'sha256' FROM job WHERE ended_at IS NULL AND request ? 'upload'
+       AND (CAST(%(tenant)s AS text) IS NULL OR tenant = %(tenant)s)
 """)
 _USE = Statement("""
     SELECT coalesce(sum((request->'upload'->>'total_bytes')::bigint), 0)::bigint AS total_bytes,
@@ -30,9 +31,12 @@ class UploadUse(NamedTuple):
     """Until the oldest is no longer kept for its age; 0 or less where only its job keeps it."""
 
 
-def kept_uploads(session: Session) -> Set[str]:
-    """Return the digests of archives whose imports have not ended; a sweep takes the others once they are old."""
-    return frozenset(_KEPT.scalars(session))
+def kept_uploads(session: Session, tenant: str | None = None) -> Set[str]:
+    """Return the digests of archives whose imports have not ended, or those of one tenant.
+
+    A sweep takes the others once they are old.
+    """
+    return frozenset(_KEPT.scalars(session, {"tenant": tenant}))
 
 
 def upload_use(session: Session | Connection, tenant: str, *, hours: float) -> UploadUse:

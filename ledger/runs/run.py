@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
@@ -36,7 +36,7 @@ from ledger.runs.tables import AgentExecution, Gate, Project, Run, RunStep
 from ledger.spending import booked_on_bill
 from ledger.store import after as in_future
 from ledger.store import moment, now, storable
-from ledger.tables import Call, Job
+from ledger.tables import Call, Job, on_bill
 from routing.jobs import State
 from routing.policy.platform import Policy
 
@@ -59,6 +59,11 @@ def projects_of(session: Session, tenant: str) -> Sequence[Project]:
     return session.scalars(select(Project).where(col(Project.tenant) == tenant).order_by(col(Project.name))).all()
 
 
+def all_projects(session: Session) -> Sequence[Project]:
+    """Return every tenant's projects."""
+    return session.scalars(select(Project).order_by(col(Project.tenant), col(Project.name))).all()
+
+
 def put_project(session: Session, tenant: str, name: str, config: Mapping[str, Any], *, actor: str) -> Project:
     """Add a project, or replace the configuration of the one with this name for its next steps."""
     stored = (
@@ -70,6 +75,22 @@ def put_project(session: Session, tenant: str, name: str, config: Mapping[str, A
     project = session.scalars(stored, execution_options={"populate_existing": True}).one()
     audit.append(session, "project_put", actor=actor, tenant=tenant, project=name, config=dict(config))
     return project
+
+
+def set_project_image(
+    session: Session, tenant: str, name: str, image: Mapping[str, Any] | None, *, actor: str
+) -> dict[str, Any] | None:
+    """Let the next steps of a project run in an image of its own, or of all boxes; return the one before.
+
+    Raises:
+        ProjectNotFoundError: the caller's fault.
+    """
+    project = find_project(session, tenant, name)
+    session.refresh(project, with_for_update=True)
+    before, project.image = project.image, None if image is None else dict(image)
+    session.flush()
+    audit.append(session, "project_image", actor=actor, tenant=tenant, project=name, image=image, before=before)
+    return before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +121,7 @@ class RunRows:
         pushed, ticket = self.run.pushed or {}, self.run.ticket
         about = str(ticket.get("key") or ticket.get("title", "")).lower()
         slug = _NO_SLUG.sub("-", about).strip("-")[-40:].strip("-") or "ticket"
-        return str(pushed.get("branch") or f"pointsman/{slug}-{self.job.id.hex[:8]}")
+        return str(pushed.get("branch") or f"pointsman/{slug}-{self.job.id.hex[-8:]}")
 
 
 _NO_SLUG = re.compile(r"[^a-z0-9]+")
@@ -321,8 +342,8 @@ def decide_gate(
 ) -> Job:
     """Pass a gate, send its work back, or fail it, as a person, and queue the run's advance.
 
-    `note` is what the agents that rework are told. With four eyes, nobody passes a gate of a run whose
-    session they requested a round of. With `tenant`, it must be that tenant's gate.
+    `note` is what the agents that rework are told. With four eyes, nobody passes a gate of a run whose session they
+    requested a round of, or sent work back in. With `tenant`, it must be that tenant's gate.
 
     Raises:
         GateNotFoundError: the caller's fault.
@@ -337,11 +358,20 @@ def decide_gate(
     if verdict == "rework" and not note.strip():
         raise GateRefusedError(gate.id, "no_reason")
     rules = effective_policy(session, job.tenant, policy).approval
-    if verdict == "passed" and not rules.requester_may_approve and has_requested(session, job, actor):
+    if verdict == "passed" and not rules.requester_may_approve and _has_shaped(session, job, actor):
         raise GateRefusedError(gate.id, "own_request")
     _mark_gate(session, job, gate, verdict, actor=actor, note=note)
     _go_on(session, job, actor=actor)
     return job
+
+
+def _has_shaped(session: Session, job: Job, actor: str) -> bool:
+    """Whether an actor requested any round of a session, or changed its work at a gate: by hand, or through agents."""
+    told = (col(Gate.state) == "rework") & (col(Gate.actor) == actor)
+    shells = col(Gate.facts)["shells"]
+    wrote = (shells.contains([{name: actor, "is_changed": True}]) for name in ("by", "terminal"))
+    own = select(col(Gate.id)).join(Job, col(Job.id) == col(Gate.run_id)).where(on_bill(job.root_id), or_(told, *wrote))
+    return has_requested(session, job, actor) or session.scalar(own.limit(1)) is not None
 
 
 def expire_gate(session: Session, gate_id: UUID) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from uuid import UUID, uuid4, uuid5
+from uuid import UUID, uuid5
 
 from sqlalchemy import func, select
 from sqlalchemy import update as sql_update
@@ -21,6 +21,7 @@ from ledger.attempts import hash_token
 from ledger.dispatch_window import hold_back
 from ledger.errors import FencedError
 from ledger.events import EventKind, record
+from ledger.ids import new_id
 from ledger.jobs import end, wait_on
 from ledger.runs.specs import NewStep
 from ledger.runs.tables import AgentExecution, Project, Run, RunStep
@@ -73,6 +74,8 @@ class StepOrder:
     cap_nanousd: int | None
     ticket: Mapping[str, Any]
     project_config: Mapping[str, Any]
+    project_image: str | None = None
+    """Id of the image of its boxes; None for that of all boxes."""
     results: Mapping[str, Mapping[str, Any]]
     """Results of the completed steps that it depends on or has in its context, by step key."""
 
@@ -271,6 +274,7 @@ def step_order(session: Session, job: Job) -> StepOrder:
         cap_nanousd=execution.cap_nanousd,
         ticket=run.ticket,
         project_config=project.config,
+        project_image=project.image["id"] if project.image else None,
         results=_results(session, step, [*step.depends_on, *step.context]),
     )
 
@@ -326,7 +330,7 @@ def charge_unmetered_step(
     caps = money.caps_of(bearer, policy=policy)
     money.open_caps(caps).all(session)
     call = money.CallStart(
-        id=uuid4(),
+        id=new_id(),
         provider=UNMETERED_PROVIDER,
         model=model,
         key_hash="-",

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKeyConstraint, Index, Text, UniqueConstraint, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel
 
+from ledger.ids import new_id
 from ledger.tables import json_column, money_column, when_column
 
 
@@ -31,11 +32,13 @@ class Project(SQLModel, table=True):
     __tablename__ = "project"
     __table_args__ = (UniqueConstraint("tenant", "name"),)
 
-    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    id: UUID = Field(default_factory=new_id, primary_key=True)
     tenant: str = Field(foreign_key="tenant.name")
     name: str
     config: dict[str, Any] = json_column(dict)
     """routing.policy.project.ProjectConfig; it names keys and never holds them."""
+    image: dict[str, Any] | None = _absent()
+    """The image of its boxes that an operator built for it: `id`, `reference`, `source`; None for that of all boxes."""
     created_at: datetime = when_column(nullable=False, default_now=True)
     updated_at: datetime = when_column(nullable=False, default_now=True)
 
@@ -169,7 +172,7 @@ class Gate(SQLModel, table=True):
         Index("ix_gate_expiring", "expires_at", postgresql_where=text("state = 'open'")),
     )
 
-    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    id: UUID = Field(default_factory=new_id, primary_key=True)
     run_id: UUID = Field(foreign_key="run.job_id")
     key: str
     kind: str

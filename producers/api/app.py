@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from importlib import resources
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 import uvloop
@@ -22,6 +22,7 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from monitoring import traces
 from monitoring.asgi import Server, uvicorn_config
@@ -142,7 +143,7 @@ STOP_SECONDS = 10
 class _Server(Server):
     """A server that ends event streams before it waits for requests, and leaves signals to its process."""
 
-    def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
+    def __init__(self, app: ASGIApp, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._app = app
 
@@ -151,14 +152,18 @@ class _Server(Server):
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if isinstance(wiring := getattr(self._app.state, "resources", None), Resources):
+        state = getattr(self._app, "state", None)
+        if isinstance(wiring := getattr(state, "resources", None), Resources):
             wiring.streams.stop()
         await super().shutdown(sockets)
 
 
-def create_server(app: FastAPI, *, config: ApiConfig | PagesConfig) -> uvicorn.Server:
+def create_server(
+    app: ASGIApp, *, config: ApiConfig | PagesConfig, lifespan: Literal["on", "off"] = "off"
+) -> uvicorn.Server:
     """Return a server that has not started."""
-    return _Server(app, uvicorn_config(app, host=config.host, port=config.port, grace_seconds=STOP_SECONDS))
+    settings = uvicorn_config(app, host=config.host, port=config.port, grace_seconds=STOP_SECONDS, lifespan=lifespan)
+    return _Server(app, settings)
 
 
 def serve(installation: Installation) -> None:
@@ -202,7 +207,7 @@ def serve(installation: Installation) -> None:
     servers = (create_server(api_app, config=settings.api), create_server(pages_app, config=settings.pages))
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(servers))
+            runner.run(run_servers(servers))
     finally:
         installation.ledger.close()
 
@@ -225,7 +230,7 @@ def _provider_of(settings: Settings) -> OidcProvider | None:
         raise PolicyError(f"POINTSMAN_OIDC__GRANTS: {error}") from None
 
 
-async def _run(servers: Sequence[uvicorn.Server]) -> None:
+async def run_servers(servers: Sequence[uvicorn.Server]) -> None:
     """Serve until a signal arrives or one server ends; a second signal does not wait for requests."""
 
     def stop() -> None:

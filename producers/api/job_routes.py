@@ -227,7 +227,7 @@ def list_jobs(
     state: Annotated[list[State] | None, Query(description="Only jobs in these states; repeatable.")] = None,
     tier: Annotated[list[TierName] | None, Query(description="Only jobs on these tiers; repeatable.")] = None,
     site: Annotated[SiteName | None, Query(description="Only jobs of this site.")] = None,
-    text: Annotated[str, Query(max_length=200, description="Words of the prompt, or the start of an id.")] = "",
+    text: Annotated[str, Query(max_length=200, description="Words of the prompt, or the start or end of an id.")] = "",
     since: Annotated[AwareDatetime | None, Query(description="Only jobs accepted at this time or later.")] = None,
     until: Annotated[AwareDatetime | None, Query(description="Only jobs accepted before this time.")] = None,
     cursor: Cursor = None,

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from gateway.errors import ForgeError
+from ledger.cells.tenant_rows import TENANT_CLOSED, is_closed_error
 from ledger.errors import (
     ApprovalRefusedError,
     ClusterNotFoundError,
@@ -140,6 +141,9 @@ def on_too_many_streams(error: Exception) -> JSONResponse:
 
 
 def _on_ledger_away(error: Exception) -> JSONResponse:
+    if isinstance(error, OperationalError) and is_closed_error(error.orig):
+        detail = f"{TENANT_CLOSED}; nothing was accepted, try again"
+        return problem(503, "tenant_moving", detail, headers={"Retry-After": str(RETRY_SECONDS)})
     logger.warning("ledger_unreachable", extra={"error": type(error).__name__})
     detail = "the ledger cannot be reached; nothing was accepted, try again"
     return problem(503, "ledger_unreachable", detail, headers={"Retry-After": str(RETRY_SECONDS)})

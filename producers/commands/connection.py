@@ -5,7 +5,6 @@ Both speak the API by the same client, so that a command has one way to what it 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
@@ -14,7 +13,16 @@ from uuid import UUID
 
 import typer
 
-from producers.commands.context import USAGE, context_of, fail, installed, json_errors
+from producers.commands.context import (
+    MOST_ALIKE,
+    USAGE,
+    check_ids,
+    context_of,
+    fail,
+    installed,
+    json_errors,
+    whole_id,
+)
 from producers.errors import ServerChoiceError
 from producers.servers import KEY, URL, Server, checked_server, chosen_server, running_up
 
@@ -24,7 +32,6 @@ if TYPE_CHECKING:
 DEFAULT_TENANT = "demo"
 TRIES = 3
 LONGEST_PAUSE_SECONDS = 5.0
-_PREFIX = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{3,35}")
 _MAX_COMPLETIONS = 50
 
 _HINTS = {
@@ -106,24 +113,30 @@ def client_of(server: Server) -> Client:
 
 
 def job_id_of(client: Client, text: str) -> UUID:
-    """Return a job's id from itself or from its beginning, which must be that of one job alone."""
-    try:
-        return UUID(text)
-    except ValueError:
-        pass
-    wanted = text.lower()
-    found = [job.id for job in client.list_jobs(text=wanted).jobs if str(job.id).startswith(wanted)]
-    if len(found) > 1:
-        fail(f"{len(found)} ids begin with {text}: " + ", ".join(map(str, found[:5])), code=USAGE)
-    if not found:
-        fail(f"no job's id begins with {text}; `pointsman jobs` lists the jobs")
-    return found[0]
+    """Return a job's id, or a run's, which is a job, from itself or its start or end."""
+
+    def known(part: str) -> list[UUID]:
+        return [job.id for job in client.list_jobs(text=part, limit=MOST_ALIKE).jobs]
+
+    return whole_id(text, known, kind="job", listed_by="pointsman jobs")
 
 
-def _check_id(text: str) -> str:
-    if not _PREFIX.fullmatch(text):
-        raise typer.BadParameter("must be an id, or at least the first 4 characters of one")
-    return text
+def gate_id_of(client: Client, text: str) -> UUID:
+    """Return a gate's id from itself or, if it is open, from its start or end."""
+    return whole_id(
+        text, lambda _: [gate.id for gate in client.list_gates()], kind="open gate", listed_by="pointsman gate list"
+    )
+
+
+def release_id_of(client: Client, site: str, text: str | None) -> UUID | None:
+    """Return the id of a site's published release from itself or its start or end; None for none."""
+    if text is None:
+        return None
+
+    def known(_: str) -> list[UUID]:
+        return [release.id for release in client.list_releases(site, limit=MOST_ALIKE)]
+
+    return whole_id(text, known, kind="release", listed_by=f"pointsman site releases {site}")
 
 
 # Shell completion. It reports no errors: what cannot be read completes to nothing.
@@ -159,8 +172,8 @@ JobId = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The job's id, or as much of it as is no other's.",
+        help="The id, or as much of it as is no other's.",
         autocompletion=complete_jobs,
-        callback=_check_id,
+        callback=check_ids,
     ),
 ]

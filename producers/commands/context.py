@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 from uuid import UUID
 
 import typer
@@ -76,6 +76,9 @@ PROVIDER_HELP = (
     "fake: recorded and improvised replies, at no cost. anthropic: with ANTHROPIC_API_KEY. Any other: the account of "
     "that name in POINTSMAN_GATEWAY__PROVIDERS__<NAME>__..., of Bedrock, Vertex or an OpenAI-compatible server."
 )
+
+
+IdsT = TypeVar("IdsT", str, str | None, list[str] | None)
 
 
 class Context:
@@ -369,5 +372,53 @@ def requester_of(tenant: str) -> Requester:
     return Requester(tenant=tenant, source=Source.CLI, actor="cli")
 
 
-OwnJobId = Annotated[UUID, typer.Argument(metavar="ID", help="The job's id.")]
+_PART_OF_ID = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{3,35}")
+
+
+def check_ids(given: IdsT) -> IdsT:
+    """Refuse, as a callback of arguments and options, what is neither an id nor the start or end of one."""
+    for text in [given] if isinstance(given, str) else given or ():
+        if not _PART_OF_ID.fullmatch(text):
+            raise typer.BadParameter("must be an id, or at least its first or last 4 characters")
+    return given
+
+
+def whole_id(text: str, known: Callable[[str], Iterable[UUID]], *, kind: str, listed_by: str) -> UUID:
+    """Return an id from itself or from its start or end, which must be that of one of the known ids alone.
+
+    Args:
+        text: what `check_ids` let pass.
+        known: returns ids, among them all that start or end as its argument does.
+        kind: what has the id, for messages.
+        listed_by: the command that lists such ids.
+    """
+    try:
+        return UUID(text)
+    except ValueError:
+        part = text.lower()
+    found = [one for one in known(part) if str(one).startswith(part) or str(one).endswith(part)]
+    if len(found) > 1:
+        fail(f"{len(found)} ids begin or end with {text}: " + ", ".join(map(str, found[:5])), code=USAGE)
+    if not found:
+        fail(f"no {kind}'s id begins or ends with {text}; `{listed_by}` lists the {kind}s")
+    return found[0]
+
+
+OwnJobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, or its start or end.", callback=check_ids)]
+
+
+def job_id_here(installation: Installation, text: str, *, tenant: str) -> UUID:
+    """Return a job's id from itself or its start or end, by the ledger beside this command."""
+    from producers.use_cases.job_search import JobFilter, find_jobs
+
+    def known(part: str) -> list[UUID]:
+        with installation.ledger.begin() as session:
+            found = find_jobs(session, JobFilter(tenant=tenant, text=part), limit=MOST_ALIKE)
+            return [job.id for job in found.jobs]
+
+    return whole_id(text, known, kind="job", listed_by="pointsman jobs")
+
+
+MOST_ALIKE = 200
+"""Jobs that are looked at for a part of an id."""
 GOOD_ENDS = frozenset({"answered", "published"})

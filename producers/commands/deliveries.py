@@ -14,9 +14,11 @@ from producers.commands.context import (
     AsJson,
     OwnJobId,
     Tenant,
+    check_ids,
     context_of,
     fail,
     installed,
+    job_id_here,
     out,
     print_facts,
     print_json,
@@ -38,7 +40,10 @@ BatchLimit = Annotated[int, typer.Option("--limit", min=1, max=200, metavar="N",
 Signature = Annotated[
     str | None, typer.Option(metavar="NAME", help="A cluster's short name or full signature, as `dead` shows it.")
 ]
-JobIds = Annotated[list[UUID] | None, typer.Argument(metavar="[ID]...", help="The dead letters.")]
+JobIds = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="The dead letters' ids, or their starts.", callback=check_ids),
+]
 _PAGE = 200
 
 
@@ -79,7 +84,10 @@ def replay(
         float | None, typer.Option(metavar="USD", help="Budget for each, on top of what it has spent.")
     ] = None,
     recorded: Annotated[
-        UUID | None, typer.Option(metavar="ID", help="Instead: replay this job offline from its recorded model calls.")
+        str | None,
+        typer.Option(
+            metavar="ID", help="Instead: replay this job offline from its recorded model calls.", callback=check_ids
+        ),
     ] = None,
     as_json: AsJson = False,
     tenant: Tenant = "demo",
@@ -94,17 +102,19 @@ def replay(
     from producers.use_cases.dead_letters import ReplayOrder
 
     with installed(ctx) as installation:
-        body = {"ids": ids or (), "signature": signature, "limit": limit, "budget_usd": budget}
+        wanted = [job_id_here(installation, text, tenant=tenant) for text in ids or ()]
+        body = {"ids": wanted, "signature": signature, "limit": limit, "budget_usd": budget}
         verdicts = installation.use_cases.dead_letters.replay(
             parse_as(ReplayOrder, body), requester=requester_of(tenant)
         )
     _show_verdicts(verdicts, as_json=as_json)
 
 
-def _replay_recorded(ctx: typer.Context, job_id: UUID, *, tenant: str, as_json: bool) -> NoReturn:
+def _replay_recorded(ctx: typer.Context, text: str, *, tenant: str, as_json: bool) -> NoReturn:
     from producers.evaluation.replay import replay_recorded
 
     with installed(ctx) as installation:
+        job_id = job_id_here(installation, text, tenant=tenant)
         replayed = replay_recorded(installation, job_id, tenant=tenant, environment=context_of(ctx).environment)
     if as_json:
         print_json(replayed)
@@ -129,7 +139,8 @@ def dismiss(
     from producers.use_cases.dead_letters import DeadLetterOrder
 
     with installed(ctx) as installation:
-        order = parse_as(DeadLetterOrder, {"ids": ids or (), "signature": signature, "limit": limit})
+        wanted = [job_id_here(installation, text, tenant=tenant) for text in ids or ()]
+        order = parse_as(DeadLetterOrder, {"ids": wanted, "signature": signature, "limit": limit})
         verdicts = installation.use_cases.dead_letters.dismiss(order, requester=requester_of(tenant))
     _show_verdicts(verdicts, as_json=as_json)
 
@@ -206,7 +217,8 @@ def list_notices(
 def show(ctx: typer.Context, job_id: OwnJobId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
     """Show a job's notification and every attempt to deliver it."""
     with installed(ctx) as installation:
-        notification = installation.use_cases.notifications.show(job_id, tenant=tenant)
+        found = job_id_here(installation, job_id, tenant=tenant)
+        notification = installation.use_cases.notifications.show(found, tenant=tenant)
     print_json(notification) if as_json else _print_notification(notification)
 
 
@@ -214,7 +226,8 @@ def show(ctx: typer.Context, job_id: OwnJobId, as_json: AsJson = False, tenant: 
 def replay_webhook(
     ctx: typer.Context,
     ids: Annotated[
-        list[UUID] | None, typer.Argument(metavar="[ID]...", help="Jobs whose notification to resend.")
+        list[str] | None,
+        typer.Argument(metavar="[ID]...", help="Jobs whose notification to resend.", callback=check_ids),
     ] = None,
     undelivered: Annotated[
         bool, typer.Option("--undelivered", help=f"Resend the newest {_PAGE} that were given up.")
@@ -226,7 +239,8 @@ def replay_webhook(
     if bool(ids) == undelivered:
         raise typer.BadParameter("give either ids or --undelivered")
     with installed(ctx) as installation:
-        verdicts = dict(_replay_all(installation, ids or (), tenant=tenant))
+        wanted = [job_id_here(installation, text, tenant=tenant) for text in ids or ()]
+        verdicts = dict(_replay_all(installation, wanted, tenant=tenant))
     if as_json:
         lines = ((str(job_id), why_not) for job_id, why_not in verdicts.items())
         print_json([{"job_id": job_id, "is_done": not why, "why_not": why or None} for job_id, why in lines])
@@ -237,7 +251,7 @@ def replay_webhook(
         raise typer.Exit(FAILED)
 
 
-def _replay_all(installation: Installation, ids: list[UUID] | tuple[()], *, tenant: str) -> list[tuple[UUID, str]]:
+def _replay_all(installation: Installation, ids: list[UUID], *, tenant: str) -> list[tuple[UUID, str]]:
     """Replay each on its own; return why it failed, or an empty string."""
     from ledger.errors import JobNotFoundError, NotReplayableError
 

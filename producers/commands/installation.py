@@ -1,4 +1,4 @@
-"""Commands on a whole installation: run it here, examine it, back it up, build its image, remove its sandboxes."""
+"""Commands on a whole installation: run it here, examine it, back it up, remove its sandboxes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
-from pydantic import BaseModel, ConfigDict
 
 from producers.commands.context import (
     FAILED,
@@ -33,8 +32,8 @@ from producers.commands.context import (
     print_json,
     print_result,
 )
-from routing.config import read_settings, strip_settings
-from sandbox.config import BoxConfig
+from producers.commands.images import box_config
+from routing.config import strip_settings
 
 if TYPE_CHECKING:
     from producers.diagnosis import Finding
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 DEMO_SITE = "bakery"
+_CHROMIUM = "POINTSMAN_DISPATCHER__CHROMIUM"
 
 
 @app.command()
@@ -87,6 +87,7 @@ def up(
         concurrency=concurrency,
         idle_children=0,
         site=DEMO_SITE,
+        environment={_CHROMIUM: chromium_of(environment)},
     )
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -101,6 +102,13 @@ def up(
                 _keep_running(embedded, stopping)
             finally:
                 path.unlink(missing_ok=True)
+
+
+def chromium_of(environment: Mapping[str, str]) -> str:
+    """Return what takes the sites' pictures in `up`: what is set, or the Chromium of this machine; empty for none."""
+    names, path = ("chromium", "chromium-browser", "google-chrome"), environment.get("PATH", "")
+    found = next(filter(None, (shutil.which(name, path=path) for name in names)), "")
+    return environment.get(_CHROMIUM, found)
 
 
 def _announce(embedded: Embedded, *, program: str, settings: Path) -> None:
@@ -386,48 +394,6 @@ def read_alert_rules(*, docs: str = "", grafana: str = "") -> str:
     return text
 
 
-image_app = typer.Typer(no_args_is_help=True, help="The image of the sandboxes.")
-
-
-class BoxSettings(BaseModel):
-    """The section that the commands on sandboxes read."""
-
-    model_config = ConfigDict(frozen=True)
-
-    box: BoxConfig = BoxConfig()
-
-
-@image_app.command("build")
-def build_image(
-    ctx: typer.Context,
-    force: Annotated[bool, typer.Option("--force", help="Build it even if it exists.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Build the image if it is missing, from a base image that can be pulled, else with debootstrap (needs root)."""
-    from sandbox.docker.engine import DEFAULT_ENGINE
-    from sandbox.image.build import build
-
-    with clear_errors():
-        config = read_settings(BoxSettings, context_of(ctx).environment).box
-        with err.status("") as status:
-
-            def say(line: str) -> None:
-                status.update(line) if err.is_terminal else err.print(line, markup=False)
-
-            built = build(
-                config.engine or DEFAULT_ENGINE, base_image=config.base_image, cache=config.cache, say=say, force=force
-            )
-    if as_json:
-        print_json(built._asdict())
-        return
-    state = f"built in {built.seconds:.0f} s" if built.is_new else "exists"
-    out.print(
-        f"{built.reference} {state}: {built.base}, Node {built.node}, Claude Code {built.claude}, "
-        f"{built.bytes / 1e6:.0f} MB",
-        markup=False,
-    )
-
-
 box_app = typer.Typer(no_args_is_help=True, help="Sandboxes of this installation.")
 
 
@@ -442,7 +408,7 @@ def clear(ctx: typer.Context, as_json: AsJson = False) -> None:
     from sandbox.pool import Reaper, open_engine
 
     with clear_errors():
-        engine = open_engine(read_settings(BoxSettings, context_of(ctx).environment).box)
+        engine = open_engine(box_config(ctx))
         try:
             swept = Reaper(engine).clear()
         finally:

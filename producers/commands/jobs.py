@@ -26,6 +26,7 @@ from producers.commands.context import (
     USAGE,
     AsJson,
     OperatorTenant,
+    check_ids,
     err,
     fail,
     harmless,
@@ -35,6 +36,7 @@ from producers.commands.context import (
     print_rows,
     read_lines,
     show_comparison,
+    whole_id,
 )
 
 if TYPE_CHECKING:
@@ -294,7 +296,8 @@ def approve(
     ctx: typer.Context,
     job_id: JobId,
     release: Annotated[
-        UUID | None, typer.Option(metavar="ID", help="Approve only if the preview still shows this release.")
+        str | None,
+        typer.Option(metavar="ID", help="Approve only if the preview still shows this release.", callback=check_ids),
     ] = None,
     undo_seconds: Annotated[
         int,
@@ -305,9 +308,16 @@ def approve(
 ) -> None:
     """Approve a job's preview and publish it."""
     with connected(ctx) as client:
-        view = client.approve_job(job_id_of(client, job_id), release_id=release, undo_seconds=undo_seconds)
+        found = job_id_of(client, job_id)
+        seen = None if release is None else _shown_release(client, found, release)
+        view = client.approve_job(found, release_id=seen, undo_seconds=undo_seconds)
     when = f" in {undo_seconds} s, unless you `pointsman undo {view.id}`" if undo_seconds else ""
     print_result(view, f"approved; publishing{when}", as_json=as_json)
+
+
+def _shown_release(client: Client, job_id: UUID, text: str) -> UUID:
+    shown = client.get_job(job_id).release_id
+    return whole_id(text, lambda _: [shown] if shown else [], kind="release", listed_by=f"pointsman job {job_id}")
 
 
 @app.command()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import Annotated
-from uuid import UUID
 
 import typer
 
-from producers.commands.context import AsJson, Tenant, fail, installed, print_result, print_rows
+from producers.commands.context import AsJson, Tenant, check_ids, fail, installed, print_result, print_rows, whole_id
 
 people_app = typer.Typer(no_args_is_help=True, help="People who sign in, and open sessions of the console.")
 
@@ -40,18 +39,28 @@ def list_sessions(ctx: typer.Context, tenant: Tenant = "demo", as_json: AsJson =
 @people_app.command("end")
 def end_session(
     ctx: typer.Context,
-    session_id: Annotated[UUID, typer.Argument(metavar="SESSION", help="As `people sessions` shows it.")],
+    session_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="SESSION",
+            help="Its id, or as much of it as is no other's; see `people sessions`.",
+            callback=check_ids,
+        ),
+    ],
     tenant: Tenant = "demo",
     as_json: AsJson = False,
 ) -> None:
     """End a session at once. Exit 1 if it is none, or over already."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from producers.use_cases.people import revoke_session
+        from producers.use_cases.people import list_access, revoke_session
 
-        is_done = revoke_session(session, tenant, session_id, actor=_ACTOR)
+        open_ones = list_access(session, tenant, idle_seconds=installation.idle_seconds).sessions
+        ids = [one.id for one in open_ones]
+        found = whole_id(session_id, lambda _: ids, kind="session", listed_by="pointsman people sessions")
+        is_done = revoke_session(session, tenant, found, actor=_ACTOR)
     if not is_done:
-        fail(f"tenant {tenant} has no open session {session_id}")
-    print_result({"session_id": str(session_id), "is_ended": True}, f"session {session_id} is over", as_json=as_json)
+        fail(f"tenant {tenant} has no open session {found}")
+    print_result({"session_id": str(found), "is_ended": True}, f"session {found} is over", as_json=as_json)
 
 
 @people_app.command("disable")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import BaseModel, ConfigDict, Field
 
-from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
+from monitoring.config import CellsConfig, LedgerConfig, LogsConfig, TracingConfig
 from monitoring.logs import configure_logging
 from producers.commands.context import USAGE, AsJson, clear_errors, context_of, fail, installed, print_result
 from routing.config import PolicyConfig, read_settings, strip_settings
@@ -151,8 +151,18 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
         mail=settings.mail,
     )
     lists = IntakeLists(settings.broker.url, tls=settings.broker.tls)
+    forwarder = None
+    if (directory := installation.directory) is not None:
+        from producers.cells.intake import Forwarder
+
+        forwarder = Forwarder(directory, cell=settings.cells.name, tls=settings.broker.tls)
     intake = CeleryIntake(
-        lists, installation.ledger, installation.submitter, holder=holder, is_shared=settings.broker.shared_intake
+        lists,
+        installation.ledger,
+        installation.submitter,
+        holder=holder,
+        is_shared=settings.broker.shared_intake,
+        forward=forwarder,
     )
     tick = {"tick_seconds": settings.dispatcher.tick_seconds}
     writer = TicketWriter(installation.ledger, settings.accounts)
@@ -186,6 +196,8 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
         for thread in threads:
             thread.join()
         lists.close()
+        if forwarder is not None:
+            forwarder.close()
 
 
 @app.command()
@@ -206,12 +218,33 @@ def gateway(ctx: typer.Context) -> None:
     from routing.policy.platform import load_policy
 
     class GatewaySettings(_ProgramSettings):
+        cells: CellsConfig = CellsConfig()
         gateway: GatewayConfig = Field(default_factory=dict, validate_default=True)
 
     with clear_errors():
         settings = read_settings(GatewaySettings, context_of(ctx).environment)
         _begin(settings, traced_as="gateway")
-        serve(settings.gateway, settings.ledger.url.get_secret_value(), load_policy(settings.policy.path))
+        policy = load_policy(settings.policy.path)
+        serve(settings.gateway, settings.ledger.url.get_secret_value(), policy, settings.cells)
+
+
+@app.command()
+def router(ctx: typer.Context) -> None:
+    """Serve API, consoles and pages of several cells: each request goes to the cell of its tenant."""
+    from producers.cells.router import serve
+
+    class RouterSettings(BaseModel):
+        model_config = ConfigDict(frozen=True)
+
+        cells: CellsConfig = CellsConfig()
+        logs: LogsConfig = LogsConfig()
+
+    with clear_errors():
+        settings = read_settings(RouterSettings, context_of(ctx).environment)
+        if not settings.cells.directory_url.get_secret_value():
+            fail("POINTSMAN_CELLS__DIRECTORY_URL: must name the database of the directory", code=USAGE)
+        configure_logging(level=settings.logs.level)
+        serve(settings.cells)
 
 
 @app.command()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +20,7 @@ from producers.commands.context import (
     harmless,
     json_errors,
     out,
+    print_facts,
     print_json,
     print_result,
     print_rows,
@@ -53,6 +55,7 @@ def init_project(
     from routing.policy.platform import platform_policy
     from routing.policy.project import parse_project
     from routing.policy.project_proposal import MAX_FILE_BYTES, READ_FILES, proposal_text, propose
+    from routing.policy.service_proposal import OPTIONAL_FILES
     from sites.repository.checkout import read_checkout
 
     with json_errors(ctx), clear_errors():
@@ -61,10 +64,12 @@ def init_project(
         if path.exists() and not force:
             fail(f"{path}: exists; --force replaces it", code=USAGE)
         files = {}
-        for name in READ_FILES:
+        for name in (*READ_FILES, *OPTIONAL_FILES):
             if (checkout.root / name).exists():
                 data = read_plain_file(checkout.root / name, command="project init", limit=MAX_FILE_BYTES + 1)
                 if len(data) > MAX_FILE_BYTES:
+                    if name in OPTIONAL_FILES:
+                        continue
                     fail(f"{checkout.root / name}: exceeds {MAX_FILE_BYTES} bytes", code=USAGE)
                 files[name] = data.decode("utf-8", "replace")
         proposal = propose(files, checkout.paths, platform_policy())
@@ -88,6 +93,7 @@ def init_project(
         place = {"tried": where if trials else ""}
         proposed = {"stack": proposal.stack, "commands": proposal.commands, "writes": proposal.writes}
         found = {"file": str(path), "url": checkout.url, "branch": checkout.branch, **proposed}
+        found |= {"services": proposal.services, "scripts": proposal.scripts}
         print_json({**found, "notes": proposal.notes, "trials": outcomes, **place})
     else:
         _show(path, text, trials, where, checkout.root)
@@ -137,3 +143,29 @@ def list_projects(ctx: typer.Context, as_json: AsJson = False, tenant: OperatorT
     print_rows(
         views, ("project", "repository"), ((view.name, view.config["repo"]["url"]) for view in views), as_json=as_json
     )
+
+
+@project_app.command("show")
+def show_project(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="The code project.")],
+    as_json: AsJson = False,
+    tenant: OperatorTenant = None,
+) -> None:
+    """Show a code project's configuration and the image of its boxes. Exit 1 if there is none of this name."""
+    from producers.commands.connection import connected
+
+    with connected(ctx) as client:
+        view = next((view for view in client.list_projects() if view.name == name), None)
+    if view is None:
+        fail(f"no project {name}; `pointsman project list` lists them")
+    if as_json:
+        print_json(view)
+        return
+    image = view.image or {"reference": "that of all boxes"}
+    print_facts([("project", view.name), ("repository", view.config["repo"]["url"]), ("image", _image_line(image))])
+    out.print(harmless(json.dumps(view.config, indent=2, sort_keys=True)), markup=False)
+
+
+def _image_line(image: dict[str, Any]) -> str:
+    return harmless(" ".join(str(image[key]) for key in ("reference", "id", "source") if key in image))

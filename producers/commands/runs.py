@@ -7,12 +7,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
-from uuid import UUID
 
 import typer
 from pointsman_client.models import ChangedFile, GateView, RunView, State, StepTreeView
 
-from producers.commands.connection import connected
+from producers.commands.connection import JobId, connected, gate_id_of, job_id_of
 from producers.commands.context import (
     FAILED,
     GOOD_ENDS,
@@ -20,6 +19,8 @@ from producers.commands.context import (
     USAGE,
     AsJson,
     OperatorTenant,
+    Tenant,
+    check_ids,
     clear_errors,
     context_of,
     fail,
@@ -34,8 +35,14 @@ from producers.commands.context import (
 run_app = typer.Typer(no_args_is_help=True, help="Runs: teams of agents that work on tickets.")
 gate_app = typer.Typer(no_args_is_help=True, help="Gates, where a run waits for a person.")
 
-RunId = Annotated[UUID, typer.Argument(metavar="ID", help="The run's id.")]
-GateId = Annotated[UUID, typer.Argument(metavar="ID", help="The gate's id; `pointsman gate list` shows it.")]
+GateId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The gate's id; of an open one as much of it as is no other's. `pointsman gate list` shows it.",
+        callback=check_ids,
+    ),
+]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; it goes on record.")]
 
 
@@ -69,7 +76,7 @@ def submit(
 @run_app.command()
 def show(
     ctx: typer.Context,
-    run_id: RunId,
+    run_id: JobId,
     wait: Annotated[bool, typer.Option("--wait", help="First show what its agents say and do.")] = False,
     as_json: AsJson = False,
     tenant: OperatorTenant = None,
@@ -78,16 +85,17 @@ def show(
     from producers.commands.jobs import follow
 
     with connected(ctx) as client:
+        found = job_id_of(client, run_id)
         if wait:
-            follow(client, run_id, quiet=as_json)
-        view = client.get_run(run_id)
+            follow(client, found, quiet=as_json)
+        view = client.get_run(found)
     print_json(view) if as_json else show_run(view)
 
 
 @run_app.command("diff")
 def show_diff(
     ctx: typer.Context,
-    run_id: RunId,
+    run_id: JobId,
     step: Annotated[str | None, typer.Option(metavar="KEY", help="Only what this step's last try changed.")] = None,
     since_last: Annotated[
         bool, typer.Option("--since-last", help="Only what is new since the last decided gate.")
@@ -97,22 +105,23 @@ def show_diff(
 ) -> None:
     """Show what a run has changed, also one that ended badly. Files with secrets are named and not shown."""
     with connected(ctx) as client:
-        files = client.get_run_diff(run_id, step=step, since_last=since_last)
+        files = client.get_run_diff(job_id_of(client, run_id), step=step, since_last=since_last)
     print_json(files) if as_json else _print_files(files)
 
 
 @run_app.command()
 def fetch(
     ctx: typer.Context,
-    run_id: RunId,
+    run_id: JobId,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the bundle is written.")],
     as_json: AsJson = False,
     tenant: OperatorTenant = None,
 ) -> None:
     """Write the work of any run as a git bundle, for `git fetch BUNDLE BRANCH` in a clone of its project."""
     with connected(ctx) as client:
-        bundle = client.get_run_bundle(run_id)
-    path = directory / f"{run_id}.bundle"
+        found = job_id_of(client, run_id)
+        bundle = client.get_run_bundle(found)
+    path = directory / f"{found}.bundle"
     try:
         path.write_bytes(bundle)
     except OSError as error:
@@ -123,19 +132,47 @@ def fetch(
 @run_app.command()
 def branch(
     ctx: typer.Context,
-    run_id: RunId,
+    run_id: JobId,
     repository: Annotated[Path, typer.Option("--repo", metavar="DIR", help="A clone of the project.")] = Path(),
     as_json: AsJson = False,
     tenant: OperatorTenant = None,
 ) -> None:
     """Create a branch with the work of any run in a local clone of its project; nothing is checked out."""
     with connected(ctx) as client:
-        bundle = client.get_run_bundle(run_id)
+        bundle = client.get_run_bundle(job_id_of(client, run_id))
     with clear_errors():
         from sites.repository.handover import write_branch
 
         write_branch(repository, bundle)
     _print_branch(bundle, as_json=as_json)
+
+
+@run_app.command()
+def shell(
+    ctx: typer.Context,
+    run_id: JobId,
+    actor: Annotated[
+        str,
+        typer.Option("--as", metavar="NAME", help="You, as in the audit trail: with four eyes, you do not pass this."),
+    ],
+    author: Annotated[
+        str, typer.Option(metavar="'NAME <E-MAIL>'", help="Author of the commit; by default from --as.")
+    ] = "",
+    minutes: Annotated[int, typer.Option(min=1, max=110, metavar="N", help="Time limit.")] = 30,
+    tenant: Tenant = "demo",
+    as_json: AsJson = False,
+) -> None:
+    """Take over by hand at a run's open gate: a shell in a box with its files. What you change becomes a commit.
+
+    Only beside the ledger and the boxes' engine. Files outside of the project's write paths are dropped, as an agent's
+    are; the gate stays open. Exit 0 if your work is kept, 1 if not, 2 if there is no shell.
+    """
+    with connected(ctx) as client:
+        found = job_id_of(client, run_id)
+    options = [f"--tenant={tenant}", f"--as={actor}", f"--author={author or f'{actor} <{actor}@localhost>'}"]
+    options += [f"--minutes={minutes}", *(["--json"] if as_json else [])]
+    argv = [sys.executable, "-m", "workers.runs.shell", *options, "--", str(found)]
+    os.execve(sys.executable, argv, dict(context_of(ctx).environment))
 
 
 def _print_branch(bundle: bytes, *, as_json: bool, path: Path | None = None) -> None:
@@ -151,7 +188,7 @@ def _print_branch(bundle: bytes, *, as_json: bool, path: Path | None = None) -> 
 def show_gate(ctx: typer.Context, gate_id: GateId, as_json: AsJson = False, tenant: OperatorTenant = None) -> None:
     """Show what a gate's decision is about: findings, bill by agent, and the diff of its run."""
     with connected(ctx) as client:
-        gate = client.get_gate(gate_id)
+        gate = client.get_gate(gate_id_of(client, gate_id))
         run = client.get_run(gate.run_id)
         files = client.get_run_diff(gate.run_id)
     if as_json:
@@ -165,6 +202,10 @@ def show_gate(ctx: typer.Context, gate_id: GateId, as_json: AsJson = False, tena
     out.print(f"cost ${run.cost.spent_usd} of ${run.cost.cap_usd}", markup=False)
     for name, total in run.cost.by_agent.items():
         out.print(harmless(f"  {name}: ${total['cost_usd']} in {total['calls']} calls"), markup=False)
+    for one in gate.facts.get("shells", ()):
+        what = f"changed {', '.join(one['changed'])}" if one["is_changed"] else "changed nothing that is kept"
+        out.print(harmless(f"by hand: {one['by']}, {one['seconds']:.0f} s, {what}; shown there:"), markup=False)
+        out.print("\n".join(harmless(f"  {line}") for line in one["said"].split("\n")), markup=False)
     _print_files(files)
 
 
@@ -189,7 +230,7 @@ def pass_gate(
 ) -> None:
     """Pass a gate, so that its run continues."""
     with connected(ctx) as client:
-        view = client.pass_gate(gate_id, reason=reason)
+        view = client.pass_gate(gate_id_of(client, gate_id), reason=reason)
     print_result(view, view.state, as_json=as_json)
 
 
@@ -203,7 +244,7 @@ def rework_gate(
 ) -> None:
     """Send the work at a gate back to its agents; once it is reworked, a person is asked again."""
     with connected(ctx) as client:
-        view = client.rework_gate(gate_id, reason)
+        view = client.rework_gate(gate_id_of(client, gate_id), reason)
     print_result(view, view.state, as_json=as_json)
 
 
@@ -213,7 +254,7 @@ def fail_gate(
 ) -> None:
     """Fail a gate, which ends its run; the work done so far is kept."""
     with connected(ctx) as client:
-        view = client.fail_gate(gate_id, reason=reason)
+        view = client.fail_gate(gate_id_of(client, gate_id), reason=reason)
     print_result(view, view.state, as_json=as_json)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
-from uuid import UUID
 
 import typer
 
@@ -18,6 +17,7 @@ from producers.commands.context import (
     AsJson,
     OperatorTenant,
     Tenant,
+    check_ids,
     clear_errors,
     context_of,
     err,
@@ -42,7 +42,10 @@ site_app = typer.Typer(no_args_is_help=True, help="Sites and their releases.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The site.")]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A directory.")]
-Release = Annotated[UUID | None, typer.Option("--release", metavar="ID", help="The release; default: the active one.")]
+Release = Annotated[
+    str | None,
+    typer.Option("--release", metavar="ID", help="The release; default: the active one.", callback=check_ids),
+]
 
 
 @contextmanager
@@ -152,12 +155,12 @@ def export_site(
     tenant: OperatorTenant = None,
 ) -> None:
     """Write what a release serves to a new or empty directory."""
-    from producers.commands.connection import connected
+    from producers.commands.connection import connected, release_id_of
     from sites.directories import read_tar, write_directory
 
     with connected(ctx) as client:
         shown = client.list_releases(name, limit=200)
-        wanted = release or next((one.id for one in shown if one.is_active), None)
+        wanted = release_id_of(client, name, release) or next((one.id for one in shown if one.is_active), None)
         archive = client.export_site(name, release=wanted, sources=sources)
     with clear_errors():
         write_directory(read_tar(archive), directory)
@@ -213,19 +216,21 @@ def diff(
     ctx: typer.Context,
     name: Name,
     before: Annotated[
-        UUID | None, typer.Argument(metavar="[A]", help="A release; default: the one that B replaced.")
+        str | None,
+        typer.Argument(metavar="[A]", help="A release; default: the one that B replaced.", callback=check_ids),
     ] = None,
     after: Annotated[
-        UUID | None, typer.Argument(metavar="[B]", help="Another release; default: the active one.")
+        str | None, typer.Argument(metavar="[B]", help="Another release; default: the active one.", callback=check_ids)
     ] = None,
     as_json: AsJson = False,
     tenant: OperatorTenant = None,
 ) -> None:
     """Show what changed between two releases, by default in the last publication."""
-    from producers.commands.connection import connected
+    from producers.commands.connection import connected, release_id_of
 
     with connected(ctx) as client:
-        comparison = client.get_site_diff(name, before=before, after=after)
+        old, new = (release_id_of(client, name, text) for text in (before, after))
+        comparison = client.get_site_diff(name, before=old, after=new)
     print_json(comparison) if as_json else show_comparison(comparison)
 
 
@@ -234,16 +239,17 @@ def rollback(
     ctx: typer.Context,
     name: Name,
     release: Annotated[
-        UUID | None, typer.Argument(metavar="[RELEASE]", help="The release; default: the previous one.")
+        str | None,
+        typer.Argument(metavar="[RELEASE]", help="The release; default: the previous one.", callback=check_ids),
     ] = None,
     as_json: AsJson = False,
     tenant: OperatorTenant = None,
 ) -> None:
     """Make an earlier release the active one again."""
-    from producers.commands.connection import connected
+    from producers.commands.connection import connected, release_id_of
 
     with connected(ctx) as client:
-        restored = client.roll_back_site(name, release_id=release)
+        restored = client.roll_back_site(name, release_id=release_id_of(client, name, release))
     print_result(restored, f"{name} shows release {restored.id} again", as_json=as_json)
 
 
@@ -251,15 +257,17 @@ def rollback(
 def revoke_previews(
     ctx: typer.Context,
     name: Name,
-    release: Annotated[UUID | None, typer.Option("--release", metavar="ID", help="Only links to this release.")] = None,
+    release: Annotated[
+        str | None, typer.Option("--release", metavar="ID", help="Only links to this release.", callback=check_ids)
+    ] = None,
     as_json: AsJson = False,
     tenant: OperatorTenant = None,
 ) -> None:
     """Revoke every preview link of a site, for example because one leaked."""
-    from producers.commands.connection import connected
+    from producers.commands.connection import connected, release_id_of
 
     with connected(ctx) as client:
-        revoked = client.revoke_previews(name, release_id=release)
+        revoked = client.revoke_previews(name, release_id=release_id_of(client, name, release))
     print_result(
         revoked,
         f"the preview links of {revoked.releases} releases are revoked; `pointsman job ID` shows a new one",

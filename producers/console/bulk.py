@@ -28,6 +28,7 @@ from routing.errors import RoutingError
 from routing.jobs import ENDS, State
 from routing.policy.prices import nanousd_of
 from routing.rounds import Verb, can_go_on
+from sites.releases import manifest_of
 
 MOST_AT_ONCE = 100
 """The most jobs of one order: each takes a transaction of its own."""
@@ -51,6 +52,10 @@ class Chosen(NamedTuple):
     """What an approval is bound to: the release and report as this page shows them."""
     most_nanousd: int
     """The most that the action may cost."""
+    did: str
+    """What the worker says that it has done; empty where it says nothing."""
+    changed: list[str]
+    """The files that its release serves differently from its base."""
 
 
 router = APIRouter(prefix="/jobs/selected")
@@ -138,6 +143,8 @@ def _chosen(session: Session, tenant: str, ids: list[UUID], action: Action) -> l
     jobs = session.scalars(mine).all()
     made = select(Release).where(col(Release.id).in_([job.release_id for job in jobs if job.release_id]))
     releases = {release.id: release for release in session.scalars(made)}
+    base_ids = [one.base_release_id for one in releases.values() if one.base_release_id]
+    releases |= {base.id: base for base in session.scalars(select(Release).where(col(Release.id).in_(base_ids)))}
     found = []
     for job, view in zip(jobs, summarise(session, jobs), strict=True):
         release = releases.get(job.release_id) if job.release_id else None
@@ -149,9 +156,18 @@ def _chosen(session: Session, tenant: str, ids: list[UUID], action: Action) -> l
                 release_id=release.id if release else None,
                 report_digest=release.scan_digest if release else "",
                 most_nanousd=left if action == "retry" else 0,
+                did=str(job.result.get("summary") or ""),
+                changed=_changed(releases, release) if release and action == "approve" else [],
             )
         )
     return found
+
+
+def _changed(releases: Mapping[UUID, Release], after: Release) -> list[str]:
+    base = releases.get(after.base_release_id) if after.base_release_id else None
+    old = manifest_of(base).served if base else {}
+    new = manifest_of(after).served
+    return sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
 
 
 def _fits(job: Job, action: Action) -> bool:

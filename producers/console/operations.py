@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 from uuid import UUID
@@ -16,7 +16,7 @@ from starlette.responses import Response
 from ledger import audit
 from ledger.attempts import effective_policy
 from ledger.errors import ClusterNotFoundError
-from ledger.record_tables import AuditRow
+from ledger.record_tables import AuditRow, AuditSeal
 from ledger.tables import Job
 from producers.api.requests import asker_of
 from producers.console.charts import Bar, bars, spark
@@ -35,6 +35,7 @@ from producers.console.web import (
 from producers.use_cases.dead_letters import DeadLetterOrder, ReplayOrder
 from producers.use_cases.fleet import budgets_today, fleet_view, recently_ended, spent_by_day
 from producers.use_cases.fleet_history import MOST_ATTEMPTS, SPANS, QueueHistory, SpanName, fleet_history
+from producers.use_cases.job_search import id_span
 from producers.use_cases.tenants import Scope, pause_queue
 from routing.jobs import parse_as
 from routing.queues import QUEUES, QueueName
@@ -210,6 +211,8 @@ _LOOKED_AT = 200_000
 """How many rows a search covers; there is no index on actors and actions."""
 _MOST_VERIFIED = 300_000
 """A longer chain takes too long for a page; there is a command."""
+_NOBODY = UUID(int=0)
+"""No job has this id."""
 
 
 @router.get("/limits")
@@ -259,6 +262,10 @@ class AuditPage(NamedTuple):
     """Older rows are below this one; None if there are none."""
     is_cut: bool
     """Whether the search stopped at its bound before the page was full."""
+    sealed_to: int
+    """The last row that is sealed; a seal covers all before it."""
+    prompts: Mapping[UUID, str]
+    """What the viewer's own jobs among them were asked."""
 
 
 def _search(session: Session, viewer: Viewer, wanted: AuditFilter) -> AuditPage:
@@ -272,23 +279,20 @@ def _search(session: Session, viewer: Viewer, wanted: AuditFilter) -> AuditPage:
         found = found.where(col(AuditRow.actor) == wanted.actor)
     floor = 0
     if wanted.job:
-        found = found.where(col(AuditRow.job_id) == _uuid(wanted.job))
+        found = found.where(col(AuditRow.job_id).between(*(id_span(wanted.job) or (_NOBODY, _NOBODY))))
     else:
         floor = end - _LOOKED_AT
         found = found.where(col(AuditRow.seq) >= floor)
     rows = session.scalars(found).all()
-    if len(rows) > _ROWS:
-        return AuditPage(rows[:_ROWS], rows[_ROWS - 1].seq, is_cut=False)
-    is_cut = session.scalars(select(col(AuditRow.seq)).where(col(AuditRow.seq) < floor).limit(1)).first() is not None
-    return AuditPage(rows, floor if is_cut else None, is_cut)
-
-
-def _uuid(text: str) -> UUID:
-    """Parse the id of a search; an invalid one matches nothing."""
-    try:
-        return UUID(text)
-    except ValueError:
-        return UUID(int=0)
+    following, is_cut = (rows[_ROWS - 1].seq, False) if len(rows) > _ROWS else (None, False)
+    if following is None:
+        older = select(col(AuditRow.seq)).where(col(AuditRow.seq) < floor).limit(1)
+        is_cut = session.scalars(older).first() is not None
+        following = floor if is_cut else None
+    sealed_to = session.scalar(select(func.max(AuditSeal.last_seq))) or 0
+    own = col(Job.id).in_({row.job_id for row in rows if row.job_id}), col(Job.tenant) == viewer.caller.tenant
+    prompts = {row.id: row.prompt for row in session.execute(select(col(Job.id), col(Job.prompt)).where(*own))}
+    return AuditPage(rows[:_ROWS], following, is_cut, sealed_to, prompts)
 
 
 @router.post("/audit/verify")

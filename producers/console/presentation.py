@@ -129,8 +129,9 @@ def size(count: int | None) -> str:
 
 
 def short(value: object) -> str:
-    """Return the start of an id, enough to distinguish it on a page."""
-    return str(value)[:8]
+    """Return as much of an id as tells it from others on a page: of a UUID the end, as it begins with the time."""
+    text = str(value)
+    return text[-8:] if "-" in text else text[:8]
 
 
 def excerpt(text: str, length: int = 120) -> str:

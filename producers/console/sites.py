@@ -6,20 +6,20 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Form, Query, Request
 from markupsafe import Markup
-from sqlalchemy import select
-from sqlmodel import col
+from sqlalchemy import func, select
+from sqlmodel import Session, col
 from starlette.datastructures import FormData, UploadFile
 from starlette.responses import Response
 
 from ledger.errors import ReleaseNotFoundError
 from ledger.releases import find_site, published_release
 from ledger.runs.run import Verdict, decide_gate, open_gates
-from ledger.runs.tables import Run
+from ledger.runs.tables import Run, RunStep
 from ledger.tables import Job, Release, Site
 from producers.api.requests import Resources
 from producers.api.site_routes import bundle_response, stated_bytes
@@ -41,7 +41,7 @@ from producers.console.web import (
 from producers.errors import BodyTooLargeError, ForgedFormError, InvalidInputError, UploadTooSlowError
 from producers.intake.submit import Submitted
 from producers.use_cases.imports import Order
-from producers.use_cases.jobs import summarise
+from producers.use_cases.jobs import JobSummary, summarise
 from producers.use_cases.runs import GateView, RunView, StepTreeView, describe_run
 from producers.use_cases.sites import release_view, site_view
 from producers.use_cases.tenants import Scope
@@ -139,8 +139,11 @@ def show_site(request: Request, resources: ConsoleResources, viewer: ViewerDep, 
     shown = site_view(site, pages_url=resources.pages_url)
     frame = _frames(resources, _live(resources, [site])).get(site.name)
     pictured = {release.id for release in releases if _is_pictured(release)}
+    made_by = col(Job.id).in_([release.job_id for release in releases if release.job_id])
+    with resources.ledger.begin() as session:
+        prompts = {row.id: row.prompt for row in session.execute(select(col(Job.id), col(Job.prompt)).where(made_by))}
     facts: dict[str, Any] = {"site": shown, "releases": views, "frame": frame, "pictured": pictured}
-    return render(request, "site.html", viewer=viewer, **facts)
+    return render(request, "site.html", viewer=viewer, prompts=prompts, **facts)
 
 
 @router.get("/{name}/thumbnails/{release_id}")
@@ -210,15 +213,45 @@ _PLANNING = ("classify", "plan")
 """Phases whose steps create the others."""
 
 
+class RunLine(NamedTuple):
+    """A run in the list."""
+
+    job: JobSummary
+    now: str
+    """What it does or waits for; empty once it has ended."""
+    steps: int
+    done: int
+    failed: int
+
+
 @runs_router.get("/runs")
 def show_runs(request: Request, resources: ConsoleResources, viewer: ViewerDep) -> Response:
-    """List the newest runs and the open gates."""
+    """List the newest runs, with how far they are, and the open gates."""
     tenant = viewer.caller.tenant
-    newest = select(Job).join(Run, col(Run.job_id) == col(Job.id)).where(col(Job.tenant) == tenant)
     with resources.ledger.begin() as session:
-        runs = summarise(session, session.scalars(newest.order_by(col(Job.created_at).desc()).limit(_SHOWN)).all())
+        runs = _newest_runs(session, tenant)
         gates = [*map(GateView.of, open_gates(session, tenant))]
-    return render(request, "runs.html", viewer=viewer, runs=runs, gates=gates)
+    return render(request, "runs.html", viewer=viewer, runs=runs, gates=gates, most=_SHOWN)
+
+
+def _newest_runs(session: Session, tenant: str) -> list[RunLine]:
+    newest = select(Job, col(Run.explanation)).join(Run, col(Run.job_id) == col(Job.id))
+    newest = newest.where(col(Job.tenant) == tenant).order_by(col(Job.created_at).desc()).limit(_SHOWN)
+    rows = session.execute(newest).all()
+    state, ids = col(RunStep.state), [job.id for job, _ in rows]
+    done = func.count().filter(state.in_(("completed", "skipped")))
+    counts = select(col(RunStep.run_id), func.count(), done, func.count().filter(state == "failed"))
+    counted = {
+        run_id: numbers
+        for run_id, *numbers in session.execute(
+            counts.where(col(RunStep.run_id).in_(ids)).group_by(col(RunStep.run_id))
+        )
+    }
+    views = summarise(session, [job for job, _ in rows])
+    return [
+        RunLine(view, "" if job.ended_at else now, *counted.get(job.id, (0, 0, 0)))
+        for view, (job, now) in zip(views, rows, strict=True)
+    ]
 
 
 @runs_router.get("/runs/{run_id}")
@@ -258,7 +291,7 @@ def get_run_bundle(resources: ConsoleResources, viewer: ViewerDep, run_id: UUID)
 
 def _pictures(run: RunView) -> tuple[Markup, Markup]:
     """Return a run's graph for wide windows and for phones."""
-    done = sum(step.state == "done" for step in run.steps)
+    done = sum(step.state == "completed" for step in run.steps)
     shown = [gate for gate in run.gates if gate.state != "skipped"]
     nodes = [_behind(_node(step), shown) for step in _in_order(run.steps)]
     last = _ends(nodes)

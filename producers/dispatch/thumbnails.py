@@ -271,6 +271,9 @@ class _Proxy(ThreadingHTTPServer):
         self.failure: OSError | SiteError | None = None
         """Of the content store: a picture without what it holds would be kept for good."""
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a browser that has gone before its answer: what the picture lacks, it lacks."""
+
     def file_at(self, address: str) -> tuple[Entry, bytes] | None:
         """Return a served file; None for any other address, and for one that cannot be read."""
         url = urlsplit(address)

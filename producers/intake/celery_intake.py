@@ -17,7 +17,7 @@ import hashlib
 import logging
 import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -27,14 +27,15 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 from redis.exceptions import RedisError
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
+from ledger.cells.tenant_rows import is_closed_error
 from ledger.dispatch_window import CELERY_INTAKE, lead, resign
 from ledger.errors import IdempotencyConflictError
 from ledger.store import Ledger, Statement
 from monitoring import traces
 from producers.dispatch.redis_client import open_broker
-from producers.errors import AdmissionRefusedError, UnknownTenantError, UnreadableMessageError
+from producers.errors import AdmissionRefusedError, ElsewhereError, UnknownTenantError, UnreadableMessageError
 from producers.intake.submit import Submitter
 from routing.broker import INTAKE_LISTS, intake_list, lists_at
 from routing.errors import FieldError, InvalidJobError
@@ -193,13 +194,30 @@ _FACTS: traces.Facts = {
 }
 
 
-def take_in(message: CeleryMessage, submitter: Submitter, *, tenant: str | None = None) -> None:
+Forward = Callable[[str, str, bytes], bool]
+"""Puts a message of a tenant, which was on a list, onto that list of the cell that has the tenant.
+
+Returns False where that is this cell, or none. Raises ElsewhereError where it cannot be done now.
+"""
+
+
+def take_in(
+    message: CeleryMessage,
+    submitter: Submitter,
+    *,
+    tenant: str | None = None,
+    forward: Callable[[str], bool] = lambda _: False,
+) -> None:
     """Submit a message; a refusal becomes a `rejected` row under the task id.
 
     Args:
         message: the client's message.
         submitter: accepts the job.
         tenant: the owner of the queue that it was on; None for the shared one, where a message names its tenant.
+        forward: hands it to another cell that has this tenant; False if none has.
+
+    Raises:
+        ElsewhereError: nobody's fault: its tenant is moving, or its cell is away.
     """
     fields = message.job_fields()
     named = fields.pop("tenant", tenant or "")
@@ -219,7 +237,10 @@ def take_in(message: CeleryMessage, submitter: Submitter, *, tenant: str | None 
             rule = "is not the tenant of this queue; leave it out"
             _refuse(job_id, submitter, tenant=tenant, field="tenant", rule=rule)
         with traces.begin("receive intake", message.traceparent, kind=traces.Kind.CONSUMER, facts=_FACTS):
-            _submit(message, fields, tenant=tenant, job_id=job_id, submitter=submitter)
+            try:
+                _submit(message, fields, tenant=tenant, job_id=job_id, submitter=submitter)
+            except (UnknownTenantError, OperationalError) as error:
+                _hand_on(error, tenant, forward)
     except UnknownTenantError:
         logger.warning("intake_refused", extra={"job_id": str(job_id), "rule": "unknown tenant"})
         refusal = InvalidJobError((FieldError("tenant", _UNKNOWN),))
@@ -257,6 +278,15 @@ def _submit(
         submitter.record_refusal(error, tenant=tenant, source=Source.CELERY, job_id=job_id)
         raise
     submitter.submit(fields, tenant=tenant, source=Source.CELERY, job_id=job_id)
+
+
+def _hand_on(error: UnknownTenantError | OperationalError, tenant: str, forward: Callable[[str], bool]) -> None:
+    """Forward the message of a tenant that is not here, or not any more; else raise."""
+    is_closed = isinstance(error, OperationalError) and is_closed_error(error.orig)
+    if isinstance(error, OperationalError) and not is_closed:
+        raise error
+    if not forward(tenant):
+        raise ElsewhereError if is_closed else error
 
 
 _OWN_TASKS = frozenset(queue.task for queue in QUEUES.values())
@@ -397,13 +427,21 @@ class CeleryIntake:
     """Submits the messages of Celery clients."""
 
     def __init__(
-        self, lists: IntakeLists, ledger: Ledger, submitter: Submitter, *, holder: str, is_shared: bool = True
+        self,
+        lists: IntakeLists,
+        ledger: Ledger,
+        submitter: Submitter,
+        *,
+        holder: str,
+        is_shared: bool = True,
+        forward: Forward | None = None,
     ) -> None:
         self._lists = lists
         self._ledger = ledger
         self._submitter = submitter
         self._holder = holder
         self._is_shared = is_shared
+        self._forward = forward
         self._failed = 0
 
     def submit_waiting(self) -> int:
@@ -445,6 +483,8 @@ class CeleryIntake:
             logger.exception("intake_failed")
         except RedisError:
             raise
+        except ElsewhereError:
+            self._lists.forget_tries(standing)
         except Exception:  # one message's fault or ours
             logger.exception("intake_failed")
         else:
@@ -490,7 +530,13 @@ class CeleryIntake:
             self._refuse(standing, "the shared intake queue is closed: use the tenant's own queue")
             self._lists.remove(standing)
         elif message.task == SUBMIT_TASK:
-            take_in(message, self._submitter, tenant=standing.tenant)
+            forward = self._forward or (lambda *_: False)
+            take_in(
+                message,
+                self._submitter,
+                tenant=standing.tenant,
+                forward=lambda tenant: forward(tenant, standing.list_name, standing.body),
+            )
             self._lists.remove(standing)
         elif message.task in _OWN_TASKS:  # a fleet pushed its own work here; the ledger has all of it
             logger.warning("own_message_at_intake", extra={"task": message.task})

@@ -127,16 +127,15 @@ def check_start(start_at: datetime | None, *, now: datetime) -> None:
         raise InvalidJobError((FieldError("start_at", rule),))
 
 
-def check_means_something(request: JobRequest) -> None:
+def check_means_something(message: str, *, field: str = "prompt") -> None:
     """Refuse a choice from a list that nobody has offered, before a model is paid to guess what it means.
 
     Raises:
-        InvalidJobError: the caller's fault.
+        InvalidJobError: the caller's fault, in `field`.
     """
-    offers = request.options or request.upload or request.project
-    if not offers and is_bare_choice(request.prompt):
+    if is_bare_choice(message):
         rule = "chooses from a list, but none was offered: reply to the job that asks, or say what to change"
-        raise InvalidJobError((FieldError("prompt", rule),))
+        raise InvalidJobError((FieldError(field, rule),))
 
 
 def check_callback(request: JobRequest, *, allow_private: bool) -> None:

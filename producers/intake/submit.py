@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -22,6 +22,7 @@ from ledger import audit
 from ledger.dispatch_window import Push
 from ledger.errors import IdempotencyConflictError
 from ledger.events import EventKind, record
+from ledger.ids import new_id
 from ledger.job_control import supersede
 from ledger.job_ends import owe_notices
 from ledger.releases import ensure_site
@@ -253,7 +254,7 @@ class Submitter:
         """
         origin, outcomes = _Origin(tenant, source, ""), dict[int, Outcome]()
         with self._ledger.begin() as session:
-            for routed in self._decide(session, [BatchItem(0, uuid4(), request)], origin, outcomes):
+            for routed in self._decide(session, [BatchItem(0, new_id(), request)], origin, outcomes):
                 check_headroom(session, routed.stage.queue, tenant, policy=routed.policy)
                 check_uploads(session, tenant, policy=routed.policy)
         if (outcome := outcomes.get(0)) is not None and not isinstance(outcome, Submitted):
@@ -293,8 +294,9 @@ class Submitter:
     def _parse(self, place: int, body: object, job_id: UUID | None) -> BatchItem:
         request = body if isinstance(body, JobRequest) else _sent_request(body)
         check_callback(request, allow_private=self.private_callbacks)
-        check_means_something(request)
-        return BatchItem(place, job_id or uuid4(), request)
+        if not (request.options or request.upload or request.project):
+            check_means_something(request.prompt)
+        return BatchItem(place, job_id or new_id(), request)
 
     def _accept_on_seen(self, item: BatchItem, origin: _Origin, key: KnownKey | None = None) -> Submitted | None:
         """Accept an ordinary request with one statement, which checks what it was decided on.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, String, cast, func, select, tuple_, union_all
+from sqlalchemy import ColumnElement, Select, String, cast, func, or_, select, tuple_, union_all
 from sqlmodel import Session, col
 
 from ledger.tables import Call, Job
@@ -19,6 +20,8 @@ MOST_SEARCHED = 20_000
 """Jobs in which one page looks for words and people; there is no index on either."""
 MOST_PRICED = 5_000
 """The same for costs, whose calls are summed up job by job."""
+_ID_DIGITS = 32
+_ID_START = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,28}")
 
 
 _NEWEST = (col(Job.created_at).desc(), col(Job.id).desc())
@@ -40,7 +43,8 @@ class JobFilter:
     tiers: Sequence[Tier] = ()
     site_id: UUID | None = None
     text: str = ""
-    """Words of the prompt as they stand there, or the start of an id."""
+    """Words of the prompt as they stand there, or the start or end of an id; 8 characters of a start find it however
+    old its job is."""
     source: Source | None = None
     requested_by: str = ""
     """Part of the actor's name who asked."""
@@ -64,11 +68,35 @@ class FoundJobs(NamedTuple):
 
 def find_jobs(session: Session, wanted: JobFilter, *, limit: int) -> FoundJobs:
     """Return a page of at most `limit` jobs."""
-    if wanted.text or wanted.requested_by or wanted.least_nanousd:
+    has_other_words = bool(wanted.requested_by or wanted.least_nanousd)
+    if not has_other_words and (named := _find_named(session, wanted, limit)):
+        return FoundJobs(named, None)
+    if wanted.text or has_other_words:
         return _find_words(session, wanted, limit)
     ids = _newest_ids(wanted, limit + 1)
     jobs = session.scalars(select(Job).where(col(Job.id).in_(ids)).order_by(*_NEWEST)).all()
     return FoundJobs(jobs[:limit], _mark(jobs[limit - 1]) if len(jobs) > limit else None)
+
+
+def _find_named(session: Session, wanted: JobFilter, limit: int) -> Sequence[Job]:
+    """Return the jobs whose ids start with the wanted text, however old they are."""
+    span = id_span(wanted.text)
+    if span is None:
+        return ()
+    named = select(Job).where(*_conditions(wanted), col(Job.id).between(*span))
+    if wanted.states:
+        named = named.where(col(Job.state).in_([state.value for state in wanted.states]))
+    return session.scalars(named.order_by(*_NEWEST).limit(limit)).all()
+
+
+def id_span(text: str) -> tuple[UUID, UUID] | None:
+    """Return the lowest and the highest id that start with a text; None for one that is too short for an id."""
+    text = text.lower()
+    digits = text.replace("-", "")
+    if not _ID_START.fullmatch(text) or len(digits) > _ID_DIGITS:
+        return None
+    low, high = (UUID(digits.ljust(_ID_DIGITS, fill)) for fill in "0f")
+    return (low, high) if str(low).startswith(text) else None
 
 
 def find_job_ids(session: Session, wanted: JobFilter, *, limit: int) -> Sequence[UUID]:
@@ -84,8 +112,11 @@ def _find_words(session: Session, wanted: JobFilter, limit: int) -> FoundJobs:
     most = MOST_PRICED if wanted.least_nanousd else MOST_SEARCHED
     recent = _newest(wanted, most).subquery()
     text = wanted.text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    is_meant = recent.c.prompt.ilike(f"%{text}%", escape="\\") | cast(recent.c.id, String).like(
-        f"{text.lower()}%", escape="\\"
+    id_text, part_of_id = cast(recent.c.id, String), text.lower()
+    is_meant = or_(
+        recent.c.prompt.ilike(f"%{text}%", escape="\\"),
+        id_text.like(f"{part_of_id}%", escape="\\"),
+        id_text.like(f"%{part_of_id}", escape="\\"),
     )
     newest = (recent.c.created_at.desc(), recent.c.id.desc())
     if wanted.least_nanousd:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy import Connection, delete, select
@@ -22,6 +22,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from ledger import audit
+from ledger.ids import new_id
 from ledger.record_tables import EndedSession
 from ledger.store import Statement, after, now
 from ledger.tables import ApiKey, LoginSession, Person, Tenant
@@ -171,7 +172,7 @@ def open_session(
 ) -> None:
     """Open a session of a key's holder or a person, and forget those that are long over."""
     session.execute(delete(LoginSession).where(col(LoginSession.expires_at) < after(-_KEPT_SECONDS)))
-    values = {"id": uuid4(), "nonce": nonce, "key_id": key_id, "person_id": person_id}
+    values = {"id": new_id(), "nonce": nonce, "key_id": key_id, "person_id": person_id}
     session.execute(insert(LoginSession).values(**values, expires_at=after(seconds)))
 
 

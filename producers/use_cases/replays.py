@@ -17,7 +17,7 @@ from ledger import audit
 from ledger.errors import NotContinuableError, ProjectNotFoundError, WrongStateError
 from ledger.events import last_budget_exceeded
 from ledger.job_control import WORKED_ON, request_cancel
-from ledger.job_ends import is_run, is_step
+from ledger.job_ends import is_import, is_run, is_step
 from ledger.jobs import end, lock_job
 from ledger.money import OF_THE_DAY
 from ledger.releases import (
@@ -194,7 +194,7 @@ def tiers_instead(job: Job) -> Sequence[TierName]:
     """Return the tiers on which a job can be done over; none where that makes no sense."""
     is_edit = job.mode == Mode.ACTION.value and job.tier is not None and job.site_id is not None
     is_over_for_good = State(job.state) in _SETTLED or job.reason == Reason.INVALID_REQUEST
-    if not is_edit or is_over_for_good or is_run(job) or is_step(job) or "upload" in job.request:
+    if not is_edit or is_over_for_good or is_run(job) or is_step(job) or is_import(job):
         return ()
     return [name for name in get_args(TierName) if parse_tier(name) != job.tier]
 

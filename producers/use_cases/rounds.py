@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 from sqlmodel import Session
@@ -19,6 +19,7 @@ from sqlmodel import Session
 from ledger import audit
 from ledger.decisions import debated_keys
 from ledger.errors import NotContinuableError
+from ledger.ids import new_id
 from ledger.job_control import send_back
 from ledger.job_ends import is_run
 from ledger.jobs import INHERITED_FACTS, lock_job
@@ -33,7 +34,7 @@ from ledger.store import Ledger
 from ledger.submission import Accepted, accept, same_request
 from ledger.tables import Job, NewJob, Release, Site, digest_request
 from monitoring import traces
-from producers.intake.decisions import check_headroom, policy_of
+from producers.intake.decisions import check_headroom, check_means_something, policy_of
 from producers.intake.submit import Environment
 from routing.config import Text
 from routing.decision.llm_router import first_stage
@@ -293,6 +294,7 @@ def _report(job: Job) -> str:
 
 
 def _revised_request(session: Session, job: Job, order: ReviseOrder) -> JobRequest:
+    check_means_something(order.text, field="text")
     site = session.get(Site, job.site_id) if job.site_id is not None else None
     first = session.get_one(Job, job.root_id).request
     body: dict[str, Any] = {name: job.request[name] for name in _INHERITED_FIELDS if name in job.request}
@@ -313,7 +315,7 @@ def new_job(job: Job, request: JobRequest, *, verb: Verb, requester: Requester) 
     """Return the part of a round that its parent and its requester decide."""
     order = json.dumps([verb.value, str(job.id), digest_request(request)])
     return NewJob(
-        id=uuid4(),
+        id=new_id(),
         tenant=job.tenant,
         source=requester.source,
         requested_by=requester.actor,

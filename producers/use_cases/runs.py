@@ -52,6 +52,8 @@ class ProjectView(View):
     id: UUID
     name: str
     config: dict[str, Any]
+    image: dict[str, Any] | None = None
+    """The image of its boxes that an operator built for it: `id`, `reference`, `source`; null for that of all boxes."""
     updated_at: datetime
 
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sqlmodel import Session
 
 from ledger import audit
 from ledger.errors import ReleaseNotFoundError, ReleaseSweptError
+from ledger.ids import new_id
 from ledger.jobs import find_job
 from ledger.releases import (
     activate,
@@ -284,7 +285,7 @@ class Sites:
         )
         if not new.scan_passed:
             raise ImportRefusedError(tuple(new.scan["findings"]))
-        release_id = uuid4()
+        release_id = new_id()
         lay_out(self.content_store, site, new, release_id=release_id)
         with self.ledger.begin() as session:
             locked = lock_site(session, site.id)

@@ -192,6 +192,7 @@ _KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}")
 _SECRET = re.compile(r"pmk_[A-Za-z0-9_-]{43}")
 _SECRET_BYTES = 32
 _NO_KEY = "this needs a valid API key"
+_MOVED = "the tenant of this key has moved to another cell: use the address of the whole fleet"
 USE_SECONDS = 300
 """How exactly a key's last use is known."""
 _KEY = Statement(f"""
@@ -340,6 +341,8 @@ def authenticate(ledger: Session | Connection, secret: str) -> Caller:
     key = _KEY.one(ledger, {"key_hash": hash_secret(check_shape(secret))})
     if key is None:
         raise AuthenticationError(_NO_KEY)
+    if not key.scopes:
+        raise AuthenticationError(_MOVED)
     return _caller(key)
 
 

@@ -34,6 +34,10 @@ SURE = 0.93
 """The least probability of one that replaces the rule that only saw words of the page (V1-4)."""
 ASKING = 0.85
 """The least probability of a question in what no rule finds an order in: an order that is answered is not done."""
+DOUBTFUL = 0.15
+"""Below this probability of tier 3, a rule that one phrase makes choose it begins lower: a lower tier that cannot do it
+hands it on at the price of one call, where a code agent costs a box and minutes.
+"""
 _FILE = "second_opinion.bin"
 _BUCKETS = 1 << 16
 _MASK = _BUCKETS - 1
@@ -128,6 +132,10 @@ class Model:
         """Return the tier of a prompt if the page spec does not do, and how probable it is that it does not."""
         spec, *others = self._tiers.judge(_features(parsed))
         return _BEYOND_SPEC[others.index(max(others))], 1 - spec
+
+    def doubts_agent(self, parsed: ParsedPrompt) -> bool:
+        """Return whether a prompt hardly needs the code agent, whatever phrase is in it."""
+        return self._tiers.judge(_features(parsed))[_TIERS.index(Tier.AGENT)] < DOUBTFUL
 
     def asks(self, parsed: ParsedPrompt) -> float:
         """Return how probable it is that a prompt is only a question."""

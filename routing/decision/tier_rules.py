@@ -97,10 +97,14 @@ def matching_rules(
     if explicit or power:
         yield Choice(Tier.AGENT, "V1-1", because["power"], "explicit", evidence=power)
     expressed = tuple(parsed.hits.get("in_spec", ())) if is_spec else ()
+    light = None if is_new else _light(parsed, expressed=expressed)
     if heavy := _heavy(parsed, is_new=is_new, expressed=expressed):
+        if asks_opinion and not is_new and heavy.group != "package" and shipped_model().doubts_agent(parsed):
+            yield Choice(
+                Tier.PATCH if light else Tier.SPEC, OPINION, "requests in such words mostly need less", "default"
+            )
         scope: Scope = "structural" if heavy.group == "structural" else "single_section"
         yield Choice(Tier.AGENT, "V1-2", because[heavy.group], "rule", scope, heavy.evidence)
-    light = None if is_new else _light(parsed, expressed=expressed)
     if light:
         yield Choice(Tier.PATCH, "V1-3", because[light.group], "rule", evidence=light.evidence)
     group = "new_site" if is_new else "copy_fix" if "copy_fix" in parsed.hits else "spec"

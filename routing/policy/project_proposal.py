@@ -21,6 +21,7 @@ from routing.errors import Problem, ProjectConfigError, StackNotFoundError
 from routing.policy.agents import PathRule, StackPart, is_covered
 from routing.policy.platform import Policy
 from routing.policy.project import MAX_RULES
+from routing.policy.service_proposal import find_needs, needs_text, scripts_text
 
 READ_FILES = (
     "package.json",
@@ -69,13 +70,17 @@ class Proposal:
     """What its owner should know before using it."""
     writes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Where the changes of agents that work in boxes are kept; an agent that is left out keeps the platform's paths."""
+    services: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What its tests seem to need: a comment in the file, so that nothing counts before a person lets it."""
+    scripts: tuple[str, ...] = ()
+    """npm packages with install scripts; likewise."""
 
 
 def propose(files: Mapping[str, str], paths: Collection[str], policy: Policy) -> Proposal:
     """Return what a repository seems to be.
 
     Args:
-        files: contents of those of `READ_FILES` that are there.
+        files: contents of those of `READ_FILES` and `OPTIONAL_FILES` that are there.
         paths: all files of the repository.
         policy: the platform's, within whose paths the agents' are proposed.
 
@@ -104,7 +109,10 @@ def propose(files: Mapping[str, str], paths: Collection[str], policy: Policy) ->
     if layout.unfit:
         shown = ", ".join(ascii(rule) for rule in layout.unfit[:_MAX_SHOWN])
         notes.append(f"{len(layout.unfit)} directories are left out, since no path in `writes` can name them: {shown}")
-    return Proposal(stack, commands, tuple(notes), _writes(every, layout, stack, policy))
+    needs = find_needs(files, policy.runs.services)
+    writes = _writes(every, layout, stack, policy)
+    scripts = needs.scripts if commands else ()
+    return Proposal(stack, commands, (*notes, *needs.notes), writes, needs.services, scripts)
 
 
 class _Layout(NamedTuple):
@@ -187,7 +195,8 @@ def proposal_text(proposal: Proposal, *, url: str, branch: str, tried: Mapping[s
         f"  {yaml.safe_dump({name: command}, width=1000).rstrip()}  # {tried.get(name, 'untried')}\n"
         for name, command in proposal.commands.items()
     ]
-    commands = "".join(("commands:\n", *lines)) if lines else ""
+    commands = "".join(("commands:\n", *lines, scripts_text(proposal.scripts))) if lines else ""
+    commands += needs_text(proposal.services)
     writes = yaml.safe_dump({name: list(rules) for name, rules in proposal.writes.items()}, sort_keys=False, width=100)
     if proposal.writes:
         commands += f"{_ABOUT_WRITES}writes:\n{textwrap.indent(writes, '  ')}"

@@ -41,6 +41,7 @@ from sandbox.box import (
 from sandbox.docker import recipe, services
 from sandbox.docker.engine import UNREACHABLE, Engine, translating_start_errors, translating_use_errors
 from sandbox.docker.recipe import TOOLS, Kind, Slot, check_box, check_forwarder, check_inner, check_volume
+from sandbox.docker.terminal import attend
 from sandbox.execution import Exchanged, Standby, follow
 from sandbox.tarball import pack, stream_limit, unpack
 from sites.content_store import ContentStore, Manifest
@@ -302,6 +303,19 @@ class DockerBox:
             return replace(result, oom_kills=self._oom_kills - before)
         return result
 
+    def attend(self, *, term: str, stdin: int, stdout: int, seconds: float) -> bytes:
+        """Give a person a shell in the box, on these descriptors; return the end of what was shown.
+
+        Raises:
+            BoxLostError: the box was gone before it began.
+        """
+        self._check_usable()
+        self._has_run = True
+        with translating_use_errors():
+            return attend(
+                self._engine.client.api, self.container, term=term, stdin=stdin, stdout=stdout, seconds=seconds
+            )
+
     def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
         """Start a command that waits for its input."""
         self._check_usable()
@@ -387,15 +401,27 @@ class DockerBox:
 class DockerMaker:
     """Creates boxes of one spec on one engine."""
 
-    def __init__(self, engine: Engine, spec: BoxSpec, *, waiting_seconds: int = 0) -> None:
-        """Set the engine and the spec; `waiting_seconds` in a pool are added to a box's lifetime."""
+    def __init__(self, engine: Engine, spec: BoxSpec, *, waiting_seconds: int = 0, parts: str = "") -> None:
+        """Set the engine and the spec.
+
+        Args:
+            engine: where.
+            spec: of every box, but for its services and its image.
+            waiting_seconds: in a pool, added to a box's lifetime.
+            parts: what a project's own image must have of ours (`PARTS`).
+        """
         self._engine = engine
         self.spec = spec
+        self._image_parts = parts
         self._waiting_seconds = waiting_seconds
 
-    def create(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> DockerBox:
-        """Create and start a box, after the services that are asked for beside it."""
-        spec = replace(self.spec, limits=beside(self.spec.limits, asked)) if asked else self.spec
+    def create(
+        self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
+    ) -> DockerBox:
+        """Create and start a box, of a project's own image if it has one, after the services beside it."""
+        if image is not None:
+            self._engine.check_project_image(image, parts=self._image_parts)
+        spec = replace(self.spec, limits=beside(self.spec.limits, asked), project_image=image)
         lifetime = self.spec.limits.lifetime_seconds + self._waiting_seconds
         uids = self._engine.uids
         slot = Slot.new(self._engine.install, current_owner(), lifetime_seconds=lifetime, uids=uids)

@@ -21,7 +21,7 @@ import urllib3.exceptions
 
 from sandbox.box import BoxLostError, SandboxError, SandboxStartupError, SandboxUnavailableError
 from sandbox.docker import recipe
-from sandbox.docker.recipe import INSTALL, KIND, SLOT, Kind, Slot, check_given_outer
+from sandbox.docker.recipe import INSTALL, KIND, PARTS, SLOT, Kind, Slot, check_given_outer
 
 UNREACHABLE = (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
 _REASONS: tuple[tuple[str, str], ...] = (
@@ -163,6 +163,31 @@ class Engine:
             except docker.errors.ImageNotFound:
                 raise SandboxUnavailableError("image_missing", f"there is no {reference}; {hint}") from None
             return image_id
+
+    def volumes_of(self, reference: str) -> set[str] | None:
+        """Return the directories that an image declares as volumes; None if the engine does not have it.
+
+        Raises:
+            SandboxUnavailableError: no engine.
+        """
+        with translating_start_errors():
+            try:
+                return set(self.client.api.inspect_image(reference)["Config"].get("Volumes") or ())
+            except docker.errors.ImageNotFound:
+                return None
+
+    def check_project_image(self, image_id: str, *, parts: str) -> None:
+        """Check that a project's own image is there and has this version's `parts`, as its label says.
+
+        Raises:
+            SandboxUnavailableError: `image_missing` or `image_outdated` (the operator's fault).
+        """
+        again = "`pointsman image build --project NAME ...` builds it on this engine"
+        self.image_id(image_id, hint=f"{again}, `docker save` and `docker load` bring it from another")
+        with translating_start_errors():
+            labels = self.client.api.inspect_image(image_id)["Config"].get("Labels") or {}
+        if labels.get(PARTS) != parts:
+            raise SandboxUnavailableError("image_outdated", f"{image_id} was not built by this version: {again}")
 
     def outer(self, *, has_masquerade: bool) -> Outer:
         """Return the network between the forwarders and the gateway: the operator's, or our own.

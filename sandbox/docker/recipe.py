@@ -38,6 +38,8 @@ SLOT = "pointsman.slot"
 KIND = "pointsman.kind"
 OWNER = "pointsman.owner"
 DEADLINE = "pointsman.deadline"
+PARTS = "pointsman.parts"
+"""Label of a project's own image: the digest of what every box's image has of ours."""
 
 
 class Kind:
@@ -229,7 +231,7 @@ def box_container(slot: Slot, spec: BoxSpec, *, hosts: Mapping[str, str], lifeti
     """
     limits = spec.limits
     own = f"uid={slot.uid},gid={slot.uid},mode=0700"
-    return confined(slot, spec, Kind.BOX) | {
+    return confined(slot, spec.of_box, Kind.BOX) | {
         "command": ["sleep", str(lifetime_seconds)],
         "hostname": "box",
         "working_dir": WORKSPACE,
@@ -312,7 +314,7 @@ def check_box(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, hosts: Map
         "Sysctls": None,
     }
     return [
-        *common(found, slot, spec, networks={slot.name(Kind.INNER)}),
+        *common(found, slot, spec.of_box, networks={slot.name(Kind.INNER)}),
         *_of_our_image(found),
         *differences("HostConfig", found["HostConfig"], expected_host),
         *_mounts(found, slot),

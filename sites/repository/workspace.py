@@ -175,7 +175,8 @@ RESERVED = (ARTIFACTS.rstrip("/"), CONTEXT_DIRECTORY.rstrip("/"), RESULT_FILE)
 """Top-level names for the service and its agents, which no pull request contains."""
 
 AUTHOR = b"Pointsman <pointsman@localhost>"
-"""Of every commit made here but the one that is pushed. Messages and the ledger name agents and people."""
+"""Of every commit made here but the one that is pushed, and a person's at a gate. Messages and the ledger name agents
+and people."""
 BASE = "refs/heads/base"
 """The commit of the project that a run began with."""
 _COMMIT_ID = re.compile(r"[0-9a-f]{40}")
@@ -279,7 +280,14 @@ class Workspace:
             return read_tree(store, tree_of(store, _id(commit)), self._limits)
 
     def commit_step(
-        self, base: str, changes: Mapping[str, bytes | None], *, step: Step, message: str, when: int
+        self,
+        base: str,
+        changes: Mapping[str, bytes | None],
+        *,
+        step: Step,
+        message: str,
+        when: int,
+        author: bytes = AUTHOR,
     ) -> str:
         """Write a step's changes as a commit on its own ref, and return its id.
 
@@ -296,7 +304,7 @@ class Workspace:
         with self.store() as store:
             editor = TreeEditor(store)
             tree = editor.edit(tree_of(store, _id(base)), changes)
-            commit = _commit(tree, parents=(base,), message=message, when=when)
+            commit = _commit(tree, parents=(base,), message=message, when=when, author=author)
             self._write(store, (*editor.objects, commit))
         self.point(step.ref, _hex(commit.id))
         return _hex(commit.id)

@@ -51,7 +51,8 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
 
     Args:
         name: the element's name.
-        children: markup is kept, plain text is escaped, None and empty text are left out.
+        children: markup is kept, plain text is escaped, None and empty text are left out; lines of a paragraph's stay
+            lines.
         attributes: `_` at the end of a name is dropped and every other one becomes a hyphen; None and False leave the
             attribute out, True writes it without a value.
     """
@@ -66,7 +67,7 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
     kind = Html if name in _INLINE else _Block
     if name in _VOID:
         return kind(f"{opening}>")
-    parts, has_block = _as_markup(children)
+    parts, has_block = _as_markup(tuple(map(_in_lines, children)) if name == "p" else children)
     if has_block and kind is _Block:
         inner = "\n".join(parts).replace("\n", "\n  ")
         return _Block(f"{opening}>\n  {inner}\n</{name}>")
@@ -94,6 +95,13 @@ def _as_markup(pieces: tuple[str | None, ...]) -> tuple[list[str], bool]:
                 piece = _escaped(piece)
             markup.append(piece)
     return markup, has_block
+
+
+def _in_lines(piece: str | None) -> str | None:
+    """Return the plain text of a paragraph with its line ends as visitors shall see them."""
+    if piece is None or "\n" not in piece or piece.__class__ in (Html, _Block):
+        return piece
+    return Html("<br>".join(_escaped(line) for line in piece.strip().splitlines()))
 
 
 def _escaped(text: str) -> str:

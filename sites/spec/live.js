@@ -12,7 +12,7 @@ head.append(button);
 const key = row => row.cells[at].dataset.key ?? row.cells[at].textContent;
 button.addEventListener("click", () => {
 const turn = head.ariaSort === "ascending" ? -1 : 1;
-heads.forEach(each => { each.ariaSort = null; });
+heads.forEach(it => { it.ariaSort = null; });
 head.ariaSort = turn > 0 ? "ascending" : "descending";
 rows.append(...[...rows.rows].sort((a, b) => turn * (key(a) - key(b) || order(key(a), key(b)))));
 });
@@ -28,17 +28,17 @@ const show = () => {
 const now = Object.fromEntries(clock.formatToParts().map(part => [part.type, part.value]));
 const day = "MonTueWedThuFriSatSun".indexOf(now.weekday) / 3;
 const minute = now.hour * 60 + +now.minute;
-let known = !/^(24|25|26|31)12|^0101/.test(now.day + now.month), open = false, listed = false;
+let known = !/^(24|25|26|31)12|^0101/.test(now.day + now.month), open = false, told = false;
 for (const row of list.children) {
-const {days, times} = row.dataset, isToday = days.includes(day);
-row.ariaCurrent = isToday ? "date" : null;
-listed ||= isToday;
+const {days, times} = row.dataset, today = days.includes(day);
+row.ariaCurrent = today ? "date" : null;
+told ||= today && times != "?";
 for (const span of times.split(" ")) {
 const [from, to] = span.split("-");
-open ||= (isToday && minute >= from && minute < to) || (days.includes((day + 6) % 7) && minute + 1440 < to);
+open ||= (today && minute >= from && minute < to) || (days.includes((day + 6) % 7) && minute + 1440 < to);
 }
 }
-state.textContent = known && listed ? (open ? said.open : said.closed) : "";
+state.textContent = known && told ? (open ? said.open : said.closed) : "";
 state.classList.toggle("hours-open", open);
 };
 show();

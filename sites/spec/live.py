@@ -32,8 +32,8 @@ class Line(NamedTuple):
 
     days: frozenset[int]
     """Counted from Monday, 0."""
-    spans: tuple[tuple[int, int], ...]
-    """Minutes from midnight; beyond 1,440 on the day after."""
+    spans: tuple[tuple[int, int], ...] | None
+    """Minutes from midnight; beyond 1,440 on the day after. None if it says in words what no clock tells."""
 
 
 _WEEK: Final[Mapping[str, str]] = {
@@ -60,6 +60,8 @@ _NIGHT: Final = 6 * 60
 def read_hours(lines: Sequence[tuple[str, str]], lang: str) -> tuple[Line, ...] | None:
     """Return opening hours as they are meant; None unless every line can mean one thing only.
 
+    A line of words ("by appointment", "we are in the garden") means its days, and no hours.
+
     Args:
         lines: days and times, as visitors read them.
         lang: the page's language (BCP 47).
@@ -67,11 +69,13 @@ def read_hours(lines: Sequence[tuple[str, str]], lang: str) -> tuple[Line, ...] 
     names = _WEEK.get(lang.partition("-")[0].lower(), "").split()
     found = []
     for days, times in lines:
-        week, spans = _read_days(days.casefold().strip(), names), _read_spans(times.casefold().strip(), lang)
-        if not week or spans is None:
+        is_words = not re.search(r"\d", times) and times.casefold().strip() not in _CLOSED
+        week = _read_days(days.casefold().strip(), names)
+        spans = None if is_words else _read_spans(times.casefold().strip(), lang)
+        if not week or (spans is None and not is_words):
             return None
         found.append(Line(week, spans))
-    return tuple(found)
+    return tuple(found) if any(line.spans for line in found) else None
 
 
 def _read_days(text: str, names: Sequence[str]) -> frozenset[int] | None:

@@ -31,7 +31,8 @@ HOME = "https://bakery.example/"
 FILM = "https://www.youtube-nocookie.com/embed/dQw4w9WgXcQ?autoplay=1"
 MAP = "https://www.google.com/maps?q=14%20Mill%20Lane&output=embed"
 HOURS = [
-    {"days": "Mon–Fri", "time": "7:00–18:00"},
+    {"days": "Mon–Wed, Fri", "time": "7:00–18:00"},
+    {"days": "Thu", "time": "we bake for the market"},
     {"days": "Sat", "time": "20:00–2:00"},
     {"days": "Sun", "time": "closed"},
 ]
@@ -143,11 +144,12 @@ def test_hours_are_those_of_the_business_wherever_the_visitor_is(browser: Browse
     tab = context.new_page()
     visit = Visit(tab, OWN_ORIGIN)
     for now, today, says in (
-        ("2026-11-27T05:59:00Z", "Mon–Fri", "Closed now"),
-        ("2026-11-27T06:00:00Z", "Mon–Fri", "Open now"),
+        ("2026-11-27T05:59:00Z", "Mon–Wed, Fri", "Closed now"),
+        ("2026-11-27T06:00:00Z", "Mon–Wed, Fri", "Open now"),
+        ("2026-11-26T10:00:00Z", "Thu", ""),
         ("2026-11-28T23:30:00Z", "Sun", "Open now"),
-        ("2026-07-03T05:00:00Z", "Mon–Fri", "Open now"),
-        ("2026-12-25T10:00:00Z", "Mon–Fri", ""),
+        ("2026-07-03T05:00:00Z", "Mon–Wed, Fri", "Open now"),
+        ("2026-12-25T10:00:00Z", "Mon–Wed, Fri", ""),
     ):
         tab.clock.set_fixed_time(now)
         tab.goto(HOME)

@@ -89,7 +89,9 @@ class Watch:
     is_seen: bool = False
     is_over: bool = False
 
-    def acquire(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> Box:
+    def acquire(
+        self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
+    ) -> Box:
         box = self.pool.acquire()
         assert isinstance(box, DockerBox)
         return Watched(box, self)  # type: ignore[return-value]

@@ -22,7 +22,9 @@ class _OneByOne:
     def __init__(self, maker: DockerMaker) -> None:
         self._maker = maker
 
-    def acquire(self, asked: Sequence[Service] = (), *, watch: Callable[[], None] = lambda: None) -> DockerBox:
+    def acquire(
+        self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
+    ) -> DockerBox:
         return self._maker.create(asked, watch=watch)
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ PARTS: Mapping[str, str] = {
     "publish": "tests.chaos.publishes",
     "boxes": "tests.chaos.boxes",
     "leaks": "tests.chaos.leaks",
+    "cells": "tests.chaos.cells",
     "long": "tests.chaos.long",
 }
 """Parts by the name that ONLY takes: modules with `run(options, say) -> Report`, imported when they are wanted."""

@@ -20,10 +20,12 @@ from sqlmodel import select
 from gateway.client import ModelClient
 from gateway.config import GatewayConfig, ProviderConfig
 from gateway.network import authorities
+from gateway.server import ALONE
 from ledger.start_attempt import claim
 from ledger.store import Ledger
 from ledger.submission import accept
 from ledger.tables import Call, Cap, NewJob, Tenant
+from monitoring.config import CellsConfig
 from routing.jobs import JobMessage, JobRequest, Source, State
 from routing.policy.platform import Policy, platform_policy
 from routing.policy.prices import NANOUSD_PER_USD
@@ -150,11 +152,12 @@ def gateway_world(
     providers: dict[str, ProviderConfig],
     *,
     policy: Policy | None = None,
+    cells: CellsConfig = ALONE,
     **fields: Any,
 ) -> Iterator[World]:
     """A gateway with these providers; tenant `acme` has the first of them."""
     chosen = policy or platform_policy()
-    with serve_gateway_in_thread(gateway_config(providers, **fields), ledger_url, chosen) as url:
+    with serve_gateway_in_thread(gateway_config(providers, **fields), ledger_url, chosen, cells) as url:
         world = World(ledger, url, chosen)
         world.tenant("acme", next(iter(providers)))
         yield world

@@ -154,6 +154,8 @@ def test_a_search_for_words_goes_on_where_a_page_stopped(world: World, monkeypat
     assert [job["id"] for job in second["jobs"]] == [str(rye)]
     assert len(world.call("GET", "/v1/jobs?text=100%25").json()["jobs"]) == 2
     assert world.call("GET", "/v1/jobs?text=1_0").json()["jobs"] == []
+    found = world.call("GET", f"/v1/jobs?text={str(rye)[:18].upper()}").json()
+    assert [job["id"] for job in found["jobs"]] == [str(rye)], "an id is found however old its job is"
 
 
 def test_the_scan_report_of_a_release_is_shown_to_whoever_decides_and_of_none_there_is_none(

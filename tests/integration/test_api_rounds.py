@@ -115,6 +115,7 @@ def test_the_header_s_key_makes_one_job_of_one_order(world: World, cut: UUID, ve
         ("revise", {"text": "\ud800"}, "text"),
         ("revise", {"text": "x" * 32_769}, "text"),
         ("revise", {"text": "Is it responsive?"}, "text"),
+        ("revise", {"text": "the second one"}, "text"),
         ("revise", {"text": TEXT, "tier": "best"}, "tier"),
         ("revise", {"text": TEXT, "site": "other"}, "site"),
         ("revise", {"text": TEXT, "idempotency_key": ""}, "idempotency_key"),

@@ -218,7 +218,7 @@ def test_what_a_gate_is_about_is_seen_before_it_is_decided(source: Source, monke
     unknown = source.client.get(f"/v1/runs/{run_id}/diff?step=none", headers=source.headers())
     assert (unknown.status_code, unknown.json()["errors"][0]["field"]) == (422, "step")
     bundle = source.client.get(f"/v1/runs/{run_id}/bundle", headers=source.headers("read"))
-    assert branch_in(bundle.content)[0] == f"pointsman/fix-the-broken-header-{run_id.hex[:8]}"
+    assert branch_in(bundle.content)[0] == f"pointsman/fix-the-broken-header-{run_id.hex[-8:]}"
 
     key = source.headers("read", "approve")["Authorization"].removeprefix("Bearer ")
     source.client.post("/console/login", data={"key": key})

@@ -42,6 +42,9 @@ def completed(shop: Shop, words: str) -> list[str]:
         (("submit", "pwd", "--tenant", "nobody"), 2, "pointsman key create --tenant nobody"),
         (("site", "releases", "nowhere"), 1, "`pointsman site list` lists"),
         (("gate", "pass", "{unknown}"), 1, "`pointsman gate list` lists"),
+        (("gate", "pass", "abcd"), 1, "no open gate's id begins or ends with abcd; `pointsman gate list` lists"),
+        (("people", "end", "abcd"), 1, "`pointsman people sessions` lists"),
+        (("dismiss", "abcd", "x"), 2, "its first or last 4 characters"),
         (("dead", "--signature", "0123456789"), 1, "`pointsman dead` lists"),
         (("webhook", "replay"), 2, "--undelivered"),
         (("webhook", "replay", "{waiting}", "--undelivered"), 2, "--undelivered"),
@@ -124,7 +127,7 @@ def test_a_notification_that_never_arrived_is_shown_and_sent_again_from_the_comm
     assert job_id in run(shop, "webhook", "list", "--tenant", "acme").stdout
     done = run(shop, "webhook", "replay", "--undelivered", "--tenant", "acme", "--json")
     assert json.loads(done.stdout) == [{"job_id": job_id, "is_done": True, "why_not": None}]
-    shown = run(shop, "webhook", "show", job_id, "--tenant", "acme").stdout
+    shown = run(shop, "webhook", "show", job_id[-8:], "--tenant", "acme").stdout
     assert "pending" in shown
     assert "https://receiver.example/hook" in shown
     assert run(shop, "webhook", "list", "--tenant", "acme").stdout.splitlines()[1:] == []

@@ -110,7 +110,7 @@ def test_a_review_needs_nothing_but_a_login_and_is_audited_by_the_key_s_name(
     logged_in: Run, world: World, tmp_path: Path
 ) -> None:
     job_id = offered(world, tmp_path)
-    short = str(job_id)[:8]
+    short = str(job_id)[-8:]
     assert str(job_id) in logged_in("jobs", "--state", "awaiting_approval").stdout
     assert "+++ b/index.html" in logged_in("job", short, "--diff").stdout
     assert "passed" in logged_in("job", short, "--scan").stdout
@@ -129,7 +129,7 @@ def test_a_review_needs_nothing_but_a_login_and_is_audited_by_the_key_s_name(
 
 
 def test_an_approval_that_waits_is_undone_and_given_again(logged_in: Run, world: World, tmp_path: Path) -> None:
-    short = str(offered(world, tmp_path))[:8]
+    short = str(offered(world, tmp_path))[-8:]
     assert "--undo-seconds" in logged_in("approve", short, "--undo-seconds", 61).stderr
     approved = logged_in("approve", short, "--undo-seconds", 60)
     assert (approved.exit_code, "publishing in 60 s" in approved.output) == (0, True), approved.output
@@ -157,7 +157,7 @@ def test_a_job_is_submitted_followed_and_cancelled(logged_in: Run, world: World,
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("job", "6b1b1f0e"), 1, "no job's id begins with 6b1b1f0e"),
+        (("job", "6b1b1f0e"), 1, "no job's id begins or ends with 6b1b1f0e"),
         (("job", "6b1b1f0e-0000-4000-8000-000000000000"), 1, "`pointsman jobs` lists the jobs"),
         (("submit", "x", "--site", "nowhere"), 2, "site: "),
         (("jobs", "--tenant", "acme"), 2, "the key of profile default names the tenant"),

@@ -662,7 +662,7 @@ def fail_in(rig: Rig, where: str, site: UUID) -> Job:
     return rig.shop.job(job_id)
 
 
-@pytest.mark.req("H-085", "H-087")
+@pytest.mark.req("H-085", "H-087", "S-021")
 @pytest.mark.parametrize(
     "where", ["queue", "execute", "model", "output", "path", "scan", "preview", "approval", "publish"]
 )

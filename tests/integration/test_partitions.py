@@ -92,6 +92,23 @@ def test_the_next_partition_is_there_before_the_first_event_goes_into_it(
     assert shop.scalar("SELECT min(id) FROM event_1") == SPAN
 
 
+def test_a_statement_that_began_before_a_partition_was_there_draws_no_id_of_it(shop: Shop) -> None:
+    """It knows the partitions that there were when it opened the table."""
+    answered(shop)
+    grow_older(shop, 3)
+    slow = "INSERT INTO event (kind, data) SELECT 'fenced', '{}' FROM (SELECT pg_sleep(0.6)) AS late"
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(shop.execute, slow)
+        sleeping = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+        wait_until(lambda: shop.scalar(sleeping), seconds=5, what="the statement has opened the table")
+        keep_house(shop)
+        writing.result()
+    assert names_of(shop) == ["event_0", "event_1"]
+    keep_house(shop)
+    answered(shop)
+    assert shop.scalar("SELECT min(id) FROM event_1") == SPAN
+
+
 def test_a_partition_that_was_made_by_a_process_that_died_is_begun_by_the_next(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,6 +112,25 @@ def test_a_patch_that_does_not_apply_is_repaired_once(rig: Rig, tmp_path: Path) 
     assert second.input_tokens + second.cache_read_tokens + second.cache_write_tokens > first.input_tokens
 
 
+def test_a_page_that_is_not_shown_is_shown_once_it_is_asked_for(rig: Rig, tmp_path: Path) -> None:
+    """A site's pages that nothing in the request points to are only listed (issue 20)."""
+    other = PAGE + b"<!-- " + b"long " * 4000 + b"-->"
+    site = plain_site(rig, tmp_path, **{"other.html": other})
+    job = patch(rig, f"{HOVER}, on index.html [rehearse:asks-for-a-file-once]", site)
+    assert job.state == "awaiting_approval"
+    first, second = rig.calls()
+    assert (first.rule, second.rule) == ("asks-for-a-file-once", "site-patch")
+    read = [call.input_tokens + call.cache_read_tokens + call.cache_write_tokens for call in (first, second)]
+    assert read[1] > read[0] + 4000
+
+
+def test_a_model_that_always_asks_for_files_gets_them_once(rig: Rig, tmp_path: Path) -> None:
+    site = plain_site(rig, tmp_path, **{"other.html": PAGE})
+    job = patch(rig, f"{HOVER} [rehearse:asks-for-a-file]", site)
+    assert (job.state, job.queue) == ("queued", "agent")
+    assert len(rig.calls()) == 3
+
+
 @pytest.mark.req("H-037", "H-069", "H-122")
 def test_a_patch_that_does_not_apply_after_its_repair_goes_to_tier_3_on_the_same_bill(rig: Rig, tmp_path: Path) -> None:
     site = plain_site(rig, tmp_path)

@@ -57,7 +57,7 @@ def test_a_ticket_goes_from_its_file_over_a_gate_to_its_branch(terminal: Termina
     )
     run_id = json.loads(submitted)["id"]
     terminal.yard.settle()
-    shown = terminal.run("run", "show", run_id, "--tenant", "acme")
+    shown = terminal.run("run", "show", run_id[-8:], "--tenant", "acme")  # ids may be cut short
     assert "awaiting_approval  Fix the broken header" in shown
     assert "✓ qa (qa) completed" in shown
     assert "estimate: $2.00 to $4.00" in shown
@@ -65,16 +65,16 @@ def test_a_ticket_goes_from_its_file_over_a_gate_to_its_branch(terminal: Termina
     assert re.search(r"\d\d:\d\d:\d\d  qa: attempt 1 on queue steps", watched)
     gate = json.loads(terminal.run("gate", "list", "--tenant", "acme", "--json"))[0]
     assert f"pointsman gate pass {gate['id']}" in shown
-    seen = terminal.run("gate", "show", gate["id"], "--tenant", "acme")
+    seen = terminal.run("gate", "show", gate["id"][-8:], "--tenant", "acme")
     assert "+// " in seen
     assert "  qa: $" in seen
     terminal.run("gate", "show", gate["id"], "--tenant", "other", code=1)
-    assert terminal.run("gate", "pass", gate["id"], "--reason", "fine", "--tenant", "acme").strip() == "passed"
+    assert terminal.run("gate", "pass", gate["id"][-8:], "--reason", "fine", "--tenant", "acme").strip() == "passed"
     terminal.run("gate", "pass", gate["id"], "--tenant", "acme", code=1)
     terminal.yard.settle()
     view = json.loads(terminal.run("run", "show", run_id, "--tenant", "acme", "--json"))
     assert (view["state"], view["gates"][0]["note"]) == (State.PUBLISHED, "fine")
-    assert view["result"]["branch"] == f"pointsman/fix-the-broken-header-{run_id[:8]}"
+    assert view["result"]["branch"] == f"pointsman/fix-the-broken-header-{run_id[-8:]}"
 
 
 def test_a_gate_that_is_failed_ends_the_run(terminal: Terminal, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_the_work_of_an_escalated_run_stands_as_a_branch_in_a_clone(terminal: Te
     clone = tmp_path / "clone"
     git("clone", "-q", yard.home / "remotes" / "shop.git", clone)
     made = json.loads(terminal.run("run", "branch", run_id, "--repo", str(clone), *who, "--json"))
-    assert made["branch"] == f"pointsman/eng-7-{run_id[:8]}", "as it would have been pushed"
+    assert made["branch"] == f"pointsman/eng-7-{run_id[-8:]}", "as it would have been pushed"
     assert made == json.loads(terminal.run("run", "branch", run_id, "--repo", str(clone), *who, "--json"))
     assert git("-C", clone, "log", "--format=%H %s", "-1", made["branch"]) == f"{made['commit']} Fix the broken header"
     assert "src/" in git("-C", clone, "diff", "--name-only", f"HEAD..{made['branch']}")

@@ -100,7 +100,7 @@ def test_a_run_ends_as_a_branch_and_a_pull_request(yard: Yard, forge: Forge) -> 
     assert branches_of(yard) == {"main"}
     job = publish(yard, run_id)
     assert (job.state, job.reason) == (State.PUBLISHED, Reason.DONE)
-    branch = f"pointsman/acme-shop-12-{run_id.hex[:8]}"
+    branch = f"pointsman/acme-shop-12-{run_id.hex[-8:]}"
     assert job.result["branch"] == branch
     assert job.result["pull_request"] == {"number": 1, "url": f"{forge.url}/acme/shop/pull/1"}
     with remote_of(yard) as repository:

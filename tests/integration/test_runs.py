@@ -204,7 +204,7 @@ def test_a_question_about_a_project_is_answered_by_one_step(yard: Yard) -> None:
     assert [step.agent for step in yard.steps(run_id).values()] == ["orchestrator:question"]
 
 
-@pytest.mark.req("S-116", "S-122", "P-005", "P-037", "P-062", "S-022")
+@pytest.mark.req("S-116", "S-122", "P-005", "P-037", "P-062", "S-022", "P-055")
 def test_every_call_of_a_run_names_who_made_it_and_they_add_up_to_its_bill(yard: Yard, shop: Shop) -> None:
     run_id = yard.submit("Fix the broken header")
     yard.play(run_id)

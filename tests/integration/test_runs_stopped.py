@@ -27,7 +27,7 @@ from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from sites.repository.workspace import Step
 from tests.factories import Shop
-from tests.integration.run_world import BUILD, HAIKU, PROJECT, Yard, done
+from tests.integration.run_world import BUILD, FIX, HAIKU, PROJECT, Yard, done
 from workers.attempt import Attempt
 from workers.lifecycle import claim_job
 from workers.outcomes import Outcome
@@ -233,6 +233,23 @@ def test_where_policy_wants_four_eyes_nobody_passes_a_gate_of_a_run_they_asked_f
     assert yard.job(second).state == State.PUBLISHED
 
 
+def test_where_policy_wants_four_eyes_nobody_passes_a_gate_after_work_that_they_sent_back(
+    shop: Shop, tmp_path: Path
+) -> None:
+    shop.tenant("acme", overrides={"approval": {"requester_may_approve": False}})
+    yard = Yard(shop, tmp_path)
+    yard.team.answers = {"plan": [done(plan=dict(FIX)), done()]}
+    run_id = at_gate(yard)
+    yard.decide(yard.open_gate(run_id), "rework", actor="bob", note="Keep the border")
+    yard.settle()
+    gate = yard.open_gate(run_id)
+    with pytest.raises(GateRefusedError, match="second person"):
+        yard.decide(gate, actor="bob")
+    yard.decide(gate, actor="carol")
+    yard.settle()
+    assert yard.job(run_id).state == State.PUBLISHED
+
+
 def test_a_gate_of_another_tenant_is_not_there(yard: Yard) -> None:
     gate = yard.open_gate(at_gate(yard))
     with pytest.raises(GateNotFoundError), yard.shop.ledger.begin() as session:
@@ -244,7 +261,7 @@ def test_a_run_with_a_gate_unanswered_publishes_nothing_and_the_record_names_who
     assert "branch" not in yard.job(run_id).result
     yard.decide(yard.open_gate(run_id))
     yard.settle()
-    assert yard.job(run_id).result["branch"] == f"pointsman/fix-the-broken-header-{run_id.hex[:8]}"
+    assert yard.job(run_id).result["branch"] == f"pointsman/fix-the-broken-header-{run_id.hex[-8:]}"
     actions = yard.shop.rows("SELECT action, actor FROM audit WHERE job_id = :id ORDER BY seq", id=run_id)
     assert ("gate_passed", "bob") in [tuple(row) for row in actions]
     assert ("approved", "policy:gates-passed") in [tuple(row) for row in actions]

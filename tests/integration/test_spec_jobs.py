@@ -401,6 +401,15 @@ def test_a_spec_that_is_valid_at_the_second_try_is_kept(rig: Rig) -> None:
     assert len(rig.calls()) == 2
 
 
+def test_an_edit_after_which_every_page_is_the_same_is_no_preview(rig: Rig) -> None:
+    """A time zone for hours that no clock can tell promised "open now" in the third trial (issue 20)."""
+    job = rig.edit(f"{BY_MODEL} [rehearse:no-effect-once]", rig.site())
+    assert job.state == "awaiting_approval"
+    assert "Open or closed" not in job.result["summary"]
+    first, _ = rig.calls()
+    assert first.rule == "no-effect-once"
+
+
 def test_a_film_of_a_host_that_may_not_be_embedded_is_linked_to_and_the_owner_is_told(rig: Rig) -> None:
     job = rig.edit(f"{BY_MODEL} [rehearse:films]", rig.site())
     assert job.state == "awaiting_approval"

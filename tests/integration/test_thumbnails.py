@@ -2,7 +2,10 @@
 
 import os
 import shutil
+import socket
+import struct
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,7 +19,16 @@ import pytest
 from ledger.releases import next_unpictured
 from ledger.store import Ledger
 from ledger.tables import Release
-from producers.dispatch.thumbnails import _PNG, _PREFIX, HEIGHT, WIDTH, ThumbnailMaker, _place, take_picture
+from producers.dispatch.thumbnails import (
+    _PNG,
+    _PREFIX,
+    HEIGHT,
+    WIDTH,
+    ThumbnailMaker,
+    _place,
+    _serving,
+    take_picture,
+)
 from producers.errors import PictureError
 from sites.content_store import ContentStore, Manifest
 from sites.errors import BlobMissingError
@@ -24,6 +36,7 @@ from sites.releases import manifest_of
 from tests.integration.http_world import PAGES, World, shared_ledger, world
 from tests.integration.test_console import Browser
 from tests.integration.test_garbage import collect, grow_old
+from tests.services import wait_until
 
 __all__ = ["shared_ledger", "world"]
 CHROMIUM = shutil.which("chromium") or ""
@@ -156,6 +169,27 @@ def test_a_page_whose_files_cannot_be_read_now_gets_no_picture(world: World, tmp
     without = Manifest({"about.html": manifest["index.html"]})
     with pytest.raises(PictureError, match="no first page"):
         take_picture(CHROMIUM, without, csp="", read=world.content_store.get)
+
+
+def test_a_browser_that_has_gone_before_its_answer_leaves_no_word_behind(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    manifest = ContentStore(tmp_path / "store").put_tree({"index.html": b"x"})
+    asked, gone, threads = Event(), Event(), threading.active_count()
+
+    def read(sha256: str) -> bytes:
+        asked.set()
+        gone.wait(20)
+        return bytes(20_000_000)
+
+    with _serving(manifest, "", read) as proxy:
+        with socket.create_connection(("127.0.0.1", proxy.server_port)) as browser:
+            browser.sendall(b"GET http://site.invalid/ HTTP/1.0\r\n\r\n")
+            assert asked.wait(20)
+            browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        gone.set()
+        wait_until(lambda: threading.active_count() <= threads + 1, seconds=20, what="the answer is given up")
+    assert capfd.readouterr().err == ""
 
 
 def test_what_a_killed_maker_left_is_removed_by_the_next(world: World) -> None:

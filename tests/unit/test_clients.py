@@ -123,13 +123,16 @@ def test_a_job_is_submitted_once_however_often_it_is_sent(run: Run) -> None:
 
 
 @both
-def test_jobs_of_a_batch_have_a_key_each(run: Run) -> None:
+def test_jobs_of_a_batch_have_a_key_each_which_begins_with_the_time(run: Run) -> None:
+    began = time.time()
     jobs = [JobRequest(prompt="One"), JobRequest(prompt="Two", idempotency_key="mine")]
     with answering(CUT, (200, {"accepted": 2, "refused": 0, "jobs": []}, {})) as (url, asked):
         assert run(url, lambda client: client.submit_jobs(jobs)).accepted == 2
     assert asked[0].body == asked[1].body
     first, second = asked[0].body["jobs"]
-    assert (len(first["idempotency_key"]), second["idempotency_key"]) == (36, "mine")
+    made, _, own = first["idempotency_key"].partition("-")
+    assert (len(made), UUID(own).version, second["idempotency_key"]) == (12, 4, "mine")
+    assert began - 0.001 <= int(made, 16) / 1000 <= time.time()
 
 
 @both

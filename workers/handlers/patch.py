@@ -6,11 +6,12 @@ no patch may reach ends the job.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.client import Text, ToolCall
+from ledger.job_ends import is_import
 from routing.jobs import Reason, State
 from routing.model_call import SUMMARY, WAYS_OUT, load_prompt, summary_of
 from routing.queues import CallPurpose, Tier
@@ -40,6 +41,8 @@ _FORBIDDEN = frozenset(
 """What no patch may do, and a stronger tool would not make right."""
 MAX_QUOTED_PATCH = 12_000
 """Characters of a refused patch that its author sees again."""
+MAX_ASKED_FILES = 8
+"""Files that a model may ask to see."""
 
 _PLAIN = "The website's files:"
 _BUILT = "The website's sources, from which `npm run build` writes its pages:"
@@ -55,6 +58,13 @@ def patch_tool() -> dict[str, Any]:
             "properties": {
                 "patch": {"type": "string", "description": "paths with their SEARCH/REPLACE blocks, or a unified diff"},
                 "summary": SUMMARY,
+                "show": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "maxItems": MAX_ASKED_FILES,
+                    "description": "only if you cannot do it without more of the listed files than you see: their "
+                    "paths; the patch stays empty, and you are asked again with them, once",
+                },
                 **WAYS_OUT,
             },
             "required": ["patch", "summary"],
@@ -72,7 +82,7 @@ class _Shown:
 
 def patch_files(attempt: Attempt) -> Outcome:
     """Do a tier 2 job, or an import."""
-    if "upload" in attempt.claim.job.request:
+    if is_import(attempt.claim.job):
         return import_upload(attempt)
     shown = attempt.compute(_show)
     if not shown.is_built:
@@ -84,17 +94,24 @@ def patch_files(attempt: Attempt) -> Outcome:
     return build_in_box(attempt, lambda: _patch(attempt, shown))
 
 
-def _show(inputs: Inputs) -> _Shown:
+def _show(inputs: Inputs, asked_for: Sequence[str] = ()) -> _Shown:
     files = sources_of(inputs.files)  # the next build would undo a change of its output
+    words = "\n".join([inputs.words, *(path for path in asked_for if path in files)])
     has_build = is_built(files)
+    has_spec = inputs.start is not None and inputs.start.spec_sha256 is not None
     intro = _BUILT if has_build else _PLAIN
-    return _Shown(f"{limits_of(inputs)}\n\n{intro}\n{show_tree(files, inputs.words)}", has_build)
+    return _Shown(f"{limits_of(inputs)}\n\n{intro}\n{show_tree(files, words, has_spec=has_spec)}", has_build)
 
 
 def _patch(attempt: Attempt, shown: _Shown) -> Outcome:
     refused, last, tries = "", "", attempt.policy.attempts.patch
+    may_see_more = True
     for number in range(1, tries + 1):
         reply = _ask(attempt, shown, refused=refused, last=last)
+        if may_see_more and (paths := _asked_for(reply.input)):
+            may_see_more = False
+            shown = attempt.compute(_show, paths)
+            reply = _ask(attempt, shown, refused=refused, last=last)
         last = str(reply.input.get("patch", ""))
         if reply.is_cut:
             refused = "The patch was cut off at your token limit. Send a smaller one."
@@ -111,6 +128,14 @@ def _patch(attempt: Attempt, shown: _Shown) -> Outcome:
         if result.kept:
             attempt.kept[:] = [result.kept]
     return Escalate(Tier.AGENT, Reason.PATCH_INVALID, refused[:500])
+
+
+def _asked_for(reply: Mapping[str, Any]) -> list[str]:
+    """Return the paths of files that a model wants to see before it writes its patch."""
+    paths = reply.get("show")
+    if str(reply.get("patch", "")).strip() or not isinstance(paths, list):
+        return []
+    return [path for path in paths if isinstance(path, str)][:MAX_ASKED_FILES]
 
 
 @dataclass(frozen=True)

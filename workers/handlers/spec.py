@@ -203,6 +203,10 @@ def decline(inputs: Inputs, reply: Mapping[str, Any], *, to: Tier) -> Answered |
     return ""
 
 
+_NO_EFFECT = (
+    "what it sets has no effect: every page is the same after it. Do it otherwise, or say in `cannot` what the builder "
+    "cannot do"
+)
 _CUT = _Poor(Reason.SPEC_INVALID, "the model's reply was cut off at its token limit: write less")
 
 
@@ -290,7 +294,10 @@ def _edited(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | _
     if lost := lost_change(inputs.words, site, changed):
         return _Poor(Reason.SPEC_POOR, lost)
     summary = summary_of(reply, otherwise="Edited by the model.")
-    return _candidate(inputs, changed, before=site, summary=summary, how="a model's patch of the spec")
+    candidate = _candidate(inputs, changed, before=site, summary=summary, how="a model's patch of the spec")
+    if isinstance(candidate, Candidate) and candidate.files == inputs.files:
+        return _Poor(Reason.SPEC_POOR, _NO_EFFECT)
+    return candidate
 
 
 def _outline_task(inputs: Inputs) -> _Task:
@@ -437,7 +444,7 @@ def _with_versions(
             site = add_versions(site, texts.entries, group).site
         except SpecError as error:
             return _Poor(Reason.SPEC_INVALID, str(error))
-    notes = [f"Also in: {', '.join(further)}.", *(f"Note: {note}." for note in left)]
+    notes = [f"({', '.join([source, *further])})", *(f"Note: {note}." for note in left)]
     return _new_site(inputs, spec=site.canonical(), summary=" ".join([summary, *notes]))
 
 

@@ -30,6 +30,7 @@ from routing.policy.services import Service
 from sandbox.box import WORKSPACE, Box, BoxLostError, BoxSpec, Clocks, CollectRules, Ending, ExecResult, Target
 from sandbox.claude_code import End, SessionPlan, Verdict, ticket_role
 from sandbox.local_box import LocalBox
+from sites.content_store import ContentStore
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.files import is_planted
 from workers.attempt import Attempt
@@ -74,13 +75,22 @@ def collect(box: Box, attempt: Attempt, given: Mapping[str, bytes]) -> Collected
     Raises:
         BoxLostError: the box is gone, and its files with it.
     """
-    room = sum(map(len, given.values())) + attempt.limits.output_bytes
+    return collect_from(box, attempt.content_store, given, most_bytes=attempt.limits.output_bytes)
+
+
+def collect_from(box: Box, content_store: ContentStore, given: Mapping[str, bytes], *, most_bytes: int) -> Collected:
+    """Copy the whole workspace out of a box; `most_bytes` is how much it may have grown.
+
+    Raises:
+        BoxLostError: the box is gone, and its files with it.
+    """
+    room = sum(map(len, given.values())) + most_bytes
     # Planted files may come out: they are dropped and reported one by one (workers/runs/step.py).
     rules = CollectRules(
         max_bytes=room, max_files=len(given) + _SPARE_FILES, ignored=_IGNORED, planted=lambda path: False
     )
     try:
-        files = attempt.content_store.read_tree(box.collect(attempt.content_store, rules))
+        files = content_store.read_tree(box.collect(content_store, rules))
     except (PathRefusedError, TreeRefusedError) as error:
         is_large = error.reason in TOO_LARGE
         state, reason = (State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP) if is_large else (State.FAILED, Reason.AGENT_FAILED)
@@ -107,7 +117,7 @@ def run_claude_code(order: AgentOrder, attempt: Attempt) -> AgentRun:
     attempt.await_circuit(order.model)
     given = {**order.files, INSTRUCTIONS: order.instructions.encode()}
     with attempt.step("provision"):
-        box = attempt.boxes.acquire(order.services, watch=attempt.watcher())
+        box = attempt.boxes.acquire(order.services, image=order.image, watch=attempt.watcher())
     try:
         attempt.enter(box)
         with attempt.step("inject"):
@@ -196,7 +206,12 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def run_check(
-    files: Mapping[str, bytes], attempt: Attempt, own: Commands | None = None, *, services: Sequence[Service] = ()
+    files: Mapping[str, bytes],
+    attempt: Attempt,
+    own: Commands | None = None,
+    *,
+    services: Sequence[Service] = (),
+    image: str | None = None,
 ) -> AgentRun:
     """Run a project's own commands, else its npm build, and report as a result whose findings a developer gets.
 
@@ -214,7 +229,7 @@ def run_check(
     if not commands:
         return _result(files, "The project has no build.", [])
     with attempt.step("provision"):
-        box = attempt.boxes.acquire(services, watch=attempt.watcher())
+        box = attempt.boxes.acquire(services, image=image, watch=attempt.watcher())
     try:
         attempt.enter(box)
         put(box, files)

@@ -8,7 +8,7 @@ none, and a completed step is never started again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
@@ -137,6 +137,7 @@ def view_of(rows: RunRows, *, has_build: bool, budget_spent: bool) -> RunView:
         scan_detail=run.scan_detail,
         steps=tuple(_step(step, rows) for step in rows.steps),
         gates=tuple(_gate(gate) for gate in rows.gates),
+        by_hand=tuple(path for gate in rows.gates for path in _by_hand(gate)),
     )
 
 
@@ -169,6 +170,13 @@ def _step(step: RunStep, rows: RunRows) -> StepView:
         changed=tuple(step.changed),
         cancelling=step.key in rows.cancelling,
     )
+
+
+def _by_hand(gate: Gate) -> Iterator[str]:
+    """Yield what people changed at a gate."""
+    for shell in gate.facts.get("shells", ()):
+        if shell["is_changed"]:
+            yield from shell["changed"]
 
 
 def _gate(gate: Gate) -> GateView:

@@ -233,7 +233,13 @@ def run_step(attempt: Attempt, *, runners: Mapping[Runtime, AgentRunner] = RUNNE
 
 def _work(start: _Start, attempt: Attempt, runners: Mapping[Runtime, AgentRunner]) -> _Work:
     if start.order.agent is None:
-        ran = run_check(start.snapshot.files, attempt, start.project.commands, services=start.services)
+        ran = run_check(
+            start.snapshot.files,
+            attempt,
+            start.project.commands,
+            services=start.services,
+            image=start.order.project_image,
+        )
         return _Work(start.snapshot.files, (), ran)
     definition = start.policy.agents.get(start.order.agent)
     if definition is None:
@@ -241,7 +247,7 @@ def _work(start: _Start, attempt: Attempt, runners: Mapping[Runtime, AgentRunner
     runner = runners.get(definition.runtime)
     if runner is None:
         raise PolicyError(f"agents.{start.order.agent}: runtime {definition.runtime} is not available here")
-    order = _agent_order(start, start.order.agent, definition, attempt)
+    order = replace(_agent_order(start, start.order.agent, definition, attempt), image=start.order.project_image)
     return _Work(order.files, order.writes, runner(_going_on(start, order, attempt), attempt))
 
 

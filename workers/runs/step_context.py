@@ -323,6 +323,8 @@ class AgentOrder:
     """The step's budget; the gateway has the last word."""
     services: Sequence[Service] = ()
     """Beside its box."""
+    image: str | None = None
+    """Of its box; None for that of all boxes."""
     begun: Begun | None = None
     """An earlier try that was cut off, and whose files it gets."""
 

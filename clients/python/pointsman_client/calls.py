@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -52,7 +53,7 @@ class Call:
             given = _keyed(given)
         asked = {name: _text(value) for name, value in (query or {}).items() if value is not None}
         if file is not None:
-            keyed = {"Content-Type": "application/octet-stream", "Idempotency-Key": key or str(uuid4())}
+            keyed = {"Content-Type": "application/octet-stream", "Idempotency-Key": key or _new_key()}
             return cls(method, path, asked, file, keyed, has_key=True)
         content = None if body is None else to_json(given, exclude_none=True)
         headers = {} if body is None else {"Content-Type": "application/json"}
@@ -90,7 +91,12 @@ def _fields_of(job: BaseModel | dict[str, Any]) -> dict[str, Any]:
 
 
 def _keyed(body: dict[str, Any]) -> dict[str, Any]:
-    return {"idempotency_key": str(uuid4()), **body}
+    return {"idempotency_key": _new_key(), **body}
+
+
+def _new_key() -> str:
+    """Return a key of its own. It begins with the time: keys in order cost the server's index less."""
+    return f"{time.time_ns() // 1_000_000:012x}-{uuid4()}"
 
 
 def _text(value: Any) -> Any:

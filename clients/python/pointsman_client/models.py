@@ -624,6 +624,8 @@ class ProjectView(Model):
     name: str
     config: dict[str, Any]
     updated_at: datetime
+    image: dict[str, Any] | None = None
+    """The image of its boxes that an operator built for it: `id`, `reference`, `source`; null for that of all boxes."""
 
 
 class QueueView(Model):

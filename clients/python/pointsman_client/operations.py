@@ -138,7 +138,7 @@ class Operations(Protocol):
         - state: Only jobs in these states; repeatable.
         - tier: Only jobs on these tiers; repeatable.
         - site: Only jobs of this site.
-        - text: Words of the prompt, or the start of an id.
+        - text: Words of the prompt, or the start or end of an id.
         - since: Only jobs accepted at this time or later.
         - until: Only jobs accepted before this time.
         - cursor: `next_cursor` of the previous page.

@@ -29,7 +29,7 @@ from sites.spec.catalog import (
 )
 from sites.spec.embeds import framed, map_frame_of
 from sites.spec.html import EMPTY, Html, band, icon, intro, phone_url, street_map, tag
-from sites.spec.live import read_hours
+from sites.spec.live import Line, read_hours
 from sites.spec.model import JsonObject
 
 _MAP_SEARCH = "https://www.openstreetmap.org/search?query="
@@ -61,7 +61,7 @@ def hours_list(hours: tuple[Hours, ...], ctx: RenderContext, timezone: str | Non
     rows = []
     for at, entry in enumerate(hours):
         days = "".join(map(str, sorted(lines[at].days))) if lines else None
-        times = " ".join(f"{start}-{end}" for start, end in lines[at].spans) if lines else None
+        times = _times(lines[at]) if lines else None
         rows.append(tag("div", tag("dt", entry.days), tag("dd", entry.time), data_days=days, data_times=times))
     if not rows:
         return None
@@ -71,10 +71,18 @@ def hours_list(hours: tuple[Hours, ...], ctx: RenderContext, timezone: str | Non
     return tag("dl", *rows, class_="hours", data_live="hours", data_zone=timezone, **words)
 
 
+def _times(line: Line) -> str:
+    """Return a line's hours for the script; of `?` it says neither that it is open nor that it is closed."""
+    return "?" if line.spans is None else " ".join(f"{start}-{end}" for start, end in line.spans)
+
+
 FieldName = Literal["phone", "date", "time", "people"]
 
 
 QuestionKind = Literal["text", "long", "date", "time", "number", "phone", "email", "choice", "check"]
+
+
+_KINDS_WITHOUT_OPTIONS = {*get_args(QuestionKind)} - {"choice"}
 
 
 class Question(Props):
@@ -144,13 +152,16 @@ def _field(ctx: RenderContext, name: str, label: str, control: Html) -> Html:
     return tag("div", tag("label", label, for_=f"{ctx.id}.{name}"), control, class_="field")
 
 
+def _outline_question(item: Mapping[str, str]) -> JsonObject:
+    options = [label[:60] for part in item.get("text", "").split("|") if (label := part.strip())]
+    if len(options) > 1:
+        return {"label": item["title"], "kind": "choice", "options": options[:20]}
+    kind = item.get("detail", "")
+    return {"label": item["title"], "kind": kind if kind in _KINDS_WITHOUT_OPTIONS else "text"}
+
+
 def _outline_contact(section: OutlineSection, business: Business) -> JsonObject:
-    kinds = {*get_args(QuestionKind)} - {"choice"}
-    questions = [
-        {"label": item["title"], "kind": kind if (kind := item.get("detail", "")) in kinds else "text"}
-        for item in section.items
-        if item.get("title")
-    ]
+    questions = [_outline_question(item) for item in section.items if item.get("title")]
     asked = {"questions": questions[:12]} if questions else {}
     return {"heading": business.say("Contact"), **section_props(section), **business.contact_props(), **asked}
 
@@ -203,7 +214,7 @@ def _encoding(target: str) -> str | None:
 @Component(
     "ContactForm",
     summary="contact: heading, text, email, phone, address, hours [{days, time}], "
-    "timezone (as Europe/Berlin: the page shows today and whether it is open now), button, topics [text], note, "
+    "timezone (as Europe/Berlin: says Open now or Closed now above them), button, topics [text], note, "
     "fields [phone | date | time | people] (required), questions [{label, kind "
     "text|long|date|time|number|phone|email|choice|check (a box to tick), required, options [text] }] (own ones), "
     "action (URL of a form service)",
@@ -221,7 +232,8 @@ def _encoding(target: str) -> str | None:
     words=("contact form", "contact", "contact section", "contact us", "form", "contact us form", "enquiry form"),
     outline=_outline_contact,
     outline_hint="contact data comes from `contact`; items, only if visitors are to be asked more than name, email and "
-    "message: title = the question, detail = its kind: text, long, date, time, number, phone, check",
+    "message: title = the question, detail = its kind: text, long, date, time, number, phone, check, or choice with "
+    "its options as text (A | B)",
     minimal=lambda business: (
         {"heading": business.say("Contact us"), **business.contact_props()} if business.email else None
     ),

@@ -36,6 +36,11 @@ def commands() -> Iterator[tuple[str, Any]]:
     return walk(typer.main.get_command(app), "pointsman")
 
 
+def test_no_command_wants_a_whole_id() -> None:
+    whole = {path for path, command in commands() for one in command.params if "UUID" in one.bare_type()}
+    assert whole == set()
+
+
 def test_every_command_tells_what_it_does_and_every_option_what_it_is_for() -> None:
     silent = [path for path, command in commands() if not command.help]
     silent += [
@@ -54,7 +59,7 @@ def leaves() -> dict[str, Any]:
     return {words: command for words, command in found.items() if not getattr(command, "commands", None)}
 
 
-PROGRAMS = {"up", "demo", "worker", "api", "gateway", "dispatcher", "exporter", "mirror", "fake-provider"}
+PROGRAMS = {"up", "demo", "worker", "api", "router", "gateway", "dispatcher", "exporter", "mirror", "fake-provider"}
 """These run until they are stopped."""
 OWN_FORMAT = {"ladder": "JSON lines", "audit export": "JSON lines", "broker acl": "an ACL file"}
 """These print a format that another program asks for."""

@@ -64,7 +64,7 @@ class Maker(LocalBoxMaker):
 
     fails = False
 
-    def create(self, asked: Any = (), *, watch: Any = None) -> LocalBox:
+    def create(self, asked: Any = (), *, image: Any = None, watch: Any = None) -> LocalBox:
         if self.fails:
             raise SandboxStartupError("no_room", "told to")
         return super().create()

@@ -14,7 +14,7 @@ from producers.evaluation import cases
 from sites.excerpts import MAX_SHOWN_BYTES, Excerpt, excerpts, show_tree
 from sites.spec.model import parse_site
 from sites.spec.render import render
-from sites.style_excerpts import MAX_SHEET_BYTES, asks_for_looks, classes_near, rule_windows
+from sites.style_excerpts import MAX_SHEET_BYTES, SMALL_SHEET_BYTES, asks_for_looks, names_near, rule_windows
 
 SITES = Path(cases.__file__).parent / "sites"
 LARGER = (
@@ -44,7 +44,7 @@ def test_a_wish_about_looks_brings_the_colours_and_the_rules_of_the_elements_tha
     for rule in (":root {", "--muted:", ".feature-rows p { color", "body {", ".button {"):
         assert rule in shown, rule
     assert ".schedule" not in shown
-    assert {part.path for part in parts} >= {"index.html", "practice.html", "people.html"}
+    assert {part.path for part in parts} >= {"index.html", "practice.html"}
 
 
 def test_a_button_that_is_to_have_another_colour_brings_its_rule_and_no_drawings() -> None:
@@ -59,8 +59,65 @@ def test_a_drawing_that_is_named_is_shown() -> None:
     assert "assets/river.svg" in {part.path for part in excerpts(files_of("nonprofit"), "the sky in river.svg is odd")}
 
 
-def test_a_wish_about_words_brings_nothing_of_a_large_style_sheet() -> None:
-    assert sheets(excerpts(files_of("lawfirm"), PARTNER)) == ""
+@pytest.mark.parametrize(
+    ("site", "request_", "rules"),
+    [
+        (
+            "restaurant",
+            "je trouve que les prix dans la carte sautent trop aux yeux. Plus petits svp",
+            [".line-price {"],
+        ),
+        (
+            "nonprofit",
+            "Hola, en la portada los tres testimonios uno debajo del otro y con la letra más grande. gracias!!",
+            [".quotes", ".quote-", ".card {"],
+        ),
+        (
+            "guesthouse",
+            "on the telephone you scroll and scroll until you are at the form. on the big screen i like it",
+            [".gallery-mosaic", ".plans", ".video-frame", "@media (max-width: 40rem)"],
+        ),
+        (
+            "guesthouse",
+            "I would love a picture on top of each of the three room boxes, all the same height",
+            [".plan {", ".plan-marked", "img {"],
+        ),
+    ],
+)
+def test_the_rule_in_question_is_shown_in_whatever_language_one_asks(
+    site: str, request_: str, rules: list[str]
+) -> None:
+    shown = sheets(excerpts(files_of(site), request_, has_spec=True))
+    assert [rule for rule in rules if rule not in shown] == []
+
+
+def test_rules_of_what_no_page_holds_are_not_shown_but_those_of_what_a_script_sets_are() -> None:
+    page = '<main id=top><p class="lead">Hi</p><script>e.classList.add("is-open")</script></main>'
+    lines = [
+        *(
+            "#top .lead { color: red }",
+            "main > p.lead:first-child { margin: 0 }",
+            "P { top: 0 }",
+            ".is-open { left: 0 }",
+        ),
+        *(".gone { color: red }", ".lead .gone { color: red }", "table td { top: 0 }", "#other { top: 0 }"),
+        *(
+            "@media print { .lead { top: 0 } }",
+            "@media print { .gone { top: 0 } }",
+            "@keyframes spin { to { top: 0 } }",
+        ),
+        *(".gone, .lead:not(.gone) { top: 0 }", r".md\:lead { top: 0 }", ".lead[hidden] { top: 0 }"),
+    ]
+    near = names_near([page], [], frozenset(), ())
+    assert [line for line in lines if not rule_windows(line, near)] == [
+        *(".gone { color: red }", ".lead .gone { color: red }", "table td { top: 0 }", "#other { top: 0 }"),
+        *("@media print { .gone { top: 0 } }", r".md\:lead { top: 0 }"),
+    ]
+
+
+def test_a_wish_about_words_brings_few_rules_of_a_large_style_sheet() -> None:
+    shown = sheets(excerpts(files_of("lawfirm"), PARTNER))
+    assert 0 < len(shown) <= SMALL_SHEET_BYTES
 
 
 @pytest.mark.parametrize(
@@ -82,7 +139,7 @@ def test_rules_lie_whole_in_what_is_shown_and_the_nearest_come_first() -> None:
     lines = sheet.split("\n")
 
     def shown(limit: int) -> list[str]:
-        near = {"near": 1, "far": 9}
+        near = {".near": 1, ".far": 9}
         return ["\n".join(lines[first:last]) for first, last in rule_windows(sheet, near, max_bytes=limit)]
 
     assert shown(len(sheet)) == [sheet.rstrip("\n")]
@@ -94,7 +151,7 @@ def test_rules_lie_whole_in_what_is_shown_and_the_nearest_come_first() -> None:
 @given(st.text(alphabet=".ab{};\n@ /*\"'", max_size=120), st.integers(0, 90))
 def test_no_sheet_breaks_it_and_no_more_is_shown_than_allowed(sheet: str, most: int) -> None:
     lines = sheet.split("\n")
-    windows = rule_windows(sheet, {"a": 1}, max_bytes=most)
+    windows = rule_windows(sheet, {".a": 1}, max_bytes=most)
     assert sum(len("\n".join(lines[first:last]).encode()) for first, last in windows) <= most
     assert all(before[1] < after[0] for before, after in pairwise(windows))
 
@@ -107,4 +164,4 @@ def test_a_long_request_about_a_large_site_is_read_in_a_moment() -> None:
     assert time.process_time() - began < 5
     assert sum(len(part.text.encode()) for part in parts) <= MAX_SHOWN_BYTES
     assert len(sheets(parts)) <= MAX_SHEET_BYTES
-    assert classes_near([page], frozenset({"further"}), ()) == {"lead": 0}
+    assert names_near([page], (), frozenset({"further"}), ()) == {"p": 0, ".lead": 0}

@@ -36,7 +36,7 @@ class Counting:
     def __init__(self) -> None:
         self.in_use, self.most, self.asked = 0, 0, 0
 
-    def acquire(self, asked: Any = (), *, watch: Any = None) -> Any:
+    def acquire(self, asked: Any = (), *, image: Any = None, watch: Any = None) -> Any:
         self.asked += 1
         if self.asked % 2 == 0:
             raise SandboxUnavailableError("engine_unreachable", "silent")

@@ -166,6 +166,8 @@ class RunView:
     cancel_requested: bool = False
     scan: Literal["passed", "refused"] | None = None
     scan_detail: str = ""
+    by_hand: tuple[str, ...] = ()
+    """Paths that people changed at its gates."""
     steps: tuple[StepView, ...] = ()
     gates: tuple[GateView, ...] = ()
 
@@ -235,7 +237,7 @@ class Facts:
     @cached_property
     def changed(self) -> tuple[str, ...]:
         """Paths of the product that the run has changed, without the agents' own documents."""
-        paths = {path for step in self.view.steps for path in step.changed}
+        paths = {path for step in self.view.steps for path in step.changed} | set(self.view.by_hand)
         return tuple(sorted(path for path in paths if not path.startswith(ARTIFACTS)))
 
     @cached_property

@@ -39,7 +39,7 @@ def test_a_beginning_means_the_one_job_whose_id_begins_with_it(capsys: pytest.Ca
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
-    [(["jobs"], 1, "does not fit this client (jobs.0.id: "), (["job", "nope"], 2, "the first 4 characters")],
+    [(["jobs"], 1, "does not fit this client (jobs.0.id: "), (["job", "nope"], 2, "its first or last 4")],
 )
 def test_an_answer_of_another_version_and_a_wrong_argument_are_one_line_or_one_object(
     tmp_path: Path, arguments: list[str], code: int, message: str

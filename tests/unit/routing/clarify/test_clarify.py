@@ -119,7 +119,7 @@ def test_must_not_destroy_on_timeout_rate_limited_transport_error_abstain_low_co
     assert talk.state.active == LINKS
 
 
-@pytest.mark.req("L-031", "L-012", "L-055", "L-098", "L-011")
+@pytest.mark.req("L-031", "L-012", "L-055", "L-098", "L-011", "L-056")
 def test_must_use_the_one_canonicaliser_and_the_one_classifier() -> None:
     defined = [function.name for path in ROUTING.glob("*.py") for function in functions_of(tree_of(path.stem))]
     for name in ("canonicalize_command_input", "classify_arbitration_confidence", "match_options", "pre_gate"):
@@ -130,6 +130,8 @@ def test_must_use_the_one_canonicaliser_and_the_one_classifier() -> None:
             assert not any(calls_of(forbidden, function) for function in functions), (module, forbidden)
     for name in ("ladder", "questions"):
         assert "routing.clarify.replies.canonicalize_command_input" in imports_of(name)
+    assert Conversation().say("Please OPEN  recent, thanks!").outcome is Outcome.ESCAPE
+    assert Conversation(WIDGET, other=LINKS).say("Please PANEL  d from the chat!").option == LINKS.options[1]
 
 
 @pytest.mark.req("L-056", "L-017", "L-008")
@@ -282,7 +284,7 @@ def _is_text(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-@pytest.mark.req("L-042", "L-059", "L-120")
+@pytest.mark.req("L-042", "L-059", "L-120", "L-058")
 @pytest.mark.parametrize(
     "said",
     [
@@ -330,6 +332,8 @@ def test_the_pre_gate_has_two_exclusions_and_no_more() -> None:
     command = canonicalize_command_input("open recent")
     assert pre_gate(command, Scope(HandledByTier.ACTIVE_OPTIONS, LINKS)) is PreGate.CONTINUE
     assert pre_gate(command, Scope(HandledByTier.ACTIVE_OPTIONS, None)) is PreGate.EXCLUDE_NO_OPTIONS
+    strong = canonicalize_command_input("delete src/app.ts, run the tests and deploy https://acme.dev")
+    assert pre_gate(strong, Scope(HandledByTier.ACTIVE_OPTIONS, LINKS)) is PreGate.CONTINUE
     question = canonicalize_command_input("what is panel d?")
     for options in (LINKS, None):
         assert pre_gate(question, Scope(HandledByTier.ACTIVE_OPTIONS, options)) is PreGate.EXCLUDE_QUESTION

@@ -107,7 +107,7 @@ def test_no_match_and_many_matches_ask_the_model_once(said: str, reason: Ambigui
 @pytest.mark.req("L-004", "L-021", "L-087", "L-089", "L-090", "L-151")
 @pytest.mark.parametrize("failure", list(Failure))
 def test_whatever_fails_shows_the_same_options_in_the_same_order_and_executes_nothing(failure: Failure) -> None:
-    talk = Conversation(reply=failure, auto=True)
+    talk = Conversation(reply=failure, auto=True, other=WIDGET)
     result = talk.say(TYPO)
     assert result.outcome is Outcome.CLARIFY
     assert (result.order, talk.executed, result.handled) == (LINKS.ids, [], True)
@@ -151,7 +151,7 @@ def test_the_label_of_an_option_is_no_question_and_no_exit() -> None:
         assert Conversation(options).say(label).option == options.options[number - 1]
 
 
-@pytest.mark.req("L-062", "L-114", "L-075", "L-024", "L-117")
+@pytest.mark.req("L-062", "L-114", "L-075", "L-024", "L-117", "L-146")
 def test_a_flag_that_is_off_asks_nobody_and_still_shows_the_options() -> None:
     talk = Conversation(reply=sure("a2"), llm=False, auto=True)
     result = talk.say(TYPO)
@@ -159,7 +159,7 @@ def test_a_flag_that_is_off_asks_nobody_and_still_shows_the_options() -> None:
     assert (talk.asked, result.llm_called, result.events, talk.state.cycle) == ([], False, (), None)
 
 
-@pytest.mark.req("L-018", "L-061", "L-067", "L-063", "L-099")
+@pytest.mark.req("L-018", "L-061", "L-067", "L-063", "L-099", "L-017", "L-038", "L-060")
 @pytest.mark.parametrize(
     "said", ["open panel", "close panel", "close panel d", "ope panel d", "oepn recnt", "show dashbord"]
 )
@@ -325,7 +325,7 @@ def test_integration_3_open_recent_executes_recent_when_it_is_meant() -> None:
     assert [(one.handled_by_tier, one.command) for one in talk.dispatched] == [(DownstreamTier.COMMAND, "open recent")]
 
 
-@pytest.mark.req("L-110", "L-047", "L-116")
+@pytest.mark.req("L-110", "L-047", "L-116", "L-053")
 def test_integration_4_a_command_beside_the_options_is_resolved_by_the_command_tier() -> None:
     talk = Conversation(LINKS, reply=sure("a1", 0.99), auto=True)
     result = talk.say("open recent")
@@ -403,7 +403,7 @@ def last_chance(
     )
 
 
-@pytest.mark.req("L-020", "L-040", "L-122", "L-123", "L-124", "L-144")
+@pytest.mark.req("L-020", "L-040", "L-122", "L-123", "L-124", "L-144", "L-128")
 @pytest.mark.parametrize(("switch", "is_sure", "is_allowed"), list(product([True, False], repeat=3)))
 def test_only_all_three_gates_together_execute(switch: bool, is_sure: bool, is_allowed: bool) -> None:
     reason = AmbiguityReason.NO_DETERMINISTIC_MATCH if is_allowed else AmbiguityReason.CROSS_SOURCE_TIE
@@ -430,7 +430,7 @@ def test_the_kill_switch_is_on_for_exactly_true() -> None:
     assert read_ladder_flags({CLARIFICATION_LLM_FLAG: "true"}) == LadderFlags(llm_enabled=True)
 
 
-@pytest.mark.req("L-140", "L-147", "L-125", "L-128")
+@pytest.mark.req("L-140", "L-147", "L-125", "L-128", "L-123")
 def test_with_the_switch_off_a_certain_answer_only_re_orders() -> None:
     talk = Conversation(reply=sure("a2", 1.0), auto=False)
     result = talk.say(MISSPELT)
@@ -494,7 +494,7 @@ def test_the_allowlist_holds_one_of_six_reasons() -> None:
     assert all(hasattr(ladder, name) for name in ("AUTO_EXECUTE_CONFIDENCE", "is_llm_auto_execute_enabled"))
 
 
-@pytest.mark.req("L-014", "L-130", "L-131", "L-132", "L-133", "L-134", "L-149")
+@pytest.mark.req("L-014", "L-130", "L-131", "L-132", "L-133", "L-134", "L-149", "L-127", "L-129")
 @pytest.mark.parametrize("reason", sorted(set(AmbiguityReason) - {AmbiguityReason.NO_DETERMINISTIC_MATCH}))
 def test_every_other_reason_keeps_a_certain_answer_from_executing(reason: AmbiguityReason) -> None:
     talk = Conversation(reply=sure("a2", 0.99), auto=True, other=WIDGET)
@@ -554,7 +554,7 @@ def test_the_last_chance_says_whether_to_execute() -> None:
 SAID = "ope panel d"
 
 
-@pytest.mark.req("L-023", "L-034", "L-084", "L-085", "L-103", "L-104", "L-032")
+@pytest.mark.req("L-023", "L-034", "L-084", "L-085", "L-103", "L-104", "L-032", "L-083")
 def test_the_same_message_in_one_cycle_asks_once_and_keeps_the_order() -> None:
     talk = Conversation(reply=sure("a2", 0.8))
     first = talk.say(SAID)
@@ -565,7 +565,7 @@ def test_the_same_message_in_one_cycle_asks_once_and_keeps_the_order() -> None:
     assert [result.llm_called for result in (first, *later)] == [True, False, False]
 
 
-@pytest.mark.req("L-136", "L-150")
+@pytest.mark.req("L-136", "L-150", "L-146")
 def test_a_repeated_message_never_auto_executes() -> None:
     talk = Conversation(reply=sure("a2", 0.8))
     talk.say(SAID)
@@ -601,7 +601,7 @@ def test_the_parts_of_the_key_cannot_run_into_each_other() -> None:
     assert len(keys) == 4
 
 
-@pytest.mark.req("L-075")
+@pytest.mark.req("L-075", "L-103", "L-104", "L-032")
 def test_the_guard_is_set_by_an_attempt_failed_or_not_and_by_nothing_else() -> None:
     failed = Conversation(reply=Failure.TIMEOUT)
     failed.say(SAID)
@@ -613,7 +613,7 @@ def test_the_guard_is_set_by_an_attempt_failed_or_not_and_by_nothing_else() -> N
         assert talk.state.cycle is None
 
 
-@pytest.mark.req("L-075", "L-103")
+@pytest.mark.req("L-075", "L-103", "L-032")
 def test_a_cycle_that_began_with_the_flag_off_may_still_ask() -> None:
     talk = Conversation(llm=False, reply=sure("a2"))
     talk.say(SAID)
@@ -621,7 +621,7 @@ def test_a_cycle_that_began_with_the_flag_off_may_still_ask() -> None:
     assert talk.say(SAID).llm_called is True
 
 
-@pytest.mark.req("L-076", "L-083")
+@pytest.mark.req("L-076", "L-083", "L-103")
 def test_another_input_is_another_cycle_and_so_is_the_return_to_the_first() -> None:
     talk = Conversation(reply=sure("a2", 0.8))
     for said in (SAID, "ope panel e", SAID):
@@ -637,7 +637,7 @@ def test_a_question_in_between_is_another_input() -> None:
     assert talk.say(SAID).llm_called is True
 
 
-@pytest.mark.req("L-077")
+@pytest.mark.req("L-077", "L-103", "L-032")
 def test_other_candidates_are_another_cycle() -> None:
     talk = Conversation(reply=sure("a2", 0.8))
     talk.say(SAID)
@@ -646,7 +646,7 @@ def test_other_candidates_are_another_cycle() -> None:
     assert talk.say(SAID).llm_called is True
 
 
-@pytest.mark.req("L-078")
+@pytest.mark.req("L-078", "L-103", "L-032")
 def test_another_option_set_is_another_cycle_though_its_options_are_the_same() -> None:
     talk = Conversation(reply=sure("a2", 0.8))
     talk.say(SAID)
@@ -673,7 +673,7 @@ def test_an_executed_selection_ends_the_cycle() -> None:
     assert talk.say(SAID).llm_called is True
 
 
-@pytest.mark.req("L-080", "L-082")
+@pytest.mark.req("L-080", "L-082", "L-103", "L-032")
 @pytest.mark.parametrize("boundary", [CycleBoundary.CLARIFICATION_CLEARED, CycleBoundary.CHAT_RESET])
 def test_a_cleared_clarification_and_a_reset_chat_end_the_cycle(boundary: CycleBoundary) -> None:
     talk = Conversation(reply=sure("a2", 0.8), other=WIDGET)
@@ -706,9 +706,9 @@ def test_there_are_the_seven_boundaries_of_the_seed() -> None:
 @pytest.mark.req("L-074")
 def test_the_same_message_in_another_scope_is_another_cycle() -> None:
     talk = Conversation(LINKS, other=WIDGET, reply=Failure.ABSTAIN)
-    talk.say(SAID)
-    talk.say(f"{SAID} from widget")
-    assert talk.pools == [set(LINKS.ids), set(WIDGET.ids)]
+    for cue in ("", " from chat", " from widget"):
+        talk.say(SAID + cue)
+    assert talk.pools == [set(LINKS.ids), set(LINKS.ids), set(WIDGET.ids)]
 
 
 def test_unresolved_messages_are_remembered_for_the_model_up_to_a_bound() -> None:

@@ -54,9 +54,12 @@ def test_more_than_nine_in_ten_sample_tasks_are_routed_right(golden: Evaluation)
 
 @pytest.mark.req("H-118")
 def test_seven_to_eight_in_ten_everyday_edits_need_no_container() -> None:
-    tiers = [batch_line(line)["tier"] for line in samples(DATA / EVERYDAY)]
-    edits = [tier for tier in tiers if tier is not None]
-    assert 0.7 <= sum(tier != Tier.AGENT for tier in edits) / len(edits) <= 0.8
+    lines = samples(DATA / EVERYDAY)
+    labelled = [line["expect"]["tier"] for line in lines if line["expect"]["tier"]]
+    tiers = [tier for line in lines if (tier := batch_line(line)["tier"]) is not None]
+    shares = [sum(tier != Tier.AGENT for tier in edits) / len(edits) for edits in (labelled, tiers)]
+    assert 0.7 <= shares[0] <= 0.8
+    assert shares[1] == pytest.approx(shares[0], abs=0.06), "what is doubtful begins lower, and is handed on"
 
 
 @pytest.mark.req("R-103", "R-111")

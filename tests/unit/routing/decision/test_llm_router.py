@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from producers.use_cases.routing_log import format_entry
@@ -267,6 +267,7 @@ ROUTES = st.sampled_from([undecided(), *(ruled(signals) for signals in DECIDED.v
 @pytest.mark.req("H-061", "H-064", "R-011")
 @settings(max_examples=70, deadline=None)
 @given(route=ROUTES, said=ANY_JSON | st.builds(reply, ANY_JSON, reason=ANY_JSON))
+@example(route=undecided().model_copy(update={"tier": Tier.PATCH, "queue": QueueName.PATCH}), said=reply(1))
 def test_no_reply_raises_lowers_a_tier_answers_or_touches_what_is_decided(route: Route, said: Any) -> None:
     merged = merge_intent(merge_assist(route, said, signals=BOUND, redact=redact), said)
     assert merged.mode is route.mode
@@ -398,7 +399,7 @@ def test_an_order_by_the_model_s_word_keeps_its_lane(bound: dict[str, Any], queu
     assert (route.mode, route.queue) == (Mode.ACTION, queue)
 
 
-@pytest.mark.req("R-099")
+@pytest.mark.req("R-099", "R-006")
 def test_where_model_and_rules_agree_the_rules_route_stands_and_names_who_decided() -> None:
     for signals, mode in ((ORDER, "ACTION"), (QUESTION, "ANSWER")):
         route = softly(signals, {"mode": mode})

@@ -90,7 +90,7 @@ def test_a_question_without_a_reference_is_answered(prompt: str, bound: bool) ->
 QUESTION_PATTERNS = ("What is", "Explain", "How does", "Why", "Should I", "Do you want")
 
 
-@pytest.mark.req("R-013")
+@pytest.mark.req("R-013", "R-082")
 @pytest.mark.parametrize("pattern", QUESTION_PATTERNS)
 @pytest.mark.parametrize("case", [str.lower, str.upper, str.swapcase])
 def test_each_question_pattern_of_the_document_asks_where_it_begins_the_message(
@@ -133,6 +133,7 @@ def test_an_unbound_message_without_trigger_is_answered_by_default(prompt: str) 
 @pytest.mark.req("R-012", "R-036")
 def test_precedence_is_looked_at_before_triggers() -> None:
     assert unbound("How do I find and update tests?").rule == "precedence"
+    assert unbound("Update the tests").rule == "unbound", "and triggers before the default"
 
 
 @pytest.mark.req("R-117")
@@ -312,6 +313,7 @@ def test_each_inline_script_of_the_document_is_tier_2(script: str) -> None:
         "Add a smooth scroll animation to the hero section",
         "Add this analytics snippet to the site",
         "Wrap the hero in an extra div with an aria attribute",
+        "Add an alt attribute to the hero image",
         "Fix the broken menu rendering on mobile",
         "Fix the contact form",
         "logo is stretched in Firefox",
@@ -330,6 +332,7 @@ def test_css_scripts_html_and_bugs_are_tier_2(prompt: str) -> None:
         ("convert to a multi-page site with shared nav", "structural"),
         ("Restructure the whole layout into a magazine grid", "structural"),
         ("Install swiper with npm and build a carousel", "single_section"),
+        ("Install date-fns with npm", "single_section"),
         ("Add a custom animation to the logo", "single_section"),
         ("Add an interactive price calculator", "single_section"),
         ("A WebGL globe behind the hero", "single_section"),
@@ -824,7 +827,7 @@ def test_tier_3_may_use_more_than_tiers_1_and_2_in_every_number() -> None:
 
 
 @pytest.mark.req("H-120")
-@pytest.mark.parametrize("prompt", EDITS)
+@pytest.mark.parametrize("prompt", [*EDITS, "Fix the typo in the intro"])
 def test_an_explicit_request_always_reaches_the_agent(prompt: str) -> None:
     assert decide(on_site(prompt, advanced_edit=True), platform_policy()).tier is Tier.AGENT
     assert decide(on_site(prompt, tier=Tier.AGENT), platform_policy()).queue is QueueName.AGENT

@@ -45,7 +45,7 @@ def both(signals: Signals) -> tuple[Route, Route]:
 
 
 def test_it_changes_the_tier_and_nothing_else_and_only_where_no_rule_is_sure() -> None:
-    changed = asked = 0
+    changed = asked = doubted = 0
     for row in rows():
         route, by_rules = routes(row)
         if route == by_rules:
@@ -57,6 +57,11 @@ def test_it_changes_the_tier_and_nothing_else_and_only_where_no_rule_is_sure() -
             assert row["expect"]["mode"] == "ANSWER", row["prompt"]
             asked += 1
             continue
+        if by_rules.rule == "V1-2":
+            doubted += 1
+            assert (route.rule, route.cause) == ("opinion", "default")
+            assert row["expect"]["tier"] != 3, row["prompt"]
+            continue
         changed += 1
         assert (by_rules.rule, by_rules.tier, by_rules.read_only) == ("V1-4", Tier.SPEC, False), row["prompt"]
         assert (route.rule, route.cause) == ("opinion", "default")
@@ -66,6 +71,28 @@ def test_it_changes_the_tier_and_nothing_else_and_only_where_no_rule_is_sure() -
         assert [getattr(route, name) for name in kept] == [getattr(by_rules, name) for name in kept]
     assert changed > 100
     assert asked > 10
+    assert doubted > 30
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "can u put the Book an appointment button in the top bar so its on every page, right of contact. in that "
+        "orange. but on the contact page it makes no sense so not there",
+        'Alles mit "Hüner" ist natürlich Quatsch, das heisst Hühner. Und wo du schon dabei bist: die Freitagszeiten '
+        "sind auf zwei Seiten verschieden, richtig ist 9 bis 18. Und im Fuß bitte 2026.",
+    ],
+)
+def test_one_phrase_of_a_code_agent_s_work_does_not_send_there_what_else_reads_like_less(prompt: str) -> None:
+    """Sent to tier 3 without need in the third trial (issue 20); what a lower tier cannot do, it hands on."""
+    route, by_rules = both(Signals(prompt=prompt, site=SITE))
+    assert (by_rules.rule, by_rules.tier) == ("V1-2", Tier.AGENT)
+    assert route.rule == "opinion"
+    assert route.tier in (Tier.SPEC, Tier.PATCH)
+
+
+def test_a_package_is_never_doubted() -> None:
+    assert decide(Signals(prompt="three.js globe behind the headline", site=SITE), POLICY).tier is Tier.AGENT
 
 
 def test_a_question_that_no_rule_knows_is_answered_and_explained_by_its_words() -> None:

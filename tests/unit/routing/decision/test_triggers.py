@@ -62,7 +62,7 @@ def test_keywords_of_two_words_are_triggers() -> None:
         ("see src/index.ts", "file path"),
         ("see ./a", "file path"),
         ("see src/", "src/"),
-        ("see .py", ".py"),
+        *((f"see .{name}", f".{name}") for name in ("ts", "md", "js", "py", "json", "yml", "yaml", "tsx", "jsx")),
         ("see https://a.example/x", "url"),
         ("see example.com", "example.com"),
         ("see ```x```", "code block"),
@@ -91,6 +91,7 @@ def test_parts_of_words_quotations_and_prose_trigger_nothing(prompt: str) -> Non
     assert shown(prompt) == []
 
 
+@pytest.mark.req("R-090")
 def test_a_keyword_counts_once_for_all_its_forms() -> None:
     assert shown("fix the fixes, then test the tests") == ["fix", "test"]
 

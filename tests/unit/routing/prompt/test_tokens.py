@@ -61,7 +61,7 @@ def test_a_file_extension_makes_a_reference(extension: str) -> None:
 
 
 @pytest.mark.req("R-021")
-@pytest.mark.parametrize("path", ["src/", "/etc/hosts", "~/notes", "./a", "../b"])
+@pytest.mark.parametrize("path", ["src/", "/", "~/", "./", "../", "/etc/hosts", "~/notes", "./a", "../b"])
 def test_a_path_makes_a_reference(path: str) -> None:
     assert kinds(path)[0][1] is Kind.PATH
 

@@ -353,12 +353,16 @@ def test_a_forwarder_leads_to_the_host_unless_a_target_names_another() -> None:
 
 
 @pytest.mark.threat("C1")
-@pytest.mark.req("H-110")
-def test_a_box_is_made_without_any_environment() -> None:
-    wanted = recipe.box_container(SLOT, spec(), hosts={"egress": "10.0.0.2"}, lifetime_seconds=60)
+@pytest.mark.req("H-110", "H-109", "H-112")
+def test_a_box_is_asked_for_with_its_limits_and_with_neither_environment_nor_mount_of_the_host() -> None:
+    wanted = recipe.box_container(SLOT, SPEC, hosts={"egress": "10.0.0.2"}, lifetime_seconds=60)
+    limits = SPEC.limits
 
     assert wanted["environment"] == {}
     assert [mount["Type"] for mount in wanted["mounts"]] == ["volume"]
+    assert wanted.keys().isdisjoint({"volumes", "volumes_from", "devices"})
+    assert wanted["mem_limit"] == wanted["memswap_limit"] == limits.memory_bytes > 0
+    assert (wanted["nano_cpus"], wanted["pids_limit"]) == (limits.cpus * 10**9, limits.processes)
 
 
 FRAME = b"\x01\0\0\0\0\0\0\x03abc" + b"\x02\0\0\0\0\0\0\x02no" + b"\x01\0\0\0\0\0\0\0" + b"\x01\0\0\0\0\0\0\x01d"

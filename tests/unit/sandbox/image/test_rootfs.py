@@ -99,6 +99,55 @@ def test_a_base_without_python_is_refused_before_it_becomes_an_image(parts: tupl
         assemble(base("./usr/bin/python3"), io.BytesIO(), node_wheel=parts[0], claude=parts[1], files=())
 
 
+@pytest.mark.threat("A2")
+def test_of_what_a_project_starts_from_all_commands_stay_and_nothing_stands_in_for_ours(
+    parts: tuple[Path, Path],
+) -> None:
+    ours = File("/etc/pip.conf", 0o644, b"ours")
+    first = io.BytesIO(layer(parts, ours, File("/usr/local/bin/python", 0o755, b"ours")))
+    chosen = io.BytesIO()
+    with tarfile.open(fileobj=first) as found, tarfile.open(fileobj=chosen, mode="w") as out:
+        for member in found:
+            out.addfile(member, found.extractfile(member) if member.isreg() else None)
+        for name, mode in (
+            ("usr/bin/git", 0o6755),
+            ("opt/go/bin/go", 0o755),
+            ("root/.netrc", 0o644),
+            ("home/a/b", 0o644),
+        ):
+            info = tarfile.TarInfo(name)
+            info.mode = mode
+            out.addfile(info)
+        for name in ("usr/local/lib/pointsman/run", "etc/claude-code/managed-settings.json", "var/log/x"):
+            out.addfile(tarfile.TarInfo(name))
+    chosen.seek(0)
+    out_layer = io.BytesIO()
+    files = (ours, File("/usr/local/bin/python", 0o755, b"another"))
+    assemble(chosen, out_layer, node_wheel=parts[0], claude=parts[1], files=files, is_project=True)
+    out_layer.seek(0)
+    with tarfile.open(fileobj=out_layer) as found:
+        names = found.getnames()
+        members = {member.name: member for member in found}
+        assert found.extractfile("usr/local/bin/python").read() == b"ours", "its own Python, and Node, stay"
+        assert found.extractfile("usr/local/bin/claude").read() == b"claude"
+    assert len(names) == len(members), "an engine imports no name twice"
+    assert {"usr/bin/git", "opt/go/bin/go"} <= set(names)
+    assert not {"root/.netrc", "home/a/b", "var/log/x", "usr/local/lib/pointsman/run"} & set(names)
+    assert [name for name, member in members.items() if member.mode & 0o6000] == []
+
+
+@pytest.mark.threat("A2")
+def test_no_link_of_what_a_project_starts_from_leads_our_files_elsewhere(parts: tuple[Path, Path]) -> None:
+    chosen = io.BytesIO()
+    with tarfile.open(fileobj=chosen, mode="w") as out:
+        info = tarfile.TarInfo("usr/local/lib")
+        info.type, info.linkname = tarfile.SYMTYPE, "/workspace"
+        out.addfile(info)
+    chosen.seek(0)
+    with pytest.raises(SandboxUnavailableError, match="/usr/local/lib of the base is no directory"):
+        assemble(chosen, io.BytesIO(), node_wheel=parts[0], claude=parts[1], files=(), is_project=True)
+
+
 def test_the_same_parts_make_the_same_layer(parts: tuple[Path, Path]) -> None:
     assert layer(parts) == layer(parts)
 

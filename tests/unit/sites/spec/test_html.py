@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sites.spec.html import EMPTY, join, tag, written_date
+from sites.spec.html import EMPTY, Html, join, tag, written_date
 
 
 def test_blocks_stand_on_lines_of_their_own_and_what_they_hold_is_indented() -> None:
@@ -34,7 +34,7 @@ def test_joined_pieces_are_a_block_where_they_open_with_one(pieces: tuple[str | 
 
 def test_every_character_with_a_meaning_is_escaped_in_text_and_attributes() -> None:
     shown = "&amp; &lt; &gt; &quot; &#x27; &#13; &#10;"
-    assert tag("p", "& < > \" ' \r \n", title="& < > \" ' \r \n") == f'<p title="{shown}">{shown}</p>'
+    assert tag("li", "& < > \" ' \r \n", title="& < > \" ' \r \n") == f'<li title="{shown}">{shown}</li>'
 
 
 def test_attributes_are_left_out_written_bare_or_with_their_value() -> None:
@@ -62,3 +62,10 @@ def test_attributes_are_left_out_written_bare_or_with_their_value() -> None:
 )
 def test_a_date_is_written_as_readers_of_the_language_write_it(day: str, lang: str, words: str) -> None:
     assert written_date(day, lang) == words
+
+
+def test_the_lines_of_a_paragraph_s_text_stay_lines() -> None:
+    """An owner wanted one above another (issue 20); elsewhere a line end is what the element makes of it."""
+    assert tag("p", "With <support>\nCharity 1\n") == "<p>With &lt;support&gt;<br>Charity 1</p>"
+    assert tag("p", Html("<b>a</b>\n")) == "<p><b>a</b>\n</p>"
+    assert tag("pre", "a\nb") == "<pre>a&#10;b</pre>"

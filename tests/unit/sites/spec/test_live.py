@@ -34,8 +34,8 @@ WEEK, WEEKEND = {0, 1, 2, 3, 4}, {5, 6}
 def test_hours_are_read_as_visitors_read_them(
     lang: str, days: str, times: str, meant: tuple[set[int], list[tuple[int, int]]]
 ) -> None:
-    (line,) = read_hours([(days, times)], lang) or ()
-    assert (set(line.days), list(line.spans)) == meant
+    line, _ = read_hours([(days, times), (days, "9:00–17:00")], lang) or ()
+    assert (set(line.days), list(line.spans or ())) == meant
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_hours_are_read_as_visitors_read_them(
     [
         ("en", "Mon", "9–5"),
         ("en", "Mon", "2:00–6:00"),
-        ("en", "Mon", "by appointment"),
+        ("en", "Mon", "9:00–17:00, or by appointment"),
         ("en", "Mon", "9:00–17:00 (winter)"),
         ("en", "Mon", "9–5pm"),
         ("en", "Mon", "13pm–2pm"),
@@ -57,6 +57,13 @@ def test_hours_are_read_as_visitors_read_them(
 )
 def test_hours_that_may_mean_something_else_are_not_read_at_all(lang: str, days: str, times: str) -> None:
     assert read_hours([("daily" if lang == "en" else days, "9:00–17:00"), (days, times)], lang) is None
+
+
+def test_a_day_of_which_words_tell_is_known_without_hours() -> None:
+    """A restaurant's Monday was "We are in the garden", and none of its hours were read (issue 20)."""
+    lines = read_hours([("Wednesday to Sunday", "18:00 – 24:00"), ("Monday, Tuesday", "We are in the garden")], "en")
+    assert [line.spans for line in lines or ()] == [((1080, 1440),), None]
+    assert read_hours([("Mon", "mornings")], "en") is None, "no line has hours"
 
 
 @pytest.mark.parametrize(

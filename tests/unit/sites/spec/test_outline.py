@@ -360,6 +360,7 @@ def test_a_form_asks_what_the_outline_says_and_a_kind_that_needs_more_becomes_te
         {"title": "What sort of dog?"},
         {"title": "On which day?", "detail": "date"},
         {"title": "x", "detail": "choice"},
+        {"title": "Which flavour?", "detail": "choice", "text": "Lemon | Carrot|"},
     ]
     form = {"kind": "ContactForm", "items": items}
     site = expand_outline({**OUTLINE, "sections": [{"kind": "Hero"}, form]})
@@ -368,4 +369,6 @@ def test_a_form_asks_what_the_outline_says_and_a_kind_that_needs_more_becomes_te
         ("What sort of dog?", "text"),
         ("On which day?", "date"),
         ("x", "text"),
+        ("Which flavour?", "choice"),
     ]
+    assert asked[-1]["options"] == ["Lemon", "Carrot"]

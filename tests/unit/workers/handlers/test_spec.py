@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from routing.model_call import way_out
 from routing.policy.platform import platform_policy
 from routing.queues import Tier
 from workers.attempt import Inputs
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parents[4]
 _WHOLE_TIER = """
 import importlib.resources, sys
 import workers.handlers.spec, workers.lifecycle, workers.settlement
+from routing.model_call import way_out
 from routing.policy.platform import platform_policy
 from sites.scan.engine import scan
 from sites.spec.model import parse_site
@@ -57,3 +59,10 @@ def test_what_follows_an_edit_that_a_model_left_empty_travels_from_the_child_tha
     declined = decline(cast(Inputs, inputs), {way: "It is so already."}, to=Tier.PATCH)
     assert pickle.loads(pickle.dumps(declined)) == declined
     assert "It is so already." in repr(declined)
+
+
+def test_an_answer_keeps_its_lines_and_a_question_is_one() -> None:
+    """An owner asked for a little list of colours, and got it as one line (issue 20)."""
+    text = "Fonts:\n- Georgia\n\n- Gill\x00 Sans\n"
+    assert way_out({"answer": text}, "answer") == "Fonts:\n- Georgia\n- Gill Sans"
+    assert way_out({"ask": text}, "ask") == "Fonts: - Georgia - Gill Sans"

@@ -55,7 +55,7 @@ def test_for_every_role_there_are_tools_and_instructions_and_an_image_for_whoeve
         assert agent.image or "Bash" not in agent.tools, name
 
 
-@pytest.mark.req("S-007")
+@pytest.mark.req("S-007", "S-056")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_agent_has_focused_instructions_of_its_own(name: str) -> None:
     text = own_text(name)

@@ -48,6 +48,8 @@ def test_a_plan_holds_exactly_the_decisions_that_are_the_orchestrators() -> None
     assert set(plan.model_dump()) == {"classification", "steps", "gates"}
     assert set(plan.steps[0].model_dump()) == {"id", "agent", "task", "depends_on", "context", "writes"}
     assert set(plan.gates[0].model_dump()) == {"after", "reason"}
+    unclassified = {name: value for name, value in good().items() if name != "classification"}
+    assert found(unclassified) == [("malformed", None)]
 
 
 SERVICE_FIELDS = (
@@ -79,7 +81,7 @@ def test_what_the_service_decides_is_refused_in_a_plan_and_in_a_step(name: str) 
     assert found({"template": "build", name: 5}) == [("forbidden_field", None)]
 
 
-@pytest.mark.req("S-082", "S-076")
+@pytest.mark.req("S-082", "S-076", "S-021")
 @pytest.mark.parametrize(
     "plan",
     [
@@ -182,6 +184,7 @@ def test_two_steps_of_one_agent_side_by_side_need_places_of_their_own() -> None:
     assert found(plan) == [("write_overlap", "one")]
 
 
+@pytest.mark.req("S-071")
 def test_steps_that_share_an_agent_keep_a_directory_of_their_own_for_documents() -> None:
     plan = judged(good(step("part", "frontend-dev", "dev", writes=["src/part/"]))).plan
 

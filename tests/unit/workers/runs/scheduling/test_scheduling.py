@@ -294,7 +294,7 @@ def test_parallel_frontend_steps_share_no_directory_and_only_app_may_touch_what_
     assert find_overlap(game.step("app").writes, ("src/app.tsx",))
 
 
-@pytest.mark.req("P-026", "P-027", "P-028", "P-030")
+@pytest.mark.req("P-026", "P-027", "P-028", "P-030", "P-012")
 @pytest.mark.parametrize(
     ("scopes", "developers"),
     [
@@ -312,7 +312,9 @@ def test_a_fix_runs_test_planner_developers_by_scope_reviewers_and_summary(
 
     made = [(name,) for name in developers]
     assert game.batches == [("plan_1",), ("test-planner",), *made, REVIEWERS, ("summary_1",)]
+    assert game.step("summary_1").agent == "orchestrator:summary"
     agents = {"frontend": "frontend-dev", "backend": "backend-dev", "styling": "styling"}
+    assert game.step("test-planner").agent == "test-planner"
     assert [game.step(name).agent for name in developers] == [agents[scope] for scope in scopes]
 
 

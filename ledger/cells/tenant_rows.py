@@ -1,0 +1,420 @@
+"""What a ledger holds of one tenant, table by table, and whether anybody may write it here.
+
+A tenant that is *closed* here cannot be written here by anyone: while it is copied to another cell, and after it has
+gone. Row triggers refuse it, on the tenant's tables and for its name alone; a ledger in which no tenant is closed has
+none, so that cells cost nothing where there are none. To make a trigger waits for who is writing the table: no check
+and no write of it are left with a gap between them. What a writer gets is `lock_not_available`, as from a row that
+somebody holds: the dispatcher leaves that row for its next round, the API answers 503, others try again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import psycopg
+from psycopg import sql
+from psycopg.errors import LockNotAvailable
+from sqlalchemy.exc import OperationalError
+from sqlmodel import Session, SQLModel
+
+from ledger.errors import CellError, LedgerBusyError
+from ledger.operations import partitions
+from ledger.store import Ledger, Statement, wanted_revision
+from routing.jobs import Reason
+
+TENANT_CLOSED = "this tenant is moving to another cell"
+"""What a refused writer is told."""
+_JOBS = "(SELECT id FROM job WHERE tenant = %(tenant)s)"
+_OF_JOB = f"job_id IN {_JOBS}"
+_OWN = "tenant = %(tenant)s"
+_DAYS = "scope = 'tenant_day' AND split_part(key, '/', 1) = %(tenant)s"
+_BILLS = "(SELECT id::text FROM job WHERE tenant = %(tenant)s)"
+_OWN_CAPS = """
+    (SELECT coalesce(jsonb_agg(pair ORDER BY place), '[]')
+       FROM jsonb_array_elements(caps) WITH ORDINALITY AS listed (pair, place)
+      WHERE pair ->> 0 NOT IN ('key_day', 'fleet_day'))
+"""
+"""What a call counts against in the new cell: its money was paid in the old one."""
+
+
+class TenantTable(NamedTuple):
+    """How a table's rows of a tenant are found, guarded and copied."""
+
+    rows: str
+    """A condition with `%(tenant)s`."""
+    owner: str = ""
+    """Of a row `{row}` in a trigger; empty where who writes it writes its job, too, or nobody is left to write it."""
+    changed: Mapping[str, str] = {}
+    """Columns that are copied as something else."""
+    drawn: str = ""
+    """A number that the new ledger draws anew, in the old order."""
+    is_kept: bool = False
+    """Whether rows stay in the old ledger, too; one that comes back finds them, and brings the others."""
+    unguarded: tuple[str, ...] = ()
+    """Columns that may be written all the same: they only say when something was last seen."""
+
+
+TABLES: Mapping[str, TenantTable] = {
+    "tenant": TenantTable("name = %(tenant)s", "{row}.name"),
+    "api_key": TenantTable(_OWN, "{row}.tenant", unguarded=("last_used_at",)),
+    "person": TenantTable(_OWN, "{row}.tenant"),
+    "login_session": TenantTable(
+        "key_id IN (SELECT id FROM api_key WHERE tenant = %(tenant)s)"
+        " OR person_id IN (SELECT id FROM person WHERE tenant = %(tenant)s)"
+    ),
+    "site": TenantTable(_OWN, "{row}.tenant", changed={"shown_release_id": "NULL"}),
+    "release": TenantTable(
+        "site_id IN (SELECT id FROM site WHERE tenant = %(tenant)s)", "pointsman_tenant_of_site_1({row}.site_id)"
+    ),
+    "job": TenantTable(_OWN, "{row}.tenant", changed={"pushed_at": "NULL"}),
+    "attempt": TenantTable(_OF_JOB),
+    "call": TenantTable(_OF_JOB, changed={"caps": _OWN_CAPS}),
+    "cap": TenantTable(
+        f"({_DAYS}) OR (scope = 'job' AND key IN {_BILLS}) OR (scope = 'tier' AND split_part(key, '/', 1) IN {_BILLS})"
+    ),
+    "event": TenantTable(_OWN, changed={"xid": "0"}, drawn="id"),
+    "audit": TenantTable(_OWN, changed={"sealed_in": "NULL"}, drawn="seq", is_kept=True),
+    "approval": TenantTable(_OF_JOB),
+    "debate": TenantTable(_OWN, "{row}.tenant"),
+    "task_failure": TenantTable(_OWN, "{row}.tenant"),
+    "recorded_call": TenantTable(_OF_JOB),
+    "notification": TenantTable(_OF_JOB, "pointsman_tenant_of_job_1({row}.job_id)"),
+    "delivery": TenantTable(_OF_JOB, drawn="id"),
+    "notice": TenantTable(_OWN, "{row}.tenant"),
+    "notice_delivery": TenantTable(_OF_JOB, drawn="id"),
+    "project": TenantTable(_OWN, "{row}.tenant"),
+}
+"""Of the tables that have rows of a tenant, those that move with it: parents first. Events get numbers above those that
+a stream of the old cell may have seen, so that a stream which resumes is told again what it knows, and misses nothing;
+their transaction is 0, as the old cell has counted them in its metrics. The audit trail is sealed in the new cell's
+chain, too: the old one's cannot be taken apart."""
+STAYING: Mapping[str, str] = {
+    "audit_seal": "of the whole ledger",
+    "backlog": "counted by each ledger's own dispatcher",
+    "ended_session": "of the version before revision 0015",
+    "epoch": "of the whole ledger",
+    "leader": "of the whole ledger",
+    "orphan_call": "a debt of the cell whose gateway paid",
+    "provider_circuit": "of the cell's own accounts",
+    "queue_control": "of the whole ledger",
+    "rollup": "the cell's own metrics",
+    "rollup_mark": "the cell's own metrics",
+    "worker": "of the cell's own fleet",
+    **dict.fromkeys(
+        ("run", "run_step", "agent_executions", "gate", "review_comment", "ticket_note"),
+        "a tenant with projects is not moved: their workspaces are files of the old cell",
+    ),
+}
+"""Why the other tables' rows stay."""
+
+_TRIGGERS = ("pointsman_closed_insert", "pointsman_closed_update")
+_LOCK_KEY = 7_041_779
+"""PostgreSQL advisory lock: one process closes or opens tenants at a time."""
+_LOCK_MS = 200
+"""How long writers may stand in line behind a trigger; one that gets no lock in that time is tried again."""
+_PATIENCE_SECONDS = 60.0
+_MOVER = "SELECT set_config('pointsman.mover', 'on', true)"
+_FUNCTIONS = f"""
+CREATE OR REPLACE FUNCTION pointsman_refuse_closed_1() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF current_setting('pointsman.mover', true) = 'on' THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION '{TENANT_CLOSED}' USING ERRCODE = 'lock_not_available';
+END $$;
+CREATE OR REPLACE FUNCTION pointsman_tenant_of_job_1(p_job uuid) RETURNS text LANGUAGE sql STABLE
+    AS 'SELECT tenant FROM job WHERE id = p_job';
+CREATE OR REPLACE FUNCTION pointsman_tenant_of_site_1(p_site uuid) RETURNS text LANGUAGE sql STABLE
+    AS 'SELECT tenant FROM site WHERE id = p_site';
+"""
+_CLOSED = Statement(r"""
+    SELECT array_remove(string_to_array(encode(tgargs, 'escape'), '\000'), '') FROM pg_trigger
+     WHERE tgname = 'pointsman_closed_insert' AND tgrelid = 'tenant'::regclass
+""")
+
+
+def is_closed_error(error: BaseException | None) -> bool:
+    """Whether an error of the driver says that a tenant is closed here."""
+    return isinstance(error, LockNotAvailable) and error.diag.message_primary == TENANT_CLOSED
+
+
+def closed_tenants(session: Session) -> frozenset[str]:
+    """Return the tenants that cannot be written here, as the triggers say it."""
+    return frozenset(_CLOSED.scalar(session) or ())
+
+
+def close(ledger: Ledger, tenant: str) -> None:
+    """Let nobody write a tenant here; when this returns, who was about to has done it or never will.
+
+    Raises:
+        LedgerBusyError: nobody's fault: a table stayed busy; tables that are closed already stay so.
+    """
+    _set_closed(ledger, tenant, is_closed=True)
+
+
+def open_again(ledger: Ledger, tenant: str) -> None:
+    """Let a tenant be written here.
+
+    Raises:
+        LedgerBusyError: as `close`.
+    """
+    _set_closed(ledger, tenant, is_closed=False)
+
+
+def _set_closed(ledger: Ledger, tenant: str, *, is_closed: bool) -> None:
+    """Change the triggers of one table after the other; that of `tenant`, which has the list, first."""
+    until = time.monotonic() + _PATIENCE_SECONDS
+    for name, table in TABLES.items():
+        while table.owner:
+            try:
+                with ledger.begin() as session:
+                    _change_triggers(session, name, table, tenant, is_closed=is_closed)
+                break
+            except OperationalError as error:
+                if not isinstance(error.orig, LockNotAvailable) or time.monotonic() >= until:
+                    raise LedgerBusyError from error
+                time.sleep(_LOCK_MS / 1000)
+
+
+def _change_triggers(session: Session, name: str, table: TenantTable, tenant: str, *, is_closed: bool) -> None:
+    Statement(f"SELECT set_config('lock_timeout', '{_LOCK_MS}ms', true), pg_advisory_xact_lock({_LOCK_KEY})").all(
+        session
+    )
+    names = sorted(closed_tenants(session) | {tenant} if is_closed else closed_tenants(session) - {tenant})
+    if not names:
+        for trigger in _TRIGGERS:
+            Statement(f'DROP TRIGGER IF EXISTS {trigger} ON "{name}"').all(session)
+        return
+    raw = session.connection().connection.driver_connection
+    assert isinstance(raw, psycopg.Connection)
+    if name == "tenant":
+        raw.execute(_FUNCTIONS.encode())
+    listed = sql.SQL(", ").join(map(sql.Literal, names))
+    columns = [each.name for each in SQLModel.metadata.tables[name].columns if each.name not in table.unguarded]
+    updates = f"UPDATE OF {', '.join(columns)}" if table.unguarded else "UPDATE"
+    for trigger, event, row in zip(_TRIGGERS, ("INSERT", updates), ("NEW", "OLD"), strict=True):
+        owner = table.owner.format(row=row)
+        head = f'CREATE OR REPLACE TRIGGER {trigger} BEFORE {event} ON "{name}" FOR EACH ROW WHEN ({owner} IN ('
+        raw.execute(
+            sql.SQL("{}{})) EXECUTE FUNCTION pointsman_refuse_closed_1({})").format(sql.SQL(head), listed, listed)
+        )
+
+
+_KEYS = Statement("""
+    SELECT tenant.name, array_agg(key_hash) FILTER (WHERE key_hash IS NOT NULL) AS keys
+      FROM tenant LEFT JOIN api_key ON api_key.tenant = tenant.name AND revoked_at IS NULL GROUP BY 1
+""")
+_IS_PAUSED = Statement("SELECT paused_at IS NOT NULL FROM tenant WHERE name = %(tenant)s")
+_PAUSE = Statement("""
+    UPDATE tenant SET paused_at = coalesce(paused_at, clock_timestamp()) WHERE name = %(tenant)s
+""")
+_RESUME = Statement("UPDATE tenant SET paused_at = NULL WHERE name = %(tenant)s")
+_AT_WORK = Statement(f"""
+    SELECT (SELECT count(*) FROM attempt WHERE ended_at IS NULL AND {_OF_JOB})
+         + (SELECT count(*) FROM call WHERE state = 'reserved' AND {_OF_JOB})
+""")
+_HAND_BACK = Statement(f"""
+    UPDATE attempt SET lease_until = clock_timestamp(), lost_cause = '{Reason.WORKER_STOPPED.value}'
+     WHERE ended_at IS NULL AND lost_cause IS NULL AND {_OF_JOB} RETURNING id
+""")
+_HAS_PROJECTS = Statement(f"SELECT EXISTS (SELECT FROM project WHERE {_OWN})")
+
+
+def keys_by_tenant(session: Session) -> dict[str, list[str]]:
+    """Return the hashes of valid keys of each tenant that is not closed here."""
+    closed = closed_tenants(session)
+    return {row.name: row.keys or [] for row in _KEYS.all(session) if row.name not in closed}
+
+
+def is_paused(ledger: Ledger, tenant: str) -> bool:
+    """Whether a tenant is paused.
+
+    Raises:
+        CellError: the operator's fault: there is no such tenant.
+    """
+    with ledger.begin() as session:
+        found = _IS_PAUSED.scalar(session, {"tenant": tenant})
+    if found is None:
+        raise CellError("unknown_tenant", tenant)
+    return bool(found)
+
+
+def pause(ledger: Ledger, tenant: str) -> None:
+    """Let no attempt at a tenant's jobs begin."""
+    with ledger.begin() as session:
+        Statement(_MOVER).all(session)
+        _PAUSE.all(session, {"tenant": tenant})
+
+
+def check_movable(ledger: Ledger, tenant: str) -> None:
+    """Check that all that a tenant has can be moved.
+
+    Raises:
+        CellError: the operator's fault: it has projects.
+    """
+    with ledger.begin() as session:
+        if _HAS_PROJECTS.scalar(session, {"tenant": tenant}):
+            raise CellError("has_projects", tenant)
+
+
+def resume(ledger: Ledger, tenant: str) -> None:
+    """Let attempts begin again, also of a tenant that is closed."""
+    with ledger.begin() as session:
+        Statement(_MOVER).all(session)
+        _RESUME.all(session, {"tenant": tenant})
+
+
+def at_work(ledger: Ledger, tenant: str) -> int:
+    """Return how many attempts and model calls of a tenant are open."""
+    with ledger.begin() as session:
+        return int(_AT_WORK.scalar(session, {"tenant": tenant}))
+
+
+def hand_back(ledger: Ledger, tenant: str) -> int:
+    """Take its jobs from the workers that have them: they wait again, and nothing is counted against them."""
+    with ledger.begin() as session:
+        return len(_HAND_BACK.all(session, {"tenant": tenant}))
+
+
+def copy(origin: Ledger, target: Ledger, tenant: str) -> dict[str, int]:
+    """Copy a tenant's rows, in one snapshot of the origin and one transaction of the target, and compare them there.
+
+    Both must be closed. What an earlier try, or an earlier stay of the tenant, left in the target goes first.
+
+    Returns:
+        The rows of each table.
+
+    Raises:
+        CellError: a table is not the same in both, or the two are of different versions: nothing was changed.
+    """
+    counted: dict[str, int] = {}
+    with origin.begin() as session:
+        last = partitions.last_number(session)
+    partitions.pass_by(target, last)
+    with _Driver(origin) as source, _Driver(target) as sink:
+        source.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        sink.execute(_MOVER)
+        revisions = [side.execute("SELECT version_num FROM alembic_version").fetchone() for side in (source, sink)]
+        if revisions != [(wanted_revision(),)] * 2:
+            raise CellError("versions", tenant)
+        _delete(sink, tenant, without=())
+        for name, table in TABLES.items():
+            columns = [each.name for each in SQLModel.metadata.tables[name].columns if each.name != table.drawn]
+            _copy_table(source, sink, name, columns, tenant)
+            if table.is_kept:
+                wanted, there = (_hashes(side, name, columns, tenant) for side in (source, sink))
+                found = [(len(wanted), 0), (len(wanted & there), 0)]
+            else:
+                found = [
+                    _digest(side, name, columns, tenant, changed)
+                    for side, changed in ((source, table.changed), (sink, {}))
+                ]
+            if found[0] != found[1]:
+                raise CellError("unequal", tenant, name)
+            counted[name] = found[0][0]
+    return counted
+
+
+_HASHES = sql.SQL("SELECT hashtextextended(each::text, 0) FROM ({}) AS each")
+_PAID_HERE = f"""
+    INSERT INTO orphan_call (id, job_id, attempt_id, tenant, caps, provider, model, key_hash, gateway, cost_nanousd,
+                             input_tokens, output_tokens, cache_write_tokens, cache_read_tokens, finish, status,
+                             prices_as_of, served_at)
+    SELECT id, job_id, attempt_id, CAST(%(tenant)s AS text),
+           (SELECT coalesce(jsonb_agg(pair), '[]') FROM jsonb_array_elements(caps) AS pair
+             WHERE pair ->> 0 IN ('key_day', 'fleet_day')),
+           provider, model, key_hash, gateway, cost_nanousd, input_tokens, output_tokens, cache_write_tokens,
+           cache_read_tokens, coalesce(finish, ''), coalesce(status, 0), prices_as_of, coalesce(ended_at, started_at)
+      FROM call WHERE {_OF_JOB}
+        ON CONFLICT DO NOTHING
+"""
+"""What this cell paid stays on its own budgets, and its gateways find the calls of their journals booked."""
+
+
+class _Driver:
+    """A driver's own connection, in one transaction without a limit of time: COPY is not SQLAlchemy's to send."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._connection = ledger.engine.raw_connection()
+
+    def __enter__(self) -> psycopg.Connection:
+        driver = self._connection.driver_connection
+        assert isinstance(driver, psycopg.Connection)
+        driver.execute("SET LOCAL statement_timeout = 0")
+        driver.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        return driver
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        driver = self._connection.driver_connection
+        assert isinstance(driver, psycopg.Connection)
+        driver.rollback() if kind is not None else driver.commit()
+        self._connection.close()
+
+
+def _rows(name: str, columns: Sequence[str], tenant: str, changed: Mapping[str, str], *, order: str) -> sql.Composed:
+    """Return a query of a tenant's rows with these columns as they are copied."""
+    listed = ", ".join(f'{changed[each]} AS "{each}"' if each in changed else f'"{each}"' for each in columns)
+    where = sql.SQL(TABLES[name].rows.replace("%(tenant)s", "{tenant}")).format(tenant=sql.Literal(tenant))
+    ordered = sql.SQL(f" ORDER BY {order}" if order else "")
+    return sql.SQL("{}{}{}").format(sql.SQL(f'SELECT {listed} FROM "{name}" WHERE '), where, ordered)
+
+
+def _copy_table(
+    source: psycopg.Connection, sink: psycopg.Connection, name: str, columns: Sequence[str], tenant: str
+) -> None:
+    table = TABLES[name]
+    query = _rows(name, columns, tenant, table.changed, order=table.drawn)
+    if table.is_kept:
+        hashes = sorted(_hashes(sink, name, columns, tenant))
+        query = sql.SQL("SELECT * FROM ({}) AS each WHERE hashtextextended(each::text, 0) <> ALL({}::bigint[])").format(
+            query, sql.Literal(hashes)
+        )
+    listed = ", ".join(f'"{each}"' for each in columns)
+    with (
+        source.cursor().copy(sql.SQL("COPY ({}) TO STDOUT").format(query)) as given,
+        sink.cursor().copy(f'COPY "{name}" ({listed}) FROM STDIN'.encode()) as taken,
+    ):
+        for data in given:
+            taken.write(data)
+
+
+def _hashes(side: psycopg.Connection, name: str, columns: Sequence[str], tenant: str) -> set[int]:
+    rows = _rows(name, columns, tenant, TABLES[name].changed, order="")
+    return {row[0] for row in side.execute(_HASHES.format(rows))}
+
+
+def _digest(
+    side: psycopg.Connection, name: str, columns: Sequence[str], tenant: str, changed: Mapping[str, str]
+) -> tuple[int, int]:
+    """Return the number of a tenant's rows, and a sum of their hashes that any order has."""
+    rows = _rows(name, columns, tenant, changed, order="")
+    found = side.execute(
+        sql.SQL(
+            "SELECT count(*), coalesce(sum(hashtextextended(each::text, 0)::numeric), 0)::text FROM ({}) AS each"
+        ).format(rows)
+    ).fetchone()
+    assert found is not None
+    return int(found[0]), int(found[1])
+
+
+def _delete(side: psycopg.Connection, tenant: str, *, without: Sequence[str]) -> None:
+    for name, table in reversed(list(TABLES.items())):
+        if name not in without and not table.is_kept:
+            side.execute(f'DELETE FROM "{name}" WHERE {table.rows}'.encode(), {"tenant": tenant})
+
+
+def clear(ledger: Ledger, tenant: str, *, keeps_stone: bool) -> None:
+    """Delete a tenant's rows here.
+
+    Args:
+        ledger: where it is closed.
+        tenant: whose.
+        keeps_stone: whether tenant and keys stay, the keys without scopes, so that who still comes here is told why.
+    """
+    with _Driver(ledger) as side:
+        side.execute(_MOVER)
+        if keeps_stone:
+            side.execute(_PAID_HERE.encode(), {"tenant": tenant})
+            side.execute("UPDATE api_key SET scopes = '[]' WHERE tenant = %(tenant)s", {"tenant": tenant})
+        _delete(side, tenant, without=("tenant", "api_key") if keeps_stone else ())

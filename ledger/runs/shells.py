@@ -1,0 +1,84 @@
+"""Work by hand at a gate: who had a shell in the run's workspace, what was shown there, and what it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlmodel import Session, col
+
+from ledger import audit
+from ledger.errors import NoOpenGateError
+from ledger.events import EventKind, record
+from ledger.jobs import lock_job
+from ledger.runs.run import find_run
+from ledger.runs.steps import has_live_attempt
+from ledger.runs.tables import Gate, Project, Run
+from routing.jobs import State
+from routing.redaction import redact_all
+
+TERMINAL = "cli"
+"""The actor of whoever decides gates at a terminal beside the ledger, under no name of their own."""
+
+
+class ShellOrder(NamedTuple):
+    """What a shell at a gate begins with."""
+
+    run_id: UUID
+    workspace_id: UUID
+    gate_id: UUID
+    gate: str
+    head: str
+    project_config: Mapping[str, Any]
+    project_image: str | None
+
+
+def begin_shell(session: Session, run_id: UUID, *, tenant: str, actor: str) -> ShellOrder:
+    """Put on record that somebody opens a shell at a run's open gate.
+
+    Raises:
+        JobNotFoundError: the caller's fault: there is no such run of this tenant.
+        NoOpenGateError: the caller's fault: it waits for nobody, or has no work yet.
+    """
+    job, run = find_run(session, run_id, tenant=tenant)
+    waiting = select(Gate).where(col(Gate.run_id) == run_id, col(Gate.state) == "open").order_by(col(Gate.position))
+    gate = session.scalars(waiting.limit(1)).first()
+    if gate is None or run.head_commit is None or job.state != State.AWAITING_APPROVAL:
+        raise NoOpenGateError(run_id)
+    audit.append(session, "gate_shell_opened", actor=actor, job=job, gate=gate.key, head=run.head_commit)
+    project = session.get_one(Project, run.project_id)
+    image = project.image["id"] if project.image else None
+    return ShellOrder(run_id, run.workspace, gate.id, gate.key, run.head_commit, project.config, image)
+
+
+def end_shell(
+    session: Session, order: ShellOrder, *, actor: str, facts: Mapping[str, Any], merge: Callable[[str], str] | None
+) -> bool:
+    """Record a shell's end at its gate and, if `merge` is given, move the run's head by it.
+
+    For that the gate must still be open and no worker hold the run: a head that is moved under an advance would be
+    lost. What is changed is scanned anew.
+
+    Returns:
+        False if the run goes on already: the head stays, and the shell is on record all the same.
+    """
+    job = lock_job(session, order.run_id)
+    gate = session.get_one(Gate, order.gate_id, populate_existing=True)
+    run = session.get_one(Run, order.run_id, populate_existing=True)
+    is_open = gate.state == "open" and job.state == State.AWAITING_APPROVAL and not has_live_attempt(session, job)
+    is_changed = merge is not None and is_open and run.head_commit is not None
+    if is_changed:
+        assert merge is not None
+        run.head_commit = merge(run.head_commit or "")
+        run.scan, run.scan_detail = None, ""
+    shell = {"by": actor, "terminal": TERMINAL, "is_changed": is_changed, **facts}
+    shell["commit"] = run.head_commit if is_changed else None
+    head = run.head_commit if is_changed else gate.facts.get("head")
+    gate.facts = redact_all({**gate.facts, "head": head, "shells": [*gate.facts.get("shells", ()), shell]})
+    session.flush()
+    shown = {name: value for name, value in shell.items() if name not in ("said", "terminal")}
+    record(session, EventKind.GATE, job=job, gate=gate.key, gate_id=str(gate.id), state=gate.state, shell=shown)
+    audit.append(session, "gate_shell", actor=actor, job=job, gate=gate.key, shell=shown)
+    return is_changed or merge is None

@@ -1,0 +1,1 @@
+"""Several installations as one fleet: the router before them, and moving a tenant between them."""

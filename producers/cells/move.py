@@ -1,0 +1,217 @@
+"""Move a tenant to another cell while it works: drain, close, copy, compare, switch, open, clear.
+
+Each step can be done again, and the directory says how far a move has come, so whoever asks for it again goes on where
+another process, or a crash, left it. The switch in the directory is the commit: before it the move can be aborted, and
+the old cell has everything; after it the new cell has.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from ledger import audit
+from ledger.cells import tenant_rows
+from ledger.cells.directory import CellRecord, Directory, Move, Step
+from ledger.errors import CellError
+from ledger.operations.uploads import kept_uploads
+from ledger.releases import kept_releases
+from ledger.store import Ledger, create_ledger_engine
+from sites.config import ContentStoreConfig
+from sites.content_store import ContentStore, open_content_store
+from sites.releases import manifest_of_dict
+
+logger = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 60.0
+"""How long attempts may go on before they are handed back."""
+LET_GO_SECONDS = 60.0
+"""How long it may take after that: a lost call is closed after 30 s, by the cell's dispatcher."""
+LEASE_SECONDS = 2.0
+"""How long a router goes by what the directory told it."""
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long a move waits, in seconds."""
+
+    drain: float = DRAIN_SECONDS
+    let_go: float = LET_GO_SECONDS
+    lease: float = LEASE_SECONDS
+
+
+class Place:
+    """A cell's ledger and content store, opened for a move."""
+
+    def __init__(self, record: CellRecord) -> None:
+        self.name = record.name
+        self.ledger = Ledger(create_ledger_engine(record.ledger_url, pool_size=2, application="pointsman-move"))
+        self.content_store: ContentStore = open_content_store(
+            ContentStoreConfig.model_validate_json(record.content_store)
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.ledger.close()
+
+
+def move_tenant(
+    directory: Directory,
+    tenant: str,
+    target: str,
+    *,
+    timing: Timing = Timing(),
+    told: Callable[[Move], None] = lambda _: None,
+) -> Move | None:
+    """Move a tenant, or go on with its move; returns the move, or None where it is there already.
+
+    Args:
+        directory: of the fleet.
+        tenant: whose rows and files move.
+        target: the new cell; of a move that is under way it must be the same.
+        timing: how long to wait.
+        told: hears of each step that is done.
+
+    Raises:
+        CellError: see its rules. What was done stays, and the next call goes on.
+        LedgerBusyError: nobody's fault: likewise.
+    """
+    directory.cell(target)
+    with directory.moving(tenant), ExitStack() as opened:
+        move = directory.move_of(tenant)
+        place = directory.place_of(tenant)
+        if place is None:
+            raise CellError("unknown_tenant", tenant)
+        if move is None and place.cell == target:
+            return None
+        if move is not None and move.target != target:
+            raise CellError("moving", tenant)
+        origin = opened.enter_context(Place(directory.cell(move.origin if move else place.cell)))
+        new = opened.enter_context(Place(directory.cell(target)))
+        if move is None:
+            move = _begin(directory, tenant, origin, target)
+        while move.step is not Step.OPENED:
+            move = directory.advance(move, _STEPS[move.step](move, origin, new, timing))
+            logger.info("tenant_move", extra={"tenant": tenant, "step": move.step.value})
+            told(move)
+        _clear(origin, tenant, timing)
+        directory.end_move(move)
+        return move
+
+
+def abort_move(directory: Directory, tenant: str) -> None:
+    """Give up a move that has not switched yet: the old cell goes on.
+
+    Raises:
+        CellError: the operator's fault: there is none, or it has switched.
+    """
+    with directory.moving(tenant), ExitStack() as opened:
+        move = directory.move_of(tenant)
+        if move is None:
+            raise CellError("not_moving", tenant)
+        if move.step in (Step.SWITCHED, Step.OPENED):
+            raise CellError("switched", tenant)
+        origin, new = (opened.enter_context(Place(directory.cell(name))) for name in (move.origin, move.target))
+        if move.step is not Step.DRAINING:
+            tenant_rows.clear(new.ledger, tenant, keeps_stone=False)
+            tenant_rows.open_again(new.ledger, tenant)
+        tenant_rows.open_again(origin.ledger, tenant)
+        if not move.was_paused:
+            tenant_rows.resume(origin.ledger, tenant)
+        directory.end_move(move)
+
+
+def _begin(directory: Directory, tenant: str, origin: Place, target: str) -> Move:
+    tenant_rows.check_movable(origin.ledger, tenant)
+    was_paused = tenant_rows.is_paused(origin.ledger, tenant)
+    return directory.begin_move(tenant, origin=origin.name, target=target, was_paused=was_paused)
+
+
+def _drain(move: Move, origin: Place, new: Place, timing: Timing) -> Step:
+    """Let its jobs come to rest, copy its files meanwhile, and close it; repeated where an attempt was faster."""
+    until = time.monotonic() + timing.drain
+    tenant_rows.pause(origin.ledger, move.tenant)
+    _copy_files(origin, new, move.tenant)
+    while True:
+        _wait_for_rest(origin, move.tenant, until=until, timing=timing)
+        tenant_rows.close(origin.ledger, move.tenant)
+        if not tenant_rows.at_work(origin.ledger, move.tenant):
+            break
+        tenant_rows.open_again(origin.ledger, move.tenant)
+    try:
+        tenant_rows.check_movable(origin.ledger, move.tenant)
+    except CellError:
+        tenant_rows.open_again(origin.ledger, move.tenant)
+        raise
+    return Step.FROZEN
+
+
+def _wait_for_rest(origin: Place, tenant: str, *, until: float, timing: Timing) -> None:
+    is_handed_back = False
+    while tenant_rows.at_work(origin.ledger, tenant):
+        if not is_handed_back and time.monotonic() >= until:
+            tenant_rows.hand_back(origin.ledger, tenant)
+            origin.ledger.wake_dispatcher()
+            is_handed_back = True
+        if time.monotonic() >= until + timing.let_go:
+            raise CellError("still_at_work", tenant)
+        time.sleep(_POLL_SECONDS)
+
+
+def _copy(move: Move, origin: Place, new: Place, timing: Timing) -> Step:
+    _copy_files(origin, new, move.tenant)  # those that came while the first were copied
+    tenant_rows.close(new.ledger, move.tenant)
+    counted = tenant_rows.copy(origin.ledger, new.ledger, move.tenant)
+    logger.info("tenant_copied", extra={"tenant": move.tenant, "rows": sum(counted.values())})
+    return Step.COPIED
+
+
+def _switch(move: Move, origin: Place, new: Place, timing: Timing) -> Step:
+    return Step.SWITCHED
+
+
+def _open(move: Move, origin: Place, new: Place, timing: Timing) -> Step:
+    tenant_rows.open_again(new.ledger, move.tenant)
+    if not move.was_paused:
+        tenant_rows.resume(new.ledger, move.tenant)
+    for place, action, other in ((origin, "tenant_moved_out", new), (new, "tenant_moved_in", origin)):
+        with place.ledger.begin() as session:
+            audit.append(session, action, actor="operator", tenant=move.tenant, cell=other.name)
+    new.ledger.wake_dispatcher()
+    return Step.OPENED
+
+
+_STEPS: dict[Step, Callable[[Move, Place, Place, Timing], Step]] = {
+    Step.DRAINING: _drain,
+    Step.FROZEN: _copy,
+    Step.COPIED: _switch,
+    Step.SWITCHED: _open,
+}
+"""What leads from each step to the next."""
+
+
+def _clear(origin: Place, tenant: str, timing: Timing) -> None:
+    """Delete its rows in the old cell once no router leads there; its files go as what no release names."""
+    time.sleep(timing.lease)
+    tenant_rows.clear(origin.ledger, tenant, keeps_stone=True)
+
+
+def _copy_files(origin: Place, new: Place, tenant: str) -> None:
+    """Copy what the tenant's releases and open imports name; a blob is checked against its digest on both ways."""
+    with origin.ledger.begin() as session:
+        wanted = set(kept_uploads(session, tenant))
+        for release in kept_releases(session, tenant=tenant):
+            wanted |= release.blobs | {entry.sha256 for entry in manifest_of_dict(release.manifest).values()}
+    for sha256 in sorted(wanted):
+        if not new.content_store.exists(sha256):
+            new.content_store.put(origin.content_store.get(sha256))
