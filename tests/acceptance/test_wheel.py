@@ -37,7 +37,7 @@ def installed() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="pointsman-wheel-", ignore_cleanup_errors=True) as directory:
         scratch = Path(directory)
         scratch.chmod(0o755)
-        run(sys.executable, "-m", "build", "--wheel", "--outdir", scratch / "dist", ROOT, cwd=scratch)
+        run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", scratch / "dist", ROOT, cwd=scratch)
         [wheel] = (scratch / "dist").glob("*.whl")
         venv.create(scratch / "venv")
         pip = (sys.executable, "-m", "pip", "--python", scratch / "venv", "--disable-pip-version-check")
