@@ -78,7 +78,7 @@ def test_a_bearer_that_may_not_call_is_told_why(found: Bearer | None, code: Code
 @pytest.mark.parametrize("provider", [None, "another"])
 def test_there_is_no_provider_but_the_tenants_own(provider: str | None) -> None:
     with pytest.raises(RefusedError) as caught:
-        account_of(bearer(provider=provider), {"own": OWN})
+        account_of(bearer(provider=provider, tenant_provider=provider), {"own": OWN})
     assert caught.value.code is Code.NO_PROVIDER
     assert "acme" in caught.value.message
     assert account_of(bearer(), {"own": OWN}) is OWN
