@@ -24,7 +24,6 @@ from sqlalchemy import text
 from benchmarks.answer import Answer
 from benchmarks.question import Survey
 from gateway.fake_provider.config import FakeProviderConfig
-from ledger.ids import new_id
 from ledger.start_attempt import Claim, claim, finish
 from ledger.store import Ledger, create_ledger_engine
 from ledger.submission import accept
@@ -37,6 +36,7 @@ from producers.dispatch.dispatcher import Dispatcher
 from producers.local.embedded import Embedded, Options
 from producers.local.preparation import TENANT
 from routing.broker import create_app
+from routing.ids import new_id
 from routing.jobs import JobMessage, JobRequest, Reason, Source, State
 from routing.policy.platform import Policy, load_policy
 from routing.queues import QueueName

@@ -27,7 +27,6 @@ from benchmarks.load import Callers
 from benchmarks.progress import say
 from benchmarks.question import Survey
 from benchmarks.race import EndedError, Peer, Race, Turn
-from ledger.ids import new_id
 from ledger.operations.migrate import migrate
 from ledger.start_attempt import claim
 from ledger.store import Ledger, create_ledger_engine
@@ -35,6 +34,7 @@ from ledger.submission import accept
 from ledger.tables import NewJob, Tenant
 from producers.local.preparation import start_postgres
 from producers.local.supervisor import free_port
+from routing.ids import new_id
 from routing.jobs import JobMessage, JobRequest, Source, State
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName

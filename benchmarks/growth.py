@@ -21,7 +21,6 @@ from benchmarks.past import fill
 from benchmarks.progress import say
 from benchmarks.race import Turn, interleave
 from ledger import audit
-from ledger.ids import new_id
 from ledger.start_attempt import Claim, claim, finish
 from ledger.store import Ledger, create_ledger_engine
 from ledger.submission import accept
@@ -33,6 +32,7 @@ from producers.intake.submit import Submitter
 from producers.use_cases.job_search import JobFilter
 from producers.use_cases.jobs import page_of_jobs
 from routing.broker import create_app
+from routing.ids import new_id
 from routing.jobs import JobMessage, JobRequest, Reason, Source, State
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName

@@ -21,7 +21,6 @@ from benchmarks.progress import say
 from benchmarks.question import Survey
 from ledger import money
 from ledger.attempts import hash_token
-from ledger.ids import new_id
 from ledger.operations.partitions import tend
 from ledger.record_tables import Worker
 from ledger.start_attempt import claim, finish
@@ -29,6 +28,7 @@ from ledger.store import Ledger, Statement, create_ledger_engine
 from ledger.submission import accept
 from ledger.tables import NewJob, Tenant
 from producers.dispatch.sweeping import RowSweeper
+from routing.ids import new_id
 from routing.jobs import JobMessage, JobRequest, Reason, Source, State
 from routing.policy.platform import Policy, platform_policy
 from routing.policy.prices import Usage

@@ -26,11 +26,11 @@ from gateway.messages import Code, ModelRequest, RefusedError, parse_request
 from gateway.providers.provider import Provider, Settlement, UpstreamRequest, WorstInput
 from ledger import money, provider_circuits
 from ledger.attempts import hash_token
-from ledger.ids import new_id
 from ledger.money import Bearer, CallStart, CapLimit, CircuitRefusal, CircuitUse, Reserved
 from ledger.store import Statement
 from routing.config import key_fingerprint
 from routing.errors import PolicyError
+from routing.ids import new_id
 from routing.policy.platform import Policy, ProjectOverrides, lower
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Price, Usage, nanousd_per_token
 from routing.provider_circuit import Trouble, pauses

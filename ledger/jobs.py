@@ -18,7 +18,6 @@ from ledger import audit
 from ledger.dispatch_window import IS_PUSHED, IS_READY, set_wait_reason
 from ledger.errors import JobNotFoundError, MessageRefusedError
 from ledger.events import INSERT_EVENTS, EventKind, NewEvent, event_rows, record, record_all
-from ledger.ids import new_id
 from ledger.job_ends import Consequence, count_end, is_run, is_step, owe_notices, settle_end
 from ledger.record_tables import Event
 from ledger.runs.tables import Gate
@@ -30,6 +29,7 @@ from routing.decision.llm_router import work_queue
 from routing.decision.router import Route
 from routing.decision.triggers import Debate
 from routing.failures import FailureAction, dead_letter_signature
+from routing.ids import new_id
 from routing.jobs import (
     ANSWERS,
     ENDS,

@@ -9,8 +9,8 @@ from uuid import UUID
 from sqlalchemy import BigInteger, Column, Index, Text, text
 from sqlmodel import Field, SQLModel
 
-from ledger.ids import new_id
 from ledger.tables import json_column, when_column
+from routing.ids import new_id
 
 
 class Event(SQLModel, table=True):

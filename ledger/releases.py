@@ -24,12 +24,12 @@ from ledger.errors import (
     ReleaseSweptError,
     SiteNotFoundError,
 )
-from ledger.ids import new_id
 from ledger.record_tables import Epoch
 from ledger.spending import booked_on_bill
 from ledger.store import Statement, now
 from ledger.tables import Job, Release, Site, on_bill
 from routing.decision.router import SiteSignals
+from routing.ids import new_id
 from routing.jobs import read_stored
 from routing.policy.platform import Retention
 from routing.queues import QueueName, Tier

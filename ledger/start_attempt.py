@@ -19,13 +19,13 @@ from uuid import UUID
 from ledger.attempts import hash_token, new_token, policy_under
 from ledger.dispatch_window import WRITING_QUEUES
 from ledger.errors import FencedError, JobNotFoundError
-from ledger.ids import new_id
 from ledger.job_ends import event_of_end, is_run, is_step, task_key
 from ledger.jobs import LIMIT_OF_END, end, lock_job, output_bytes
 from ledger.store import Ledger, Statement, dump_json, storable
 from ledger.tables import ClaimedAttempt, ClaimedJob, Release, Site
 from routing.errors import PolicyError
 from routing.failures import INFRASTRUCTURE, FailureEvent, dead_letter_signature
+from routing.ids import new_id
 from routing.jobs import USED_ENDS, WASTED_OUTCOMES, JobMessage, Reason, State, check_move
 from routing.policy.platform import Policy
 from routing.queues import QUEUES, QueueName

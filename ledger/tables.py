@@ -31,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel, col
 
-from ledger.ids import new_id
+from routing.ids import new_id
 from routing.jobs import JobRequest, Source, State
 from routing.queues import QueueName
 from routing.scheduling import WaitReason

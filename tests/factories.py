@@ -14,7 +14,6 @@ from sqlmodel import SQLModel
 
 from ledger.attempts import lock_owned_job
 from ledger.dispatch_window import release_due
-from ledger.ids import new_id
 from ledger.job_control import approve, await_approval
 from ledger.jobs import close_attempt, end, move
 from ledger.record_tables import Epoch
@@ -23,6 +22,7 @@ from ledger.start_attempt import Claim, claim
 from ledger.store import Ledger
 from ledger.submission import accept
 from ledger.tables import ClaimedAttempt, ClaimedJob, Job, NewJob, Release, Site, Tenant
+from routing.ids import new_id
 from routing.jobs import JobMessage, JobRequest, Reason, Source, State
 from routing.policy.platform import Policy, platform_policy
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier

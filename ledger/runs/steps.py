@@ -21,7 +21,6 @@ from ledger.attempts import hash_token
 from ledger.dispatch_window import hold_back
 from ledger.errors import FencedError
 from ledger.events import EventKind, record
-from ledger.ids import new_id
 from ledger.jobs import end, wait_on
 from ledger.runs.specs import NewStep
 from ledger.runs.tables import AgentExecution, Project, Run, RunStep
@@ -29,6 +28,7 @@ from ledger.start_attempt import Claim
 from ledger.store import now, storable
 from ledger.submission import accept
 from ledger.tables import Attempt, Job, NewJob
+from routing.ids import new_id
 from routing.jobs import MAX_PROMPT_BYTES, JobRequest, Reason, Source, State
 from routing.policy.prices import BudgetExceeded, Usage
 from routing.queues import QueueName

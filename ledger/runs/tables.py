@@ -18,8 +18,8 @@ from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKeyConstraint
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel
 
-from ledger.ids import new_id
 from ledger.tables import json_column, money_column, when_column
+from routing.ids import new_id
 
 
 def _absent() -> Any:

@@ -22,7 +22,6 @@ from ledger import audit
 from ledger.dispatch_window import Push
 from ledger.errors import IdempotencyConflictError
 from ledger.events import EventKind, record
-from ledger.ids import new_id
 from ledger.job_control import supersede
 from ledger.job_ends import owe_notices
 from ledger.releases import ensure_site
@@ -51,6 +50,7 @@ from producers.intake.decisions import (
 )
 from routing.errors import FieldError, InvalidJobError
 from routing.estimate import estimate_run
+from routing.ids import new_id
 from routing.jobs import JobRequest, Reason, Source, State, parse_request
 from routing.policy.platform import Policy
 from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies

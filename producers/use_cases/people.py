@@ -22,13 +22,13 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from ledger import audit
-from ledger.ids import new_id
 from ledger.record_tables import EndedSession
 from ledger.store import Statement, after, now
 from ledger.tables import ApiKey, LoginSession, Person, Tenant
 from producers.errors import InvalidInputError, PageNotFoundError, SignInRefusedError, UnknownTenantError
 from producers.use_cases.jobs import View
 from producers.use_cases.tenants import Caller, Scope, revoke
+from routing.ids import new_id
 from routing.jobs import check_site_name
 
 

@@ -19,7 +19,6 @@ from sqlmodel import Session
 from ledger import audit
 from ledger.decisions import debated_keys
 from ledger.errors import NotContinuableError
-from ledger.ids import new_id
 from ledger.job_control import send_back
 from ledger.job_ends import is_run
 from ledger.jobs import INHERITED_FACTS, lock_job
@@ -40,6 +39,7 @@ from routing.config import Text
 from routing.decision.llm_router import first_stage
 from routing.decision.router import Route, SiteSignals, decide, signals_of
 from routing.errors import FieldError, InvalidJobError
+from routing.ids import new_id
 from routing.jobs import (
     ANSWERS,
     RESUMABLE,

@@ -19,7 +19,6 @@ from sqlmodel import Session
 
 from ledger import audit
 from ledger.errors import ReleaseNotFoundError, ReleaseSweptError
-from ledger.ids import new_id
 from ledger.jobs import find_job
 from ledger.releases import (
     activate,
@@ -37,6 +36,7 @@ from ledger.store import Ledger
 from ledger.tables import Job, Release, Site, Tenant
 from producers.errors import ImportRefusedError, InvalidInputError, SiteConflictError, UnknownTenantError
 from producers.use_cases.jobs import View
+from routing.ids import new_id
 from routing.jobs import SITE_NAME_RULE, check_site_name
 from routing.policy.platform import Policy
 from sites.archives import SPEC_FILE

@@ -1,6 +1,6 @@
 from uuid import RFC_4122
 
-from ledger.ids import new_id
+from routing.ids import new_id
 from tests.services import wait_until
 
 
