@@ -60,6 +60,7 @@ def ask(models: FakeModels, files: dict[str, bytes] | None = None) -> Any:
 def test_an_answer_without_a_tool_takes_one_call_with_the_prompt_of_mode_answer() -> None:
     models = FakeModels(said("Bread.\nAnd cake."))
     assert ask(models) == Answered("Bread.\nAnd cake.", {"model_turns": 1})
+    assert len(models.asked) == 1
     assert models.asked[0]["system"] == system_prompt(Mode.ANSWER)
     assert models.asked[0]["conversation"] == [[Text(QUESTION)]]
     assert not models.asked[0]["tools"], "a job without a release has no files to offer"
