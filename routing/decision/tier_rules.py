@@ -67,9 +67,10 @@ _CSS_RULE = re.compile(r"\{\s{0,20}[a-z-]{2,30}\s{0,3}:[^\"'{}]{1,200}\}", re.IG
 _DATA_URL = re.compile(r"//api\.|^api\.|/api/|\.(?:json|csv|xml|ics|rss|geojson|gpx)(?:[?#]|$)")
 """URLs of data, not of a page."""
 _SOURCE_CODE = (
-    *(".css", ".scss", ".js", ".ts", ".tsx", ".jsx", ".mjs", ".py"),
+    *(".css", ".scss", ".js", ".ts", ".tsx", ".jsx", ".mjs", ".py", ".go", ".rb", ".rs", ".java"),
     *(".vue", ".svelte", ".html", ".htm", ".php", ".json", ".yml", ".yaml", ".sql", ".sh", ".xml", ".toml"),
 )
+_SOURCE_FOLDERS = ("src/", "lib/", "tests/", "test/", "scripts/")
 
 
 def choose_tier(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool, asks_opinion: bool) -> Choice:
@@ -287,7 +288,7 @@ def _code(parsed: ParsedPrompt) -> _Cause | None:
     """Return the source code in the prompt, quoted or named, or None."""
     if shown := _tokens(parsed, _MARKUP, lambda word: True):
         return _Cause("markup", shown)
-    named = _tokens(parsed, _CODE_KINDS, lambda word: word.endswith(_SOURCE_CODE))
+    named = _tokens(parsed, _CODE_KINDS, lambda word: word.endswith(_SOURCE_CODE) or word.startswith(_SOURCE_FOLDERS))
     if not named and _CSS_RULE.search(parsed.text.shown):
         return _Cause("style_code", ())
     quoted = named or _tokens(parsed, _CODES, lambda word: any(sign in word for sign in ":<{"))

@@ -115,6 +115,9 @@ answered; rules have been written since for greetings, questions without a mark,
 BLIND9 = "routing_blind9.jsonl"
 """Likewise, a third of it asked or told in passing: 88.7 and 85.3 at first sight, no order answered; then 1,700 more
 prompts were written to train the second opinion with, and it was right in 91.3 and 88.0. No rule was written for it."""
+BLIND10 = "routing_blind10.jsonl"
+"""Likewise: 92.7 and 86.0 at first sight, of its planning debates 84 of a hundred found and none too many, no order
+answered. Since then names of source files and folders are read as such; nothing else was written for it."""
 HALVES = [(file, half) for file in FILES for half in ("tune", "held")]
 HARDEST = ("routing_blind4.jsonl", "held")
 """Three quarters of it are edits whose tier must be told, in wordings of a trade each; it stands below the aim."""
@@ -197,8 +200,9 @@ def test_the_second_opinion_finds_tiers_of_unseen_prompts_that_the_rules_do_not(
         (BLIND7, 0.97, 0.94, 0),
         (BLIND8, 0.97, 0.94, 0),
         (BLIND9, 0.90, 0.86, 0),
+        (BLIND10, 0.92, 0.86, 0),
     ],
-    ids=["everyday", "blind5", "blind6", "blind7", "blind8", "blind9"],
+    ids=["everyday", "blind5", "blind6", "blind7", "blind8", "blind9", "blind10"],
 )
 def test_what_owners_type_every_day_is_routed_as_well_as_measured(
     file: str, mode: float, tier: float, false_answers: int

@@ -124,6 +124,19 @@ def test_a_field_of_a_form_is_no_logic() -> None:
     assert by_rules("Kunden sollen im Formular die Uhrzeit wählen")[0] == 1
 
 
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "port the parser in src/lexer to async",
+        "Aggiungi al .gitignore la cartella .venv",
+        "redirige /tarifs vers /prix dans le .htaccess",
+        "rename it in cmd/tides/main.go",
+    ],
+)
+def test_a_file_or_folder_of_source_code_is_no_page(prompt: str) -> None:
+    assert by_rules(prompt)[0] == 2
+
+
 def test_a_tag_is_markup() -> None:
     assert by_rules("paste this in the head <script src=x></script>")[0] == 2
 
