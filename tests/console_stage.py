@@ -32,8 +32,8 @@ from routing.jobs import Reason, State
 from routing.queues import QUEUES, QueueName
 from sites.releases import manifest_of
 from tests.factories import Shop
-from tests.integration.http_world import AUDIT_KEY, World, open_world
-from tests.integration.run_world import BUILD, Yard
+from tests.integration.api.http_world import AUDIT_KEY, World, open_world
+from tests.integration.runs.run_world import BUILD, Yard
 from tests.services import Postgres, wait_until
 
 TENANT = "acme"

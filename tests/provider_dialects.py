@@ -1,7 +1,7 @@
 """The dialects of the model providers, each spoken by a server in front of one that speaks the Messages API.
 
-A vendor's own SDK accepts what this says (tests/integration/test_provider_conformance.py), and it accepts only what
-that SDK sends: a request whose signature, address or body is not of the dialect gets a 4xx.
+A vendor's own SDK accepts what this says (tests/integration/gateway/test_provider_conformance.py), and it accepts
+only what that SDK sends: a request whose signature, address or body is not of the dialect gets a 4xx.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from gateway.fake_provider.config import FakeProviderConfig
 from gateway.fake_provider.server import running_fake_provider
 from ledger.store import Ledger, create_ledger_engine
 from producers.local.supervisor import free_port
-from tests.integration.gateway_world import HAIKU, gateway_world
+from tests.integration.gateway.gateway_world import HAIKU, gateway_world
 from tests.provider_dialects import ACCESS, BEARER, PROJECT, REGION, SECRET, SERVICE_ACCOUNT, dialects
 from tests.services import Postgres, wait_until
 

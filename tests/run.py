@@ -11,11 +11,11 @@ A file's tests stay together and share them. The longest come first (tests/order
 the files of most tests, and ends with the longest, files of one test each. It is one run, as tests of boxes wait for
 their engine most of the time and leave the processors to the others."""
 CORE = (
-    "test_lifecycle.py::test_an_answer_ends_the_job_with_its_text",
-    "test_spec_jobs.py::test_a_direct_edit_makes_no_model_call_and_costs_nothing",
-    "test_patch_jobs.py::test_a_model_s_patch_is_applied_by_rules_and_everything_else_stays",
-    "test_gateway.py::test_a_streamed_call_is_billed_as_the_provider_bills_it",
-    "test_publish.py::test_the_steps_of_a_publish_are_told_in_their_order",
+    "jobs/test_lifecycle.py::test_an_answer_ends_the_job_with_its_text",
+    "jobs/test_spec_jobs.py::test_a_direct_edit_makes_no_model_call_and_costs_nothing",
+    "jobs/test_patch_jobs.py::test_a_model_s_patch_is_applied_by_rules_and_everything_else_stays",
+    "gateway/test_gateway.py::test_a_streamed_call_is_billed_as_the_provider_bills_it",
+    "jobs/test_publish.py::test_the_steps_of_a_publish_are_told_in_their_order",
 )
 """A job's way through real servers: what `make quick` runs of `tests/integration`."""
 QUICK = ("-q", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not slow and not long")

@@ -28,7 +28,7 @@ from sites.content_store import ContentStore
 from tests.box.service_images import OFFERS, build_service_images
 from tests.engine import TestEngine
 from tests.factories import Shop
-from tests.integration.step_world import StepYard, policy_with_file_remotes
+from tests.integration.runs.step_world import StepYard, policy_with_file_remotes
 from tests.services import Postgres
 from workers.boxes import open_engine_pool
 from workers.lifecycle import Resources

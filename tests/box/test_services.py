@@ -24,7 +24,7 @@ from tests.box.service_images import OFFERS, build_service_images
 from tests.box.test_leftovers import ROOT, standing
 from tests.engine import INTERNET, METADATA, Listener, TestEngine
 from tests.factories import Shop
-from tests.integration.step_world import Done, StepYard, policy_with_file_remotes
+from tests.integration.runs.step_world import Done, StepYard, policy_with_file_remotes
 from tests.outside_mirror import python_file_hosts
 from tests.services import Postgres, wait_until
 from workers.boxes import open_engine_pool

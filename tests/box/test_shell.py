@@ -20,7 +20,7 @@ from sites.content_store import ContentStore
 from tests.box.test_leftovers import standing
 from tests.engine import TestEngine
 from tests.factories import Shop
-from tests.integration.run_world import Yard
+from tests.integration.runs.run_world import Yard
 from tests.services import Postgres
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]

@@ -23,8 +23,8 @@ from sandbox.docker.engine import Engine, is_outer_network
 from sites.content_store import ContentStore
 from tests.engine import TestEngine
 from tests.factories import Shop
-from tests.integration.step_world import FILES, StepYard, policy_with_file_remotes
-from tests.integration.test_whole_run import RealYard
+from tests.integration.runs.step_world import FILES, StepYard, policy_with_file_remotes
+from tests.integration.runs.test_whole_run import RealYard
 from tests.services import Postgres
 from tests.threads import serve_gateway_in_thread
 from workers.boxes import EnginePool, open_engine_pool

@@ -19,8 +19,8 @@ from sandbox.docker.engine import Engine, is_outer_network
 from tests.box.test_ticket_agents import CANARY, world
 from tests.factories import Shop
 from tests.forge import TOKEN, Forge
-from tests.integration.step_world import StepYard
-from tests.integration.test_whole_run import RealYard
+from tests.integration.runs.step_world import StepYard
+from tests.integration.runs.test_whole_run import RealYard
 from tests.unit.gateway.fake_provider.agent_workspace import FEATURE, MIXED, PROJECT
 from workers.lifecycle import Resources
 

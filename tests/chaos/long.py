@@ -9,12 +9,12 @@ from tests.chaos.report import Report
 from tests.chaos.suites import run_tests
 
 PATHS = (
-    "tests/integration/test_pitfalls.py",
-    "tests/integration/test_stopping.py",
-    "tests/integration/test_alerts.py",
-    "tests/integration/test_panels_of_history.py",
-    "tests/integration/test_scrape_cost.py",
-    "tests/integration/test_worker_registry.py",
+    "tests/integration/workers/test_pitfalls.py",
+    "tests/integration/workers/test_stopping.py",
+    "tests/integration/monitoring/test_alerts.py",
+    "tests/integration/monitoring/test_panels_of_history.py",
+    "tests/integration/monitoring/test_scrape_cost.py",
+    "tests/integration/workers/test_worker_registry.py",
     "tests/acceptance/test_tracing.py",
     "tests/acceptance/test_rolling_restart.py",
     "tests/acceptance/test_backup.py",

@@ -12,4 +12,6 @@ from tests.chaos.suites import run_tests
 def run(_: Options, say: Callable[[str], None]) -> Report:
     """Run the tests of publishing, many times over."""
     say("500 publishes under readers, with kills at each step")
-    return run_tests("publishing under readers", "tests/integration/test_publish.py", environment={"PUBLISHES": "500"})
+    return run_tests(
+        "publishing under readers", "tests/integration/jobs/test_publish.py", environment={"PUBLISHES": "500"}
+    )

@@ -1,0 +1,363 @@
+"""Cells: a tenant's rows and files move from one ledger to another while both work, and nothing is lost or twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from celery import Celery
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+from sqlmodel import SQLModel
+
+from ledger.cells import tenant_rows
+from ledger.cells.directory import CellRecord, Directory, Step
+from ledger.dispatch_window import release_due
+from ledger.errors import CellError
+from ledger.operations.history_reader import examine
+from ledger.operations.served_calls import unbooked
+from ledger.releases import NewRelease, add_release, ensure_site
+from ledger.start_attempt import claim
+from ledger.store import Ledger, create_ledger_engine
+from ledger.tables import Tenant
+from producers.cells.intake import Forwarder
+from producers.cells.move import Timing, abort_move, move_tenant
+from producers.dispatch.broker import Publisher
+from producers.intake.celery_intake import MAX_TRIES, CeleryIntake, IntakeLists
+from producers.intake.submit import Submitter
+from producers.use_cases.tenants import create_key, hash_secret
+from routing.broker import create_app
+from routing.jobs import JobMessage, Reason, State
+from routing.policy.platform import platform_policy
+from routing.queues import QueueName
+from routing.scheduling import WaitReason
+from sites.config import ContentStoreConfig
+from sites.content_store import ContentStore, Entry, Manifest
+from tests.integration.monitoring.driving import Fleet
+from tests.services import Postgres, Valkey
+
+NOW = Timing(drain=0.0, let_go=5.0, lease=0.0)
+
+
+@dataclass
+class Two:
+    """Two cells and their directory; the first has tenant acme, with a job of each kind, and neighbour."""
+
+    directory: Directory
+    directory_url: str
+    east: Fleet
+    west: Fleet
+    stores: dict[str, ContentStore]
+    kept: str
+    """Digest of a file of acme's."""
+
+    def check_books(self) -> None:
+        """Check both ledgers' histories by all the rules that there are."""
+        for fleet in (self.east, self.west):
+            verdict = examine(fleet.ledger.engine, fleet.policy.retention)
+            assert verdict.ok, verdict.violations
+
+    def fingerprint(self, fleet: Fleet, *, without: tuple[str, ...] = ()) -> dict[str, int]:
+        """Return how many rows of acme each table has; what the audit trail says of its moves does not count."""
+        unmoved = {"audit": " AND action NOT IN ('tenant_moved_out', 'tenant_moved_in')"}
+        with fleet.ledger.begin() as session:
+            return {
+                name: session.execute(
+                    text(
+                        f"SELECT count(*) FROM {name} WHERE ({table.rows.replace('%(tenant)s', ':tenant')})"
+                        f"{unmoved.get(name, '')}"
+                    ),
+                    {"tenant": "acme"},
+                ).scalar_one()
+                for name, table in tenant_rows.TABLES.items()
+                if name not in without
+            }
+
+
+def open_fleet(url: str, stack: ExitStack, *tenants: str) -> Fleet:
+    ledger = Ledger(create_ledger_engine(url, pool_size=2))
+    stack.callback(ledger.close)
+    site_id = uuid4()
+    with ledger.begin() as session:
+        for name in tenants:
+            session.add(Tenant(name=name, provider="fake"))
+        session.flush()
+        if tenants:
+            site_id = ensure_site(session, "acme", "bakery").id
+    return Fleet(ledger, url, platform_policy(), site_id)
+
+
+@pytest.fixture
+def two(postgres: Postgres, tmp_path: Path) -> Iterator[Two]:
+    with ExitStack() as stack:
+        url = stack.enter_context(postgres.database(template="template1"))
+        directory = Directory(url)
+        stack.callback(directory.close)
+        directory.prepare()
+        fleets, stores = [], {}
+        for name, tenants in (("east", ("acme", "neighbour")), ("west", ())):
+            ledger_url = stack.enter_context(postgres.database())
+            fleets.append(open_fleet(ledger_url, stack, *tenants))
+            config = ContentStoreConfig(root=tmp_path / name)
+            stores[name] = ContentStore(config.root)
+            directory.add_cell(
+                CellRecord(name, "http://x", "http://y", "redis://z", ledger_url, config.model_dump_json())
+            )
+        east, west = fleets
+        kept = stores["east"].put(b"<h1>Bread</h1>")
+        with east.ledger.begin() as session:
+            secret = create_key(session, "acme", name="ci", scopes=["submit"])
+        directory.claim("acme", cell="east", key_hashes=[hash_secret(secret)])
+        directory.claim("neighbour", cell="east")
+        offered = east.claim(east.accept())
+        east.call(offered)
+        with east.ledger.begin() as session:
+            manifest = Manifest({"index.html": Entry(kept, 14, "text/html")})
+            add_release(session, release_of(east.site_id, manifest))
+        east.end(offered, State.FAILED, Reason.INTERNAL_ERROR)
+        east.end(east.claim(east.accept(tier=None)), State.ANSWERED, Reason.DONE)
+        east.accept()
+        yield Two(directory, url, east, west, stores, kept)
+
+
+def release_of(site_id: UUID, manifest: Manifest) -> NewRelease:
+    return NewRelease(
+        site_id=site_id,
+        digest=manifest.digest,
+        manifest=json.loads(manifest.to_json()),
+        total_bytes=14,
+        signals={},
+        scan={},
+        scan_passed=True,
+        scan_digest="s" * 64,
+    )
+
+
+def test_each_table_of_the_ledger_moves_with_its_tenant_or_says_why_it_stays() -> None:
+    named = [*tenant_rows.TABLES, *tenant_rows.STAYING]
+    assert sorted(named) == sorted(SQLModel.metadata.tables)
+
+
+def test_a_tenant_moves_with_all_its_rows_and_files_and_its_old_cell_takes_nothing_more_of_it(two: Two) -> None:
+    before = two.fingerprint(two.east)
+    steps: list[Step] = []
+    calls = two.east.execute_scalars("SELECT id FROM call")
+    move_tenant(two.directory, "acme", "west", timing=NOW, told=lambda move: steps.append(move.step))
+    assert steps == [Step.FROZEN, Step.COPIED, Step.SWITCHED, Step.OPENED]
+    assert two.fingerprint(two.west) == before
+    assert before["job"] == 3
+    assert before["event"] > 9
+    assert before["cap"] >= 3
+    assert before["release"] == 1
+    assert two.stores["west"].get(two.kept) == b"<h1>Bread</h1>"
+    for fleet in (two.east, two.west):
+        with fleet.ledger.begin() as session:
+            assert unbooked(calls).all(session) == [], "a gateway that reads its journal again books nothing twice"
+    gone = two.fingerprint(two.east, without=("tenant", "api_key", "audit"))
+    assert set(gone.values()) == {0}
+    place = two.directory.place_of("acme")
+    assert place is not None
+    assert place.cell == "west"
+    assert place.epoch == 2
+    assert place.step is None
+    with pytest.raises(OperationalError, match=tenant_rows.TENANT_CLOSED):
+        two.east.accept(tier=None)
+    assert two.west.scalar("SELECT paused_at FROM tenant WHERE name = 'acme'") is None
+    two.west.end(two.west.claim(two.west.accept(tier=None)), State.ANSWERED, Reason.DONE)
+
+
+def test_a_stream_that_resumes_in_the_new_cell_misses_nothing(two: Two) -> None:
+    last = two.east.scalar("SELECT max(id) FROM event")
+    move_tenant(two.directory, "acme", "west", timing=NOW)
+    two.west.accept(tier=None)
+    assert two.west.scalar("SELECT min(id) FROM event WHERE tenant = 'acme'") > last
+
+
+def test_other_tenants_go_on_while_one_is_closed_and_nothing_is_left_when_none_is(two: Two) -> None:
+    triggers = "SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal"
+    assert two.east.scalar(triggers) == 0
+    tenant_rows.close(two.east.ledger, "acme")
+    two.east.accept(tenant="neighbour", tier=None, site_id=None)
+    with pytest.raises(OperationalError, match=tenant_rows.TENANT_CLOSED):
+        two.east.accept(tier=None)
+    tenant_rows.close(two.east.ledger, "neighbour")
+    tenant_rows.open_again(two.east.ledger, "acme")
+    with pytest.raises(OperationalError, match=tenant_rows.TENANT_CLOSED):
+        two.east.accept(tenant="neighbour", tier=None, site_id=None)
+    two.east.accept(tier=None)
+    tenant_rows.open_again(two.east.ledger, "neighbour")
+    assert two.east.scalar(triggers) == 0
+
+
+def test_a_dispatcher_goes_on_with_the_jobs_of_others_while_one_tenant_is_closed(two: Two) -> None:
+    held = {"held_for": WaitReason.TIME, "held_until": datetime.now(UTC) + timedelta(hours=1)}
+    jobs = [two.east.accept(tenant=name, tier=None, site_id=None, **held) for name in ("acme", "neighbour")]
+    two.east.execute("UPDATE job SET held_until = now() - interval '1 second' WHERE held_until IS NOT NULL")
+    message = JobMessage(job_id=two.east.accept(tier=None), fence=0)
+    tenant_rows.pause(two.east.ledger, "acme")
+    tenant_rows.close(two.east.ledger, "acme")
+    with two.east.ledger.begin() as session:
+        release_due(session)
+    assert [two.east.job(job_id).held_for for job_id in jobs] == ["time", None]
+    assert claim(two.east.ledger, message, queue=QueueName.ANSWER, worker="w", policy=two.east.policy) is None
+    with two.east.ledger.begin() as session, pytest.raises(OperationalError, match=tenant_rows.TENANT_CLOSED):
+        session.execute(text("UPDATE job SET cancel_requested_at = now() WHERE id = :id"), {"id": jobs[0]})
+
+
+def test_a_job_at_work_is_waited_for_then_handed_back_and_its_move_goes_on_when_asked_again(two: Two) -> None:
+    claimed = two.east.claim(two.east.accept(tier=None))
+    with pytest.raises(CellError, match="still at work"):
+        move_tenant(two.directory, "acme", "west", timing=Timing(drain=0.0, let_go=0.3, lease=0.0))
+    assert two.east.scalar("SELECT count(*) FROM attempt WHERE lost_cause = 'worker_stopped'") == 1
+    two.east.end(claimed, State.ANSWERED, Reason.DONE)
+    move_tenant(two.directory, "acme", "west", timing=NOW)
+    assert two.west.job(claimed.job.id).state == State.ANSWERED
+
+
+def test_a_move_can_be_given_up_until_it_has_switched(two: Two) -> None:
+    before = two.fingerprint(two.east)
+
+    def stop(step: Step) -> None:
+        def raise_at(move: object) -> None:
+            if getattr(move, "step", None) is step:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            move_tenant(two.directory, "acme", "west", timing=NOW, told=raise_at)
+
+    for step in (Step.FROZEN, Step.COPIED):
+        stop(step)
+        abort_move(two.directory, "acme")
+        assert two.fingerprint(two.east) == before
+        assert set(two.fingerprint(two.west, without=("audit",)).values()) == {0}
+        two.east.accept(tier=None)
+        before = two.fingerprint(two.east)
+    stop(Step.SWITCHED)
+    with pytest.raises(CellError, match="has been moved already"):
+        abort_move(two.directory, "acme")
+    move_tenant(two.directory, "acme", "west", timing=NOW)
+    assert two.fingerprint(two.west) == before
+    two.west.end(two.west.claim(two.west.accept(tier=None)), State.ANSWERED, Reason.DONE)
+    before = two.fingerprint(two.west)
+    two.check_books()
+    move_tenant(two.directory, "acme", "east", timing=NOW)
+    assert two.fingerprint(two.east) == before
+    two.check_books()
+
+
+def killed_at(url: str, owner: object, name: str, when: str, step: Step | None) -> bool:
+    """Move acme in a process that is killed before or after it calls a function; False if it came to its end."""
+    child = os.fork()
+    if not child:
+        function = getattr(owner, name)
+
+        def die(*args: Any, **keywords: Any) -> Any:
+            if step is not None and args[-1] is not step:
+                return function(*args, **keywords)
+            if when == "after":
+                function(*args, **keywords)
+            return os.kill(os.getpid(), signal.SIGKILL)
+
+        setattr(owner, name, die)
+        try:
+            move_tenant(Directory(url), "acme", "west", timing=NOW)
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def test_a_move_that_is_killed_at_every_step_in_turn_goes_on(two: Two) -> None:
+    before = two.fingerprint(two.east)
+    points: list[tuple[object, str, str, Step | None]] = [
+        (Directory, "begin_move", "after", None),
+        (tenant_rows, "pause", "after", None),
+        (tenant_rows, "close", "after", None),
+        (Directory, "advance", "before", Step.FROZEN),
+        (Directory, "advance", "after", Step.FROZEN),
+        (tenant_rows, "close", "after", None),
+        (tenant_rows, "copy", "after", None),
+        (Directory, "advance", "after", Step.COPIED),
+        (Directory, "advance", "before", Step.SWITCHED),
+        (Directory, "advance", "after", Step.SWITCHED),
+        (tenant_rows, "open_again", "after", None),
+        (tenant_rows, "resume", "after", None),
+        (Directory, "advance", "after", Step.OPENED),
+        (tenant_rows, "clear", "before", None),
+        (tenant_rows, "clear", "after", None),
+        (Directory, "end_move", "before", None),
+    ]
+    for point in points:
+        assert killed_at(two.directory_url, *point), point
+    move_tenant(two.directory, "acme", "west", timing=NOW)
+    assert two.fingerprint(two.west) == before
+    assert set(two.fingerprint(two.east, without=("tenant", "api_key", "audit")).values()) == {0}
+    assert two.west.scalar("SELECT paused_at FROM tenant WHERE name = 'acme'") is None
+    two.west.accept(tier=None)
+
+
+@pytest.fixture
+def brokers(valkey: Valkey, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    valkey.flush()
+    with Valkey(tmp_path) as other:
+        yield valkey.url, other.url
+
+
+def test_a_celery_message_is_forwarded_to_the_cell_of_its_tenant_and_waits_while_that_moves(
+    two: Two, brokers: tuple[str, str]
+) -> None:
+    def take(fleet: Fleet, name: str, url: str) -> int:
+        lists, forwarder = IntakeLists(url), Forwarder(two.directory, cell=name, tls={})
+        app = create_app("redis://127.0.0.1:1/0")
+        submitter = Submitter(fleet.ledger, Publisher(app), fleet.policy)
+        read = CeleryIntake(lists, fleet.ledger, submitter, holder="x", forward=forwarder).submit_waiting()
+        for each in (forwarder, lists, app):
+            each.close()
+        return read
+
+    def send(job_id: UUID, url: str) -> None:
+        client = Celery("client", broker=url)
+        fields = {"tenant": "acme", "prompt": "What is a proxy?"}
+        client.send_task("pointsman.submit", kwargs=fields, task_id=str(job_id), queue="intake")
+        client.close()
+
+    for name, url in zip(("east", "west"), brokers, strict=True):
+        two.directory.add_cell(two.directory.cell(name)._replace(broker_url=url))
+    jobs = [uuid4() for _ in range(3)]
+    send(jobs[0], brokers[1])  # to a cell that never had the tenant
+    assert [take(two.west, "west", brokers[1]), take(two.east, "east", brokers[0])] == [1, 1]
+    assert two.east.job(jobs[0]).tenant == "acme"
+    tenant_rows.close(two.east.ledger, "acme")
+    send(jobs[1], brokers[0])
+    assert [take(two.east, "east", brokers[0]) for _ in range(2 * MAX_TRIES + 2)] == [1] * (2 * MAX_TRIES + 2)
+    tenant_rows.open_again(two.east.ledger, "acme")
+    move_tenant(two.directory, "acme", "west", timing=NOW)
+    for _ in range(2):  # the second time as after a crash before the removal
+        send(jobs[1], brokers[0])
+    assert [take(two.east, "east", brokers[0]), take(two.west, "west", brokers[1])] == [3, 3]
+    assert [take(two.east, "east", brokers[0]), take(two.west, "west", brokers[1])] == [0, 0]
+    assert two.west.scalar("SELECT count(*) FROM job WHERE id = :id", id=jobs[1]) == 1
+    assert two.east.scalar("SELECT count(*) FROM job WHERE tenant = 'acme'") == 0
+
+
+def test_what_could_not_be_moved_is_refused_before_anything_is_done(two: Two) -> None:
+    two.east.scalar(
+        "INSERT INTO project (id, tenant, name, config) VALUES (gen_random_uuid(), 'acme', 'p', '{}') RETURNING 1"
+    )
+    with pytest.raises(CellError, match="code projects"):
+        move_tenant(two.directory, "acme", "west", timing=NOW)
+    assert two.directory.move_of("acme") is None
+    with pytest.raises(CellError, match="no cell 'north'"):
+        move_tenant(two.directory, "acme", "north", timing=NOW)
+    with pytest.raises(CellError, match="no cell has a tenant 'nobody'"):
+        move_tenant(two.directory, "nobody", "west", timing=NOW)
+    with pytest.raises(CellError, match="belongs to cell 'east'"):
+        two.directory.claim("acme", cell="west")

@@ -1,0 +1,282 @@
+"""Whole runs on a real ledger and a real workspace: what is planned is done once, in order, on one bill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from sqlalchemy import select
+from sqlmodel import col
+
+from ledger.errors import GateRefusedError
+from ledger.jobs import lock_job, route_job
+from ledger.record_tables import Event
+from ledger.spending import NO_AGENT, orchestrator_share, total_by, usage_of_run
+from monitoring.event_metrics import fold
+from monitoring.metrics import series_key
+from routing.decision.router import Route
+from routing.jobs import Reason, State
+from tests.factories import Shop
+from tests.integration.runs.run_world import BUILD, FILES, FIX, PROJECT, Yard, done, issues
+from workers.outcomes import Ended
+
+
+@pytest.fixture
+def yard(shop: Shop, tmp_path: Path) -> Yard:
+    return Yard(shop, tmp_path)
+
+
+def starts(yard: Yard) -> list[str]:
+    return [key for key, _ in yard.executed]
+
+
+@pytest.mark.slow
+@pytest.mark.req("P-026", "P-028", "P-030")
+def test_a_fix_goes_from_its_ticket_to_a_branch(yard: Yard) -> None:
+    run_id = yard.submit("Fix the broken header")
+    job = yard.play(run_id)
+    assert (job.state, job.reason) == (State.PUBLISHED, Reason.DONE)
+    assert starts(yard) == ["plan_1", "test-planner", "fix-frontend", "code-review", "qa", "security", "summary_1"]
+    files = yard.workspace(run_id).read(job.result["commit"]).files
+    assert files == {**FILES, "src/fix-frontend.ts": b"// fix-frontend 1\n"}, "what agents told each other stays here"
+    assert job.result["summary"] == "done"
+
+
+@pytest.mark.req("P-013", "P-017", "P-018", "P-022", "S-035", "P-064")
+def test_a_feature_is_classified_planned_and_built_in_batches_with_app_last(yard: Yard) -> None:
+    yard.team.plan = BUILD
+    run_id = yard.submit("Add a page with our opening hours")
+    batches: list[list[str]] = []
+    for _ in range(60):
+        yard.wake()
+        before = len(yard.executed)
+        if not yard.turn():
+            break
+        if keys := starts(yard)[before:]:
+            batches.append(keys)
+    assert yard.job(run_id).state == State.PUBLISHED
+    assert batches[:2] == [["classify_1"], ["plan_1"]]
+    assert batches[-1] == ["summary_1"]
+    assert {"research", "architect"} == set(batches[2])
+    assert sorted(batches[4]) == ["frontend-1", "frontend-2", "frontend-3"]
+    assert batches[5] == ["app"]
+    assert sorted(batches[-2]) == ["code-review", "qa", "security"]
+    assert yard.run(run_id).intent == "build"
+
+
+@pytest.mark.req("S-045", "S-046", "S-041")
+def test_each_step_begins_with_what_the_steps_before_it_left(yard: Yard) -> None:
+    run_id = yard.submit("Fix the broken header")
+    yard.play(run_id)
+    heads = {row.step_key: row.base_commit for row in yard.executions(run_id)}
+    assert heads["code-review"] == heads["qa"] == heads["security"] != heads["fix-frontend"]
+    seen = yard.workspace(run_id).read(heads["qa"] or "").files
+    assert "src/fix-frontend.ts" in seen
+    assert "artifacts/test-planner/test-planner.md" in seen
+
+
+@pytest.mark.req("S-101")
+def test_p0_work_waits_for_a_person_after_qa_whatever_the_plan_says(yard: Yard) -> None:
+    run_id = yard.submit("Fix the broken header", priority="P0")
+    yard.settle()
+    job = yard.job(run_id)
+    assert (job.state, job.waiting_since) == (State.AWAITING_APPROVAL, None)
+    assert "qa" in starts(yard)
+    gate = yard.open_gate(run_id)
+    assert gate.kind == "rule"
+    assert gate.facts["ticket"] == "Fix the broken header"
+    assert gate.facts["summaries"]["qa"] == "done"
+    yard.decide(gate, note="looks right")
+    assert yard.play(run_id).state == State.PUBLISHED
+    assert [(gate.state, gate.actor, gate.note) for gate in yard.gates(run_id)] == [("passed", "bob", "looks right")]
+
+
+def test_a_gate_that_a_person_fails_ends_the_run_and_keeps_what_was_done(yard: Yard) -> None:
+    run_id = yard.submit("Fix the broken header", priority="P0")
+    yard.settle()
+    yard.decide(yard.open_gate(run_id), "failed", note="no")
+    job = yard.play(run_id)
+    assert (job.state, job.reason) == (State.REJECTED, Reason.REVIEWER_REJECTED)
+    assert job.result["kept"]["head"] == yard.run(run_id).head_commit
+    assert "summary_1" not in starts(yard)
+
+
+def test_work_that_a_person_sends_back_is_reworked_by_agents_that_know_why_and_asked_about_again(yard: Yard) -> None:
+    yard.team.answers = {"plan": [done(plan=dict(FIX)), done()]}  # no plan for the rework: who made it reworks it
+    run_id = yard.submit("Fix the broken header", priority="P0")
+    yard.settle()
+    first = yard.open_gate(run_id)
+    with pytest.raises(GateRefusedError, match="with a reason"):
+        yard.decide(first, "rework")
+    yard.decide(first, "rework", note="Keep the border")
+    yard.settle()
+
+    told = [step.task for step in yard.steps(run_id).values() if step.round == 1]
+    assert "Keep the border" in told[0]
+    assert any("Keep the border" in task for task in told[1:]), told
+    again = yard.open_gate(run_id)
+    assert again.id != first.id
+    assert again.reason == first.reason
+    assert again.facts["head"] not in (None, first.facts["head"])
+    yard.decide(again)
+    job = yard.play(run_id)
+    assert job.state == State.PUBLISHED
+    assert [gate.state for gate in yard.gates(run_id)] == ["rework", "passed"]
+
+
+def test_a_project_s_own_commands_are_run_once_its_work_is_made(shop: Shop, tmp_path: Path) -> None:
+    project = PROJECT.replace("typescript, frontend: react", "python") + "commands: {test: python -m pytest}\n"
+    yard = Yard(shop, tmp_path, project=project, files={"shop.py": b"x = 1\n"})
+    yard.team.plan = {"template": "fix", "scopes": ["backend"]}
+    assert yard.play(yard.submit("Fix the rounding of prices")).state == State.PUBLISHED
+    assert "build_0" in starts(yard), starts(yard)
+
+
+@pytest.mark.req("P-023", "P-057")
+def test_findings_are_mended_and_looked_at_again_until_there_are_none(yard: Yard) -> None:
+    yard.team.answers = {"qa": [issues(2), issues(1), done()]}
+    run_id = yard.submit("Fix the broken header")
+    assert yard.play(run_id).state == State.PUBLISHED
+    assert sum(step.phase == "remedy" for step in yard.steps(run_id).values()) == 2
+
+
+@pytest.mark.req("S-109", "S-111", "S-112", "S-113", "P-054")
+def test_a_run_that_always_needs_rework_goes_to_a_person_with_everything_that_is_known(yard: Yard) -> None:
+    rework = {"status": "needs_rework", "summary": "the spec is wrong"}
+    yard.team.answers = {"qa": rework, "code-review": rework}
+    run_id = yard.submit("Fix the broken header")
+    job = yard.play(run_id)
+    assert (job.state, job.reason) == (State.ESCALATED, Reason.REWORK_EXHAUSTED)
+    told = job.result["escalation"]
+    assert told["ticket"]["title"] == "Fix the broken header"
+    assert told["rounds"] == 3
+    assert len(told["plans"]) == 4
+    assert {"qa", "fix-frontend"} <= {step["key"] for step in told["steps"]}
+    assert told["artifacts"] is not None
+
+
+@pytest.mark.req("P-054", "P-055", "P-053", "P-063", "P-036", "P-003")
+def test_a_step_is_tried_four_times_and_then_the_run_halts_with_every_execution_on_record(yard: Yard) -> None:
+    yard.team.answers = {"test-planner": Reason.AGENT_FAILED}
+    run_id = yard.submit("Fix the broken header")
+    job = yard.play(run_id)
+    assert (job.state, job.reason) == (State.FAILED, Reason.AGENT_FAILED)
+    assert starts(yard) == ["plan_1", *["test-planner"] * 4]
+    rows = [row for row in yard.executions(run_id) if row.step_key == "test-planner"]
+    told = [(row.attempt, row.status, row.reason) for row in rows]
+    assert told == [(number, "failed", "agent_failed") for number in (1, 2, 3, 4)]
+    assert all(row.started_at and row.settled_at and row.agent == "test-planner" for row in rows)
+    others = [step for key, step in yard.steps(run_id).items() if key not in ("plan_1", "test-planner")]
+    assert {step.state for step in others} == {"skipped"}
+
+
+@pytest.mark.req("P-054")
+def test_a_step_that_succeeds_on_its_last_try_lets_the_run_go_on(yard: Yard) -> None:
+    yard.team.answers = {"test-planner": [Reason.AGENT_FAILED] * 3 + [done()]}
+    run_id = yard.submit("Fix the broken header")
+    assert yard.play(run_id).state == State.PUBLISHED
+    assert yard.steps(run_id)["test-planner"].tries == 4
+
+
+@pytest.mark.req("P-006")
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_a_project_says_how_often_a_step_is_tried_again(shop: Shop, tmp_path: Path, retries: int) -> None:
+    yard = Yard(shop, tmp_path, project=f"{PROJECT}rules: {{max_retries: {retries}}}\n")
+    yard.team.answers = {"test-planner": Reason.PROVIDER_ERROR}
+    run_id = yard.submit("Fix the broken header")
+    yard.play(run_id)
+    assert starts(yard).count("test-planner") == retries + 1
+
+
+def test_what_another_try_cannot_cure_is_not_tried_again(yard: Yard) -> None:
+    yard.team.answers = {"test-planner": Ended(State.BUDGET_EXCEEDED, Reason.COST_CAP, "the cap")}
+    job = yard.play(yard.submit("Fix the broken header"))
+    assert (job.state, starts(yard).count("test-planner")) == (State.BUDGET_EXCEEDED, 1)
+
+
+@pytest.mark.req("P-012")
+def test_a_question_about_a_project_is_answered_by_one_step(yard: Yard) -> None:
+    yard.team.answers = {"answer": done(answer="It is built with React.")}
+    run_id = yard.submit("How does the checkout work?")
+    job = yard.play(run_id)
+    assert (job.state, job.result["answer"]) == (State.ANSWERED, "It is built with React.")
+    assert [step.agent for step in yard.steps(run_id).values()] == ["orchestrator:question"]
+
+
+@pytest.mark.req("S-116", "S-122", "P-005", "P-037", "P-062", "S-022", "P-055")
+def test_every_call_of_a_run_names_who_made_it_and_they_add_up_to_its_bill(yard: Yard, shop: Shop) -> None:
+    run_id = yard.submit("Fix the broken header")
+    yard.play(run_id)
+    with shop.ledger.begin() as session:
+        calls = usage_of_run(session, run_id)
+    assert [call.agent for call in calls] == [
+        "orchestrator",
+        "test-planner",
+        "frontend-dev",
+        *[call.agent for call in calls[3:6]],
+        "orchestrator:summary",
+    ]
+    assert {(call.provider, call.model, call.key_hash) for call in calls} == {
+        ("fake", "claude-haiku-4-5-20251001", "hash-of-key")
+    }
+    by_agent = total_by(calls, lambda call: call.agent)
+    spent, booked = yard.bill(run_id)
+    assert sum(total.cost_nanousd for total in by_agent.values()) == spent == booked > 0
+    assert NO_AGENT not in by_agent
+    assert orchestrator_share(calls) == pytest.approx(2 / 7)
+
+
+@pytest.mark.req("S-022", "S-099")
+def test_metrics_tell_how_many_gates_runs_have_and_what_part_of_the_tokens_orchestrates(yard: Yard, shop: Shop) -> None:
+    yard.play(yard.submit("Fix the broken header", priority="P0"))
+    with shop.ledger.begin() as session:
+        events = session.scalars(select(Event).order_by(col(Event.id))).all()
+    series = fold(events)
+    tokens = [series[series_key("run_tokens_total", {"part": part})] for part in ("orchestrator", "other")]
+    assert tokens == [200, 500]
+    gates = [series[series_key("run_gates_total", {"kind": "rule", "state": state})] for state in ("open", "passed")]
+    assert gates == [1, 1]
+    assert series[series_key("gates_per_run_bucket", {"state": "published", "le": "1.0"})] == 1
+    depths = [value for key, value in series.items() if key.name == "queue_depth"]
+    assert set(depths) == {0}
+
+
+BUILDS = {**FILES, "package.json": b'{"scripts": {"build": "vite build"}}\n'}
+
+
+@pytest.mark.req("P-031")
+def test_a_build_that_fails_gets_one_targeted_fix_and_the_same_check_again(shop: Shop, tmp_path: Path) -> None:
+    yard = Yard(shop, tmp_path, files=BUILDS)
+    yard.team.answers = {"check": [issues(1), done()]}
+    run_id = yard.submit("Fix the broken header")
+    assert yard.play(run_id).state == State.PUBLISHED
+    phases = [step.phase for step in yard.steps(run_id).values()]
+    assert phases.count("check") == 2
+    assert phases.count("repair") == 1
+    assert starts(yard).index("fix-frontend") < min(starts(yard).index(key) for key in starts(yard) if "build" in key)
+    checks = [row for row in yard.executions(run_id) if row.agent is None]
+    assert all(row.model is None and row.status == "completed" for row in checks)
+
+
+def test_a_project_without_a_build_is_not_checked(yard: Yard) -> None:
+    run_id = yard.submit("Fix the broken header")
+    yard.play(run_id)
+    assert "check" not in [step.phase for step in yard.steps(run_id).values()]
+
+
+def test_a_ticket_that_fails_again_goes_on_in_a_run_of_its_own_once_it_was_debated(yard: Yard, shop: Shop) -> None:
+    yard.team.answers = {"test-planner": Ended(State.FAILED, Reason.OUTPUT_REFUSED, "refused")}
+    ticket = {"title": "Fix the broken header", "labels": ["bug"]}
+    yard.play(yard.submit("Fix the broken header", ticket=ticket))
+    failed = yard.submit("Fix the broken header", ticket=ticket)
+    child = UUID(yard.play(failed).result["continued_as"])
+    assert (yard.job(child).state, yard.job(child).queue) == (State.DEBATING, "intake")
+    with shop.ledger.begin() as session:
+        route_job(session, lock_job(session, child), Route.model_validate(yard.job(child).route))
+    yard.team.answers = {}
+    job = yard.play(child)
+    assert (job.state, job.root_id) == (State.PUBLISHED, failed)
+    assert yard.run(child).ticket["labels"] == ["bug"]
+    spent, booked = yard.bill(failed)
+    assert spent == booked, "one bill for both"
