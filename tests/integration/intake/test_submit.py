@@ -14,7 +14,8 @@ from ledger.errors import IdempotencyConflictError
 from ledger.tables import Job
 from producers.dispatch.broker import Publisher
 from producers.errors import UnknownTenantError
-from producers.intake.celery_intake import CeleryMessage, take_in
+from producers.intake.celery_intake import take_in
+from producers.intake.celery_messages import CeleryMessage
 from producers.intake.submit import Submitter
 from routing.broker import create_app, list_of
 from routing.errors import InvalidJobError

@@ -20,7 +20,8 @@ from ledger.store import Ledger
 from ledger.submission import count_backlog, load_headroom
 from producers.dispatch.broker import Publisher
 from producers.errors import AdmissionRefusedError
-from producers.intake.celery_intake import CeleryMessage, take_in
+from producers.intake.celery_intake import take_in
+from producers.intake.celery_messages import CeleryMessage
 from producers.intake.submit import Submitter
 from routing.broker import create_app
 from routing.jobs import Reason, Source

@@ -23,7 +23,8 @@ from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Job
 from monitoring import traces
 from monitoring.config import TracingConfig
-from producers.intake.celery_intake import read_message, take_in
+from producers.intake.celery_intake import take_in
+from producers.intake.celery_messages import read_message
 from producers.use_cases.tenants import create_tenant
 from routing.jobs import JobMessage
 from routing.policy.platform import platform_policy
