@@ -232,8 +232,8 @@ def _encoding(target: str) -> str | None:
     words=("contact form", "contact", "contact section", "contact us", "form", "contact us form", "enquiry form"),
     outline=_outline_contact,
     outline_hint="contact data comes from `contact`; items, only if visitors are to be asked more than name, email and "
-    "message: title = the question, detail = its kind: text, long, date, time, number, phone, check, or choice with "
-    "its options as text (A | B)",
+    "message: title = the question, detail = its kind: text, long, date, time, number, phone, check, or choice "
+    "with its options as text (A | B)",
     minimal=lambda business: (
         {"heading": business.say("Contact us"), **business.contact_props()} if business.email else None
     ),
