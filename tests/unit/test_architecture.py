@@ -232,7 +232,7 @@ def test_each_tier_s_own_code_has_a_suite_of_its_own(tier: Tier) -> None:
 
     handler = HANDLERS[QUEUE_OF_TIER[tier]]
     assert [other for other, code in HANDLERS.items() if code is handler] == [QUEUE_OF_TIER[tier]]
-    suite = ast.parse((ROOT / "tests" / "integration" / f"test_{tier.name.lower()}_jobs.py").read_text())
+    suite = ast.parse((ROOT / "tests" / "integration" / "jobs" / f"test_{tier.name.lower()}_jobs.py").read_text())
     imported = [node for node in suite.body if isinstance(node, ast.ImportFrom) and node.module == handler.__module__]
     assert any(alias.name == handler.__name__ for node in imported for alias in node.names)
     assert sum(isinstance(node, ast.FunctionDef) and node.name.startswith("test_") for node in suite.body) >= 10
