@@ -10,7 +10,7 @@ from routing.decision.second_opinion import CONFIDENT, SURE, shipped_model
 from routing.prompt.intents import SentenceIntent
 from routing.prompt.parsed_prompt import ParsedPrompt
 from routing.prompt.tokens import Kind
-from routing.prompt.vocabulary import Hit
+from routing.prompt.vocabulary import Hit, shipped_vocabulary
 from routing.queues import Tier
 
 OPINION = "opinion"
@@ -100,7 +100,7 @@ def matching_rules(
     expressed = tuple(parsed.hits.get("in_spec", ())) if is_spec else ()
     light = None if is_new else _light(parsed, expressed=expressed)
     if heavy := _heavy(parsed, is_new=is_new, expressed=expressed):
-        if asks_opinion and not is_new and heavy.group != "package" and shipped_model().doubts_agent(parsed):
+        if asks_opinion and not is_new and _is_doubtful(parsed, heavy):
             yield Choice(
                 Tier.PATCH if light else Tier.SPEC, OPINION, "requests in such words mostly need less", "default"
             )
@@ -123,6 +123,17 @@ def matching_rules(
         "rule" if evidence else "default",
         evidence=evidence,
     )
+
+
+def _is_doubtful(parsed: ParsedPrompt, heavy: _Cause) -> bool:
+    """Return whether the second opinion finds no need of the agent; a package and an operator's own words decide."""
+    if heavy.group == "package" or not shipped_model().doubts_agent(parsed):
+        return False
+    shipped = shipped_vocabulary()
+    if parsed.vocabulary.version == shipped.version:
+        return True
+    known = shipped.find(parsed.tokens, parsed.text.shown).get(heavy.group, ())
+    return all(hit in known for hit in heavy.evidence if hit in parsed.hits.get(heavy.group, ()))
 
 
 def _links(parsed: ParsedPrompt) -> bool:
