@@ -124,9 +124,10 @@ class Prometheus:
     def caught_up(self) -> float:
         """Wait for a scrape that shows all that has happened by now, and return when it was.
 
-        One that met another process's fold does not wait for it: what it shows may be late.
+        One that met another process's fold does not wait for it: what it shows may be late. One that was stamped while
+        the clock was ahead passes for new once it is not any more, so it is the next one that counts.
         """
-        at = self.scraped_after(self.now())
+        at = self.scraped_after(self.scraped_after(self.now()))
         while any(self.query("pointsman_fold_lag_seconds", at=at).values()):
             at = self.scraped_after(at)
         return at
