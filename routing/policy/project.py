@@ -6,6 +6,7 @@ an account that the operator gave to the gateway, which keeps the key, its addre
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -268,10 +269,15 @@ def _texts(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
         yield place, value
 
 
+_WORD = re.compile(r"[A-Za-z_]{1,40}")
+
+
 def _problem(item: Any, document: YamlDocument) -> Problem:
     place: Place = tuple(part for part in item["loc"] if part != "[key]")
     if item["type"] == "extra_forbidden":
-        return Problem(document.line_of(place), _printed(place[:-1]), "has an unknown field")
+        name = str(place[-1])
+        named = f" ({name})" if _WORD.fullmatch(name) else ""  # anything else may be a secret in the wrong place
+        return Problem(document.line_of(place), _printed(place[:-1]), f"has an unknown field{named}")
     return Problem(document.line_of(place), _printed(place), str(item["msg"]).removeprefix("Value error, "))
 
 

@@ -470,4 +470,5 @@ def test_commands_are_single_lines_in_the_order_of_their_use() -> None:
     assert list(config.commands.named().items()) == [("setup", "python -m venv .venv"), ("test", "pytest -q")]
     for wrong in ("a\nb", "", "x" * 501):
         assert "commands.test" in refusal(commands={"test": wrong})
-    assert "commands: has an unknown field" in refusal(commands={"deploy": "x"})
+    assert "commands: has an unknown field (deploy)" in refusal(commands={"deploy": "x"})
+    assert refusal(commands={"hunter-2": "x"}).endswith("has an unknown field")
