@@ -57,8 +57,8 @@ def test_a_person_has_a_terminal_within_the_walls_and_leaves_files(box: DockerBo
     box.put({"a.txt": b"before"})
     said, seen = typed(
         box,
-        ("box:", "pwd; tty; touch /etc/x; env | grep -ci token; sleep 60\r"),
-        ("\n0\r", "\x03"),
+        ("box:", "pwd; tty; touch /etc/x; env | grep -ci token; sh -c 'echo waits; exec sleep 60'\r"),
+        ("\nwaits\r", "\x03"),  # said by what it stops: before that the terminal may still be the shell's
         ("^C", ""),  # what is typed before the next prompt, the shell forgets
         ("box:", "(sleep 1; printf 'sec%s' ret:) & read -rs x; echo after > a.txt; echo $?\r"),
         ("secret:", "hidden\r"),
