@@ -15,9 +15,8 @@ _ALL_SHOWN_CHARS: Final = 16 * 1024
 _FEW_WORDS: Final = 3
 """So many words that only some pages hold tell which is meant."""
 _TAG: Final = re.compile(r"<[^<>]{0,4000}>")
-_LINK: Final = re.compile(
-    r"<a\s[^<>]{0,2000}?href\s*=\s*[\"']?([^\"'\s<>]{1,300})[^<>]{0,2000}>([^<>]{3,80})</a>", re.IGNORECASE
-)
+_LINK: Final = re.compile(r"<a(\s[^<>]{0,4000})>([^<>]{3,80})</a>", re.IGNORECASE)
+_HREF: Final = re.compile(r"\shref\s*=\s*[\"']?([^\"'\s<>]+)", re.IGNORECASE)
 _WORD: Final = re.compile(r"\w{4,}")
 
 
@@ -65,8 +64,8 @@ def _labels(pages: Mapping[str, str]) -> dict[str, str]:
     return {
         " ".join(label.split()): name
         for source in pages.values()
-        for address, label in _LINK.findall(source)
-        if (name := address.partition("#")[0].rsplit("/", 1)[-1]) in names
+        for attributes, label in _LINK.findall(source)
+        if (href := _HREF.search(attributes)) and (name := href[1].partition("#")[0].rsplit("/", 1)[-1]) in names
     }
 
 

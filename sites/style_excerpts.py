@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 MAX_SHEET_BYTES: Final = 32 * 1024
@@ -46,13 +46,13 @@ _WORKINGS: Final = re.compile(
     r"|banner|pop-?up|\btabs?\b|filter|carousel|karussell|lightbox|accordion|cookie|quiz|switch\b|schalter",
     re.IGNORECASE,
 )
-_COMMENT_OR_STRING: Final = re.compile(r"/\*.*?(?:\*/|\Z)|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
+_COMMENT_OR_STRING: Final = re.compile(r"/\*.*?(?:\*/|\Z)|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?", re.DOTALL)
 _IN_PARENTHESES: Final = re.compile(r"\([^()]*\)")
 _WORD: Final = re.compile(r"[\w-]{4,}")
 _BLANKED: Final = re.compile(r"[^\n]")
 _NAME: Final = re.compile(r"[.#]?-?[A-Za-z_](?:\\.|[\w-])*")
-_NOT_NAMES: Final = re.compile(r"\[[^\]]*\]|(?<!\\)::?[\w-]+")
-_SCRIPT: Final = re.compile(r"<script\b[^>]*>(.*?)</script", re.IGNORECASE | re.DOTALL)
+_NOT_NAMES: Final = re.compile(r"\[[^\[\]]*\]|(?<!\\)::?[\w-]+")
+_SCRIPT_EDGE: Final = re.compile(r"<script\b[^<>]{0,4000}>|</script", re.IGNORECASE)
 _SCRIPT_NAME: Final = re.compile(r"-?[A-Za-z_][\w-]*")
 _APART: Final = ("@keyframes", "@-", "@font-face", "@import")
 """At-rules whose blocks hold no selector."""
@@ -100,10 +100,21 @@ def names_near(
             away = _distance(first, last, places) if places else farthest
             for name in names:
                 near[name] = min(near.get(name, away), away)
-    for script in (*scripts, *(inline for page in pages for inline in _SCRIPT.findall(page))):
+    for script in (*scripts, *(inline for page in pages for inline in _inline_scripts(page))):
         for name in set(_SCRIPT_NAME.findall(script)):
             near.setdefault(f".{name}", farthest)
     return near
+
+
+def _inline_scripts(page: str) -> Iterator[str]:
+    """Yield what stands between a script's tags, each character at most once, however many are never closed."""
+    began: int | None = None
+    for edge in _SCRIPT_EDGE.finditer(page):
+        if not edge[0].startswith("</"):
+            began = edge.end() if began is None else began
+        elif began is not None:
+            yield page[began : edge.start()]
+            began = None
 
 
 def _elements(page: str) -> list[tuple[int, int, tuple[str, ...]]]:

@@ -165,3 +165,31 @@ def test_a_long_request_about_a_large_site_is_read_in_a_moment() -> None:
     assert sum(len(part.text.encode()) for part in parts) <= MAX_SHOWN_BYTES
     assert len(sheets(parts)) <= MAX_SHEET_BYTES
     assert names_near([page], (), frozenset({"further"}), ()) == {"p": 0, ".lead": 0}
+
+
+@pytest.mark.threat("F12")
+@pytest.mark.parametrize(
+    ("name", "head", "piece"),
+    [
+        ("index.html", "", "<script>"),
+        ("index.html", "", "<script "),
+        ("index.html", "", f"<a {('href=' + 'a' * 290 + ' ') * 6}"),
+        ("index.html", "", "<a href=a>b"),
+        ("index.html", "", "<div class='"),
+        ("index.html", "", "<p id=header>\n"),
+        ("styles.css", "", "["),
+        ("styles.css", "", "("),
+        ("styles.css", "", "a{"),
+        ("styles.css", "", ".header{}\n"),
+        ("styles.css", "", '\\"'),
+        ("styles.css", "", "'\\\n"),
+        ("styles.css", "@media{", ".header,"),
+        ("styles.css", "", "/*"),
+    ],
+)
+def test_no_page_and_no_sheet_takes_more_than_linear_time(name: str, head: str, piece: str) -> None:
+    hostile = (head + piece * (400_000 // len(piece)) + "{}").encode()
+    site = {"index.html": b"<p class=header>header</p>", "about.html": b"<p>\n" * 9_000, name: hostile}
+    began = time.process_time()
+    excerpts(site, "make the header blue")
+    assert time.process_time() - began < 3  # of minutes
