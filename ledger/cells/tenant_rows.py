@@ -10,7 +10,8 @@ somebody holds: the dispatcher leaves that row for its next round, the API answe
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import psycopg
@@ -169,17 +170,26 @@ def open_again(ledger: Ledger, tenant: str) -> None:
 
 def _set_closed(ledger: Ledger, tenant: str, *, is_closed: bool) -> None:
     """Change the triggers of one table after the other; that of `tenant`, which has the list, first."""
-    until = time.monotonic() + _PATIENCE_SECONDS
+
+    def change(name: str, table: TenantTable) -> None:
+        with ledger.begin() as session:
+            _change_triggers(session, name, table, tenant, is_closed=is_closed)
+
     for name, table in TABLES.items():
-        while table.owner:
-            try:
-                with ledger.begin() as session:
-                    _change_triggers(session, name, table, tenant, is_closed=is_closed)
-                break
-            except OperationalError as error:
-                if not isinstance(error.orig, LockNotAvailable) or time.monotonic() >= until:
-                    raise LedgerBusyError from error
-                time.sleep(_LOCK_MS / 1000)
+        if table.owner:
+            _patiently(partial(change, name, table))
+
+
+def _patiently(work: Callable[[], None]) -> None:
+    """Do what gives way to writers, again until it gets its lock."""
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return work()
+        except OperationalError as error:
+            if not isinstance(error.orig, LockNotAvailable) or time.monotonic() >= until:
+                raise LedgerBusyError from error
+            time.sleep(_LOCK_MS / 1000)
 
 
 def _change_triggers(session: Session, name: str, table: TenantTable, tenant: str, *, is_closed: bool) -> None:
@@ -292,11 +302,12 @@ def copy(origin: Ledger, target: Ledger, tenant: str) -> dict[str, int]:
 
     Raises:
         CellError: a table is not the same in both, or the two are of different versions: nothing was changed.
+        LedgerBusyError: as `close`.
     """
     counted: dict[str, int] = {}
     with origin.begin() as session:
         last = partitions.last_number(session)
-    partitions.pass_by(target, last)
+    _patiently(partial(partitions.pass_by, target, last))
     with _Driver(origin) as source, _Driver(target) as sink:
         source.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         sink.execute(_MOVER)

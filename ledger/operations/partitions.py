@@ -144,15 +144,15 @@ def last_number(session: Session) -> int:
 
 
 def pass_by(ledger: Ledger, last: int) -> None:
-    """Let the next event have a number above `last`, of another ledger, whose events come here."""
+    """Let the next event have a number above `last`, of another ledger, whose events come here.
+
+    Raises:
+        OperationalError: LockNotAvailable: nobody's fault: writers or another process were faster; try again.
+    """
     with ledger.begin() as session:
         _ALONE.all(session)
         _provide(session, (last + 1) // SPAN)
-    with ledger.begin() as session:
-        _ALONE.all(session)
-        Statement("SELECT setval('event_id_seq', %(last)s) FROM event_id_seq WHERE last_value < %(last)s").all(
-            session, {"last": last}
-        )
+    _step(ledger, last + 1)
 
 
 def _provide(session: Session, number: int) -> None:
@@ -177,7 +177,12 @@ def _attach(session: Session, name: str, number: int) -> None:
 
 
 def _begin(ledger: Ledger, number: int) -> None:
-    """Let the sequence go on in a partition that others see by now. A step of it is never taken back.
+    _step(ledger, number * SPAN)
+    logger.info("partition_begun", extra={"partition": f"event_{number}"})
+
+
+def _step(ledger: Ledger, first: int) -> None:
+    """Let the sequence go on at an id of a partition that others see by now. A step of it is never taken back.
 
     The lock waits for the writers that opened the table before: a statement finds only partitions that were there then,
     but draws its ids as it goes.
@@ -186,9 +191,8 @@ def _begin(ledger: Ledger, number: int) -> None:
         _ALONE.all(session)
         Statement("LOCK TABLE ONLY event IN SHARE MODE").all(session)
         Statement("SELECT setval('event_id_seq', %(first)s, false) FROM event_id_seq WHERE last_value < %(first)s").all(
-            session, {"first": number * SPAN}
+            session, {"first": first}
         )
-    logger.info("partition_begun", extra={"partition": f"event_{number}"})
 
 
 def _drop_all(ledger: Ledger, partitions: Sequence[Partition], *, keep_seconds: float, mark: int) -> int:

@@ -4,17 +4,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from uuid import UUID
 
 import psycopg
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from ledger.events import EventKind, events_after_each, newest_events, newest_of_kinds, record
 from ledger.operations import partitions
 from ledger.operations.history_reader import examine
-from ledger.operations.partitions import SHARE, SPAN, may_tend, mend, tend
+from ledger.operations.partitions import SHARE, SPAN, may_tend, mend, pass_by, tend
 from ledger.start_attempt import finish
 from ledger.store import Ledger, create_ledger_engine
 from monitoring.event_metrics import fold_pending
@@ -92,21 +93,36 @@ def test_the_next_partition_is_there_before_the_first_event_goes_into_it(
     assert shop.scalar("SELECT min(id) FROM event_1") == SPAN
 
 
-def test_a_statement_that_began_before_a_partition_was_there_draws_no_id_of_it(shop: Shop) -> None:
-    """It knows the partitions that there were when it opened the table."""
-    answered(shop)
-    grow_older(shop, 3)
+@contextmanager
+def slowly_written(shop: Shop) -> Iterator[None]:
+    """While a statement writes an event that has opened the table, and draws its id later."""
     slow = "INSERT INTO event (kind, data) SELECT 'fenced', '{}' FROM (SELECT pg_sleep(0.6)) AS late"
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(shop.execute, slow)
         sleeping = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
         wait_until(lambda: shop.scalar(sleeping), seconds=5, what="the statement has opened the table")
-        keep_house(shop)
+        yield
         writing.result()
+
+
+def test_a_statement_that_began_before_a_partition_was_there_draws_no_id_of_it(shop: Shop) -> None:
+    """It knows the partitions that there were when it opened the table."""
+    answered(shop)
+    grow_older(shop, 3)
+    with slowly_written(shop):
+        keep_house(shop)
     assert names_of(shop) == ["event_0", "event_1"]
     keep_house(shop)
     answered(shop)
     assert shop.scalar("SELECT min(id) FROM event_1") == SPAN
+
+
+def test_numbers_of_another_ledger_are_passed_by_when_no_older_writer_is_left(shop: Shop) -> None:
+    with slowly_written(shop), suppress(OperationalError):
+        pass_by(shop.ledger, SPAN + 7)
+    pass_by(shop.ledger, SPAN + 7)
+    answered(shop)
+    assert shop.scalar("SELECT min(id) FROM event_1") == SPAN + 8
 
 
 def test_a_partition_that_was_made_by_a_process_that_died_is_begun_by_the_next(
