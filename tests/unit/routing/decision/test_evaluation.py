@@ -54,12 +54,15 @@ def test_more_than_nine_in_ten_sample_tasks_are_routed_right(golden: Evaluation)
 
 @pytest.mark.req("H-118")
 def test_seven_to_eight_in_ten_everyday_edits_need_no_container() -> None:
-    lines = samples(DATA / EVERYDAY)
-    labelled = [line["expect"]["tier"] for line in lines if line["expect"]["tier"]]
-    tiers = [tier for line in lines if (tier := batch_line(line)["tier"]) is not None]
-    shares = [sum(tier != Tier.AGENT for tier in edits) / len(edits) for edits in (labelled, tiers)]
-    assert 0.7 <= shares[0] <= 0.8
-    assert shares[1] == pytest.approx(shares[0], abs=0.06), "what is doubtful begins lower, and is handed on"
+    routed = [(line["expect"]["tier"], batch_line(line)["tier"]) for line in samples(DATA / EVERYDAY)]
+    edits = [pair for pair in routed if None not in pair]
+    labelled, shown = (sum(tier != Tier.AGENT for tier in tiers) / len(edits) for tiers in zip(*edits, strict=True))
+    assert 0.7 <= labelled <= 0.8
+    assert shown >= 0.7
+    needless = [tier for label, tier in edits if label != Tier.AGENT and tier == Tier.AGENT]
+    begun_lower = [tier for label, tier in edits if label == Tier.AGENT and tier != Tier.AGENT]
+    assert len(needless) <= 0.01 * len(edits), "a box that nobody needs"
+    assert len(begun_lower) <= 0.05 * len(edits), "a call before the box"
 
 
 @pytest.mark.req("R-103", "R-111")
