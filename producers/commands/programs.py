@@ -144,11 +144,7 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
     settings, stopping = installation.settings, threading.Event()
     console_url = f"{settings.api.public_url.rstrip('/')}/console"
     sender = WebhookSender(
-        installation.ledger,
-        settings.webhook,
-        installation.policy.webhooks,
-        console_url=console_url,
-        mail=settings.mail,
+        installation.ledger, settings.webhook, installation.policy.webhooks, console_url=console_url, mail=settings.mail
     )
     lists = IntakeLists(settings.broker.url, tls=settings.broker.tls)
     forwarder = None
@@ -322,7 +318,6 @@ def migrate_ledger(ctx: typer.Context, as_json: AsJson = False) -> None:
     print_result(
         {"revision": revision, "is_newer": is_newer},
         f"the ledger is newer than this version: revision {revision}" if is_newer else "the ledger is current",
-        as_json=as_json,
     )
 
 
