@@ -397,7 +397,7 @@ class Submitter:
 def _sent_request(body: object) -> JobRequest:
     request = parse_request(body)
     if request.upload is not None:
-        raise InvalidJobError((FieldError("upload", "is not a field of a job request"),))
+        raise InvalidJobError((FieldError("upload", "is not a field of this request"),))
     return request
 
 

@@ -258,7 +258,7 @@ def test_nobody_names_an_upload_in_a_job_of_theirs(world: World) -> None:
     send(world, zipped(PAGES))
     mine = {"prompt": "Import it", "site": "bakery", "upload": {"sha256": "0" * 64, "total_bytes": 1}}
     (error,) = problem_of(world.call("POST", "/v1/jobs", json=mine))["errors"]
-    assert error == {"field": "upload", "rule": "is not a field of a job request"}
+    assert error == {"field": "upload", "rule": "is not a field of this request"}
     (item,) = world.call("POST", "/v1/jobs/batch", json={"jobs": [mine]}).json()["jobs"]
     assert item["job"] is None
 
