@@ -87,7 +87,7 @@ def dispatcher(
     from producers.dispatch.broker import BrokerLists
     from producers.dispatch.dispatcher import Dispatcher, DispatcherLoop
     from producers.dispatch.housekeeping import Projector
-    from producers.use_cases.routing_log import open_routing_log
+    from producers.use_cases.routing_log import RoutingLog
 
     with installed(ctx) as installation:
         settings = installation.settings
@@ -96,6 +96,10 @@ def dispatcher(
             fail("POINTSMAN_AUDIT__SIGNING_KEY: must be set to seal the audit trail", code=USAGE)
         holder = f"{socket.gethostname()}.{os.getpid()}"
         _begin(settings, traced_as="dispatcher")
+        routing_log = None
+        if (directory := settings.logs.routing_dir) is not None:
+            known_keys = installation.use_cases.known_keys
+            routing_log = RoutingLog(installation.ledger, directory, known_keys=known_keys)
         dispatcher = Dispatcher(
             installation.ledger,
             installation.publisher,
@@ -104,7 +108,7 @@ def dispatcher(
             config=settings.dispatcher,
             holder=holder,
             signing_key=signing_key.encode(),
-            routing_log=open_routing_log(installation.ledger, settings.logs.routing_dir, settings=settings),
+            routing_log=routing_log,
             show_lagging=Projector(installation.ledger, installation.content_store).run,
             archive=Archive(settings.audit.archive_dir) if settings.audit.archive_dir is not None else None,
             heads=installation.audit_heads,

@@ -30,6 +30,7 @@ from routing.jobs import MAX_QUESTIONS
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName, Tier
 from sites.content_store import ContentStore
+from sites.directories import write_directory
 from sites.releases import manifest_of
 from sites.spec.catalog import catalog_prompt
 from sites.spec.languages.translation import MAX_CHUNKS
@@ -725,7 +726,7 @@ def test_a_site_of_both_kinds_is_exported_so_that_it_can_be_imported_again(rig: 
     site = rig.site()
     edit_file(rig, site, "index.html", *BY_HAND)
     sites = Sites(rig.shop.ledger, rig.resources.content_store, rig.shop.policy)
-    sites.export_site("acme", "bakery", tmp_path / "out")
+    write_directory(sites.read("acme", "bakery")[1], tmp_path / "out")
     sites.import_site("acme", "copy", tmp_path / "out")
     copy: UUID = rig.shop.scalar("SELECT id FROM site WHERE name = 'copy'")
     assert rig.shown(copy) == rig.shown(site)
