@@ -30,9 +30,9 @@ from sqlmodel import Session, SQLModel, col
 
 from ledger.durable import replace_file
 from ledger.events import BARRIER_SECONDS, await_commit_barrier
-from ledger.record_tables import AuditRow, AuditSeal
+from ledger.record_tables import Approval, AuditRow, AuditSeal
 from ledger.store import Statement, dump_json, now
-from ledger.tables import Approval, Job, Release
+from ledger.tables import Job, Release
 from routing.redaction import redact, redact_all
 
 _COLUMNS = """

@@ -22,9 +22,9 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from ledger import audit
-from ledger.record_tables import EndedSession
+from ledger.record_tables import ApiKey, EndedSession, LoginSession, Person
 from ledger.store import Statement, after, now
-from ledger.tables import ApiKey, LoginSession, Person, Tenant
+from ledger.tables import Tenant
 from producers.errors import InvalidInputError, PageNotFoundError, SignInRefusedError, UnknownTenantError
 from producers.use_cases.jobs import View
 from producers.use_cases.tenants import Caller, Scope, keys_of, revoke

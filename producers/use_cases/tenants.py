@@ -24,8 +24,9 @@ from ledger import audit
 from ledger.dispatch_window import pause_queue as pause_in_ledger
 from ledger.dispatch_window import paused_queues
 from ledger.job_ends import ASKING
+from ledger.record_tables import ApiKey
 from ledger.store import Statement, now
-from ledger.tables import ApiKey, Attempt, Job, Tenant
+from ledger.tables import Attempt, Job, Tenant
 from producers.config import MAIL_PATTERN
 from producers.errors import AuthenticationError, InvalidInputError, MissingScopeError, UnknownTenantError
 from producers.use_cases.jobs import View
