@@ -16,9 +16,9 @@ from redis.exceptions import RedisError
 from sqlalchemy import select, text
 from sqlmodel import Session, col
 
-from ledger.dispatch_window import DISPATCHER, leaders
 from ledger.notifications import count_undelivered
 from ledger.operations.activity import read_blockers, read_connections
+from ledger.operations.leaders import DISPATCHER, leaders
 from ledger.operations.workers import fleet_slots, slots_by_queue
 from ledger.provider_circuits import circuits
 from ledger.tables import Tenant

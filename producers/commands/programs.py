@@ -137,7 +137,7 @@ def _exporter_settings(installation: Installation) -> dict[str, Any]:
 @contextmanager
 def _background_threads(installation: Installation, holder: str) -> Iterator[None]:
     """Run what must not delay the dispatcher beside it: messages, notes, reviews, intake, thumbnails, housekeeping."""
-    from producers.dispatch.dispatcher import deliver
+    from producers.dispatch.containment import deliver
     from producers.dispatch.housekeeping import Housekeeper
     from producers.dispatch.thumbnails import ThumbnailMaker
     from producers.dispatch.webhooks import WebhookSender

@@ -20,7 +20,7 @@ from typing import Self
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from ledger.dispatch_window import lead, leaders, resign
+from ledger.operations.leaders import lead, leaders, resign
 from ledger.store import Ledger
 from producers.errors import FileLeaseLostError
 

@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import col
 
 from ledger import audit
-from ledger.dispatch_window import lead
+from ledger.operations.leaders import lead
 from ledger.operations.uploads import kept_uploads
 from ledger.releases import (
     active_release,
@@ -34,7 +34,7 @@ from ledger.releases import (
 )
 from ledger.store import Ledger
 from ledger.tables import Job, Release, Site
-from producers.dispatch.dispatcher import contained
+from producers.dispatch.containment import contained
 from producers.dispatch.file_lease import BACKUP, SWEEPER, FileLease
 from routing.policy.platform import Policy
 from sites.content_store import ContentStore, Manifest

@@ -25,11 +25,11 @@ from uuid import UUID
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from ledger.dispatch_window import lead
+from ledger.operations.leaders import lead
 from ledger.releases import next_unpictured, set_thumbnail
 from ledger.store import Ledger
 from ledger.tables import Release
-from producers.dispatch.dispatcher import contained
+from producers.dispatch.containment import contained
 from producers.errors import PictureError
 from sites.content_store import ContentStore, Entry, Manifest
 from sites.errors import SiteError
