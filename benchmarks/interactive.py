@@ -46,10 +46,7 @@ class Person:
 
     def __init__(self, fleet: Embedded) -> None:
         self._api = httpx2.Client(
-            base_url=fleet.api_url,
-            headers={"authorization": f"Bearer {fleet.api_key}"},
-            trust_env=False,
-            timeout=30,
+            base_url=fleet.api_url, headers={"authorization": f"Bearer {fleet.api_key}"}, trust_env=False, timeout=30
         )
         self._edits = 0
         self._awaited = ""

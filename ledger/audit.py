@@ -368,15 +368,7 @@ def _make_seal(previous: AuditSeal | None, digest: Digest, *, at: datetime, sign
 
 
 def _hash(item: AuditSeal) -> str:
-    parts = (
-        item.previous_hash,
-        item.number,
-        item.first_seq,
-        item.last_seq,
-        item.rows,
-        item.rows_hash,
-        _iso(item.at),
-    )
+    parts = (item.previous_hash, item.number, item.first_seq, item.last_seq, item.rows, item.rows_hash, _iso(item.at))
     return hashlib.sha256("|".join(str(part) for part in parts).encode()).hexdigest()
 
 

@@ -220,10 +220,7 @@ app = typer.Typer(
     cls=_RootGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "obj": _read_environment,
-    },
+    context_settings={"help_option_names": ["-h", "--help"], "obj": _read_environment},
     help="Run AI edit jobs on a fleet of queue workers: routed before any model call, limited in time, money and "
     "output, published only after a scan and an approval.",
     epilog="Exit codes: 0 success, 1 the job or check failed, 2 usage error. `--json` prints machine-readable "

@@ -25,12 +25,7 @@ from gateway.network import authorities
 from ledger.audit import check_newest
 from ledger.errors import SchemaMismatchError
 from ledger.notifications import count_undelivered
-from ledger.operations.activity import (
-    oldest_transaction,
-    read_blockers,
-    read_connections,
-    read_session,
-)
+from ledger.operations.activity import oldest_transaction, read_blockers, read_connections, read_session
 from ledger.operations.leaders import CELERY_INTAKE, DISPATCHER, leaders
 from ledger.operations.partitions import may_tend
 from ledger.operations.workers import slots_by_queue

@@ -46,7 +46,7 @@ class Run(SQLModel, table=True):
     job_id: UUID = Field(foreign_key="job.id", primary_key=True)
     project_id: UUID = Field(foreign_key="project.id", index=True)
     ticket: dict[str, Any] = json_column(dict)
-    """title, body, labels, url, source: as it came (producers/use_cases/runs.py)."""
+    """title, body, labels, url, source: as it came (producers/use_cases/tickets.py)."""
     intent: str | None = None
     """build, fix or question, once that is known."""
     plans: list[dict[str, Any]] = json_column(list)

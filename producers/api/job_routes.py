@@ -58,8 +58,7 @@ router = create_router("/v1/jobs", tags=["jobs"])
 Body = Annotated[bytes, Depends(read_body)]
 Cursor = Annotated[str | None, Query(max_length=2000, description="`next_cursor` of the previous page.")]
 Key = Annotated[
-    str | None,
-    Header(description="The same key and body return the same job.", json_schema_extra=KEY_LENGTH),
+    str | None, Header(description="The same key and body return the same job.", json_schema_extra=KEY_LENGTH)
 ]
 
 
@@ -273,9 +272,7 @@ def get_job_scan(resources: ResourcesDep, caller: Reader, job_id: UUID) -> ScanV
     responses={
         200: {
             "description": "The events, as a stream or as one list.",
-            "content": {
-                "text/event-stream": {"example": EVENT_STREAM},
-            },
+            "content": {"text/event-stream": {"example": EVENT_STREAM}},
         },
         204: {"description": "The job has ended and the client has every event: do not reconnect."},
         429: {"description": "The key has as many streams open as it may; `Retry-After` says when to come back."},

@@ -28,9 +28,10 @@ from producers.intake.ticket_webhooks import Ignored
 from producers.intake.webhook_receiver import MAX_DELIVERY_BYTES, Tracker, WebhookReceiver
 from producers.use_cases.imports import Order
 from producers.use_cases.run_work import ChangedFile
-from producers.use_cases.runs import GateView, ProjectView, RunView, TicketBody, describe_run, job_body
+from producers.use_cases.runs import GateView, ProjectView, RunView, describe_run
 from producers.use_cases.sites import Comparison, ReleaseView, SiteView, release_view, site_view
 from producers.use_cases.tenants import Caller
+from producers.use_cases.tickets import TicketBody, job_body
 from routing.jobs import SiteName, State
 from routing.policy.agents import Account
 from sites.directories import write_tar
@@ -356,13 +357,7 @@ def fail_gate(resources: ResourcesDep, caller: Approver, gate_id: UUID, raw: Bod
 def _decide(resources: Resources, caller: Caller, gate_id: UUID, verdict: Verdict, reason: str) -> GateView:
     with resources.ledger.begin() as session:
         decide_gate(
-            session,
-            gate_id,
-            verdict,
-            actor=caller.actor,
-            policy=resources.policy,
-            note=reason,
-            tenant=caller.tenant,
+            session, gate_id, verdict, actor=caller.actor, policy=resources.policy, note=reason, tenant=caller.tenant
         )
         return GateView.of(find_gate(session, gate_id, tenant=caller.tenant))
 

@@ -143,7 +143,7 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
     from producers.dispatch.webhooks import WebhookSender
     from producers.intake.celery_intake import CeleryIntake, IntakeLists
     from producers.use_cases.reviews import REVIEW_TICK_SECONDS, ReviewRounds
-    from producers.use_cases.runs import TicketWriter
+    from producers.use_cases.tickets import TicketWriter
 
     settings, stopping = installation.settings, threading.Event()
     console_url = f"{settings.api.public_url.rstrip('/')}/console"

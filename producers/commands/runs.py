@@ -59,7 +59,7 @@ def submit(
     """Submit a ticket. Exit 0 if it was accepted (with --wait: if it succeeded or waits at a gate), 2 if refused."""
     text = read_text_file(ticket)
     from producers.commands.jobs import follow
-    from producers.use_cases.runs import read_ticket
+    from producers.use_cases.tickets import read_ticket
 
     with clear_errors():
         request = read_ticket(text, project=project)

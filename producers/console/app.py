@@ -22,17 +22,7 @@ from producers.api.operations_routes import NO_TELEMETRY
 from producers.api.problems import on_too_many_streams
 from producers.api.requests import MAX_RAW_BYTES, Resources
 from producers.console import bulk, jobs, operations, people, sign_in, sites
-from producers.console.web import (
-    PREFIX,
-    THEME,
-    Console,
-    ConsoleDep,
-    Viewer,
-    acting,
-    is_part,
-    redirect,
-    render,
-)
+from producers.console.web import PREFIX, THEME, Console, ConsoleDep, Viewer, acting, is_part, redirect, render
 from producers.errors import (
     ActionRefusedError,
     ForgedFormError,

