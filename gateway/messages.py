@@ -121,6 +121,11 @@ def _max_tokens(fields: dict[str, Any], most_tokens: int) -> int:
     return min(tokens, most_tokens)
 
 
+def as_event(kind: str, data: bytes) -> bytes:
+    """Return an event of a stream."""
+    return b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"
+
+
 _TOOL_INPUT = "partial_json"
 _PIECES = {
     ("text_delta", "text"): "text",
@@ -301,7 +306,7 @@ class RefusedError(GatewayError):
     @property
     def event(self) -> bytes:
         """The refusal as an event, for a stream that has already begun."""
-        return b"event: error\ndata: " + to_json(self._fields()) + b"\n\n"
+        return as_event("error", to_json(self._fields()))
 
     def _fields(self) -> dict[str, Any]:
         kind = _ANSWERS[self.code][1]

@@ -176,7 +176,6 @@ class _Call:
             status=self.progress.status,
             **self.usage()._asdict(),
             finish=self.progress.finish,
-            prompt_sha256=_digest(request.prompt if request else ""),
             rule=self.rule,
             tools=request.tool_names if request else (),
             characters=self.progress.characters,

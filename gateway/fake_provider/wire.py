@@ -21,6 +21,7 @@ from pydantic_core import from_json
 
 from gateway.fake_provider.request import Request
 from gateway.media import image_size, pdf_pages
+from gateway.messages import as_event
 from gateway.providers.prompt_cache import prompt_parts
 from gateway.providers.provider import error_fields
 from routing.policy.prices import Usage
@@ -194,7 +195,7 @@ def _event(kind: str, **fields: Any) -> bytes:
 
 
 def _data(kind: str, body: dict[str, Any]) -> bytes:
-    return f"event: {kind}\ndata: {json.dumps(body)}\n\n".encode()
+    return as_event(kind, json.dumps(body).encode())
 
 
 def output_tokens(characters: int) -> int:

@@ -242,11 +242,16 @@ class Provider(ABC):
             status: its HTTP status; None when there was no answer.
             kind: the kind of error reported inside a stream, which counts more; empty for none.
         """
-        if kind:
-            return _TROUBLES_OF_KIND.get(kind)
-        if status is None:
-            return Trouble.FAILING
-        return _TROUBLES.get(status) or (Trouble.FAILING if status >= _FAULT else None)
+        return trouble_of(status, kind=kind)
+
+
+def trouble_of(status: int | None, *, kind: str = "") -> Trouble | None:
+    """Return what the end of a call of the Messages API says about its provider, as `Provider.trouble_of` does."""
+    if kind:
+        return _TROUBLES_OF_KIND.get(kind)
+    if status is None:
+        return Trouble.FAILING
+    return _TROUBLES.get(status) or (Trouble.FAILING if status >= _FAULT else None)
 
 
 _TROUBLES = {429: Trouble.RATE_LIMITED, 503: Trouble.OVERLOADED, 529: Trouble.OVERLOADED}
