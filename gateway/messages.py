@@ -65,12 +65,7 @@ def parse_request(
 ) -> ModelRequest:
     """Parse and check the body of a request.
 
-    Args:
-        raw: the body as received.
-        models: the models that the caller's queue may use.
-        most_tokens: the cap on `max_tokens`.
-        names: what the provider calls those models, where it has names of its own.
-        is_count: whether only a token count is wanted, without `max_tokens`.
+    `names` are what the provider calls the `models` that the caller may use; only a count has no `max_tokens`.
 
     Raises:
         RefusedError: the caller's fault; names the field and the rule.

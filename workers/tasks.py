@@ -40,15 +40,9 @@ def register_tasks(
     vocabularies: Vocabularies | None = None,
     handlers: Mapping[QueueName, Handler] = HANDLERS,
 ) -> None:
-    """Register the tasks of every queue.
+    """Register the tasks of every queue with its time limits.
 
-    Args:
-        app: the worker's application.
-        resources: opens what a task needs, after the fork.
-        policy: the platform's policy; each task gets its queue's time limits.
-        environment: switches that are read for every decision.
-        vocabularies: the words that routing looks for; the shipped ones by default.
-        handlers: what does the work of each queue but intake and control.
+    `resources` opens what a task needs, after the fork; `environment` is read for every decision.
     """
     by_queue = {**handlers, QueueName.INTAKE: intake(environment, vocabularies)}
     bodies = {queue: _attempt_body(queue, handler, resources) for queue, handler in by_queue.items()}
