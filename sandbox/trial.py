@@ -53,13 +53,7 @@ class OneBox:
 def open_trial_box(
     config: BoxConfig, mirror: MirrorConfig, environment: Mapping[str, str], *, listen: Listen = listen_here
 ) -> Iterator[Box]:
-    """Yield a box like those of runs, with packages from this account's registries.
-
-    Args:
-        config: engine, image and limits.
-        mirror: settings of the package mirror.
-        environment: of npm and pip, which name the registries.
-        listen: makes the mirror's socket.
+    """Yield a box like those of runs, with packages from the registries that npm's and pip's environment names.
 
     Raises:
         SandboxUnavailableError: no engine, or no image (the operator's fault).

@@ -209,11 +209,7 @@ class ContentStore:
     ) -> Manifest:
         """Store a set of files and return its manifest; nothing is written unless all names and limits are in order.
 
-        Args:
-            files: contents by name.
-            max_bytes: of all files together.
-            max_files: the most files.
-            public: the directory that is served; empty for all.
+        `public` is the directory that is served; empty for all.
 
         Raises:
             PathRefusedError, TreeRefusedError: as `check_tree`.

@@ -187,9 +187,6 @@ class Worktree(Mapping[str, bytes]):
 
     It may be any checkout, with configuration and links in it: only the files that a diff names are opened.
 
-    Args:
-        root: the directory.
-
     Raises:
         TreeRefusedError: `not_a_directory`, `too_many_files` (the operator's fault).
     """

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from html import unescape
 from html.parser import HTMLParser
 from itertools import chain, count
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sites.files import is_text_file
 from sites.pages_meant import pages_meant
@@ -328,10 +328,6 @@ class Hidden(NamedTuple):
     """`comment`, `hidden element` or `invisible characters`."""
     text: str
     """The text, escaped to ASCII and cut."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the place as JSON data."""
-        return self._asdict()
 
 
 def hidden_text(files: Mapping[str, bytes]) -> tuple[Hidden, ...]:

@@ -48,10 +48,7 @@ def changed_pages(
 ) -> list[PageChange]:
     """Return the pages that differ, the most changed first.
 
-    Args:
-        before: what was served: path to digest.
-        after: what is served now.
-        read: returns the content with a digest.
+    `before` and `after` are the digests of what is served, by path; `read` returns the content with a digest.
     """
     differing = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
     assets = _loaded_changes({path for path in differing if not _is_page(path)}, after, read)

@@ -407,9 +407,7 @@ class Attempt(Inputs):
     def enter(self, box: Box, *, token: str | None = None) -> None:
         """Work in a box from now on, and record whether it was warm (H-075).
 
-        Args:
-            box: where the work is done.
-            token: of the box's standby session, which becomes this attempt's.
+        `token`, of the box's standby session, becomes this attempt's.
 
         Raises:
             FencedError: nobody's fault: the job was taken away.

@@ -150,13 +150,7 @@ class _Placed:
 
 
 class EnginePool:
-    """Spare boxes on an engine, and a thread that removes what dead workers left there.
-
-    Args:
-        engine: closed with the pool.
-        pool: of spares.
-        on_swept: called in the sweeping thread with what a sweep removed.
-    """
+    """Spare boxes on an engine, which is closed with them, and a thread that removes what dead workers left there."""
 
     def __init__(self, engine: Engine, pool: Pool, *, on_swept: Callable[[Swept], None]) -> None:
         from sandbox.pool import Reaper
@@ -210,10 +204,8 @@ def open_engine_pool(
 ) -> EnginePool:
     """Open this process's pool.
 
-    Args:
-        config: which engine and image.
-        on_swept: called in a thread with what a sweep removed.
-        session: what spares prepare for, if the configuration wants that; None for no session at all.
+    `on_swept` is called in a thread with what a sweep removed; `session` is what spares prepare for, if the
+    configuration wants that.
 
     Raises:
         SandboxUnavailableError: no engine, or no image (the operator's fault).

@@ -105,13 +105,7 @@ def hold_session(
 
     A conversation that cannot be gone on from costs nothing: the session begins afresh, on the same bill.
 
-    Args:
-        attempt: whose session it is; it is checked periodically that its job is still wanted.
-        box: with the files in place.
-        plan: what it may do.
-        prompt: the whole task, sent over stdin.
-        clocks: its idle and time limits.
-        begun: what it goes on from, if it can.
+    The prompt goes over stdin. It is checked periodically that the attempt's job is still wanted.
 
     Raises:
         UncontainedSessionError: the plan is for a container and the box is none; nothing was started.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlmodel import Session
@@ -53,9 +54,11 @@ def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger) -> Settlement
     if isinstance(outcome, Routed):
         return _queue(outcome)
     if isinstance(outcome, Replied):
-        return _act(attempt, outcome)
+        return partial(
+            act_on_reply, result=outcome.result, policy=attempt.policy, rules=outcome.rules, actor="pointsman"
+        )
     if isinstance(outcome, StepReport):
-        return _settle_step(outcome, attempt.secrets)
+        return partial(settle_step, report=outcome, known_keys=attempt.secrets)
     if isinstance(outcome, Deferred):
         return _prepare_deferred(attempt, outcome)
     if outcome.kept is not None:
@@ -82,15 +85,6 @@ class EndWith:
         return ended.debate is None and finish(
             ledger, claimed, ended.state, reason=ended.reason, detail=ended.detail, result=ended.facts
         )
-
-
-def _settle_step(report: StepReport, known_keys: tuple[str, ...]) -> Settlement:
-    """Leave a step's result for its run, which decides what follows."""
-
-    def settle(session: Session, job: Job) -> None:
-        settle_step(session, job, report, known_keys=known_keys)
-
-    return settle
 
 
 def _too_large(attempt: Attempt, size: int) -> Ended:
@@ -123,23 +117,11 @@ def _ask(attempt: Attempt, outcome: Asked) -> Settlement:
     return settle
 
 
-def _act(attempt: Attempt, outcome: Replied) -> Settlement:
-    """Apply the meaning of a reply, or ask again."""
-
-    def settle(session: Session, job: Job) -> None:
-        act_on_reply(session, job, outcome.result, policy=attempt.policy, rules=outcome.rules, actor="pointsman")
-
-    return settle
-
-
 def _prepare_escalation(attempt: Attempt, outcome: Escalate) -> Settlement:
     if attempt.is_pinned:
         return EndWith(Ended(State.FAILED, outcome.reason, f"{outcome.detail}; the job is pinned to its tier"))
 
-    def settle(session: Session, job: Job) -> None:
-        escalate(session, job, to=outcome.to, reason=outcome.reason, detail=outcome.detail)
-
-    return settle
+    return partial(escalate, to=outcome.to, reason=outcome.reason, detail=outcome.detail)
 
 
 def _prepare_candidate(attempt: Attempt, outcome: Candidate, *, ledger: Ledger) -> Settlement:
@@ -170,7 +152,7 @@ def _release_and_hidden_text(
     """
     new = _release_of(inputs, outcome, known_keys=known_keys, new_keys=new_keys)
     found = hidden_text({**inputs.base_files, **outcome.files})
-    return new, {"hidden_text": [place.as_dict() for place in found], "needs_person": True} if found else {}
+    return new, {"hidden_text": [place._asdict() for place in found], "needs_person": True} if found else {}
 
 
 def _release_of(

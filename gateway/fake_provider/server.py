@@ -57,11 +57,7 @@ def announce(address: Address) -> None:
 
 
 def serve(config: FakeProviderConfig, *, ready: Callable[[Address], None] = announce) -> None:
-    """Serve until SIGTERM or SIGINT.
-
-    Args:
-        config: the settings.
-        ready: called with the address once the server accepts requests.
+    """Serve until SIGTERM or SIGINT; `ready` is called once the server accepts requests.
 
     Raises:
         ScenarioError: the author's fault: a scenario file is wrong.
@@ -176,7 +172,6 @@ class _Call:
             status=self.progress.status,
             **self.usage()._asdict(),
             finish=self.progress.finish,
-            prompt_sha256=_digest(request.prompt if request else ""),
             rule=self.rule,
             tools=request.tool_names if request else (),
             characters=self.progress.characters,

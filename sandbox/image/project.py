@@ -61,12 +61,7 @@ def build_for_project(
 ) -> BuiltProject:
     """Build a project's image and check, in a locked container, that it has what a box needs.
 
-    Args:
-        config: the engine and the cache.
-        source: what the operator chose.
-        name: of the project and its tenant, for the tag.
-        say: takes each line of progress.
-        network: the engine's network for a Dockerfile's own commands; None for its default.
+    `name` is of the project and its tenant, for the tag; `network` is the engine's for a Dockerfile's own commands.
 
     Raises:
         SandboxUnavailableError: the operator's fault: `base_missing`, `build_failed`, `image_unfit`, or no engine.

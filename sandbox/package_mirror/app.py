@@ -215,14 +215,7 @@ async def _bounded(pieces: AsyncIterator[bytes], limit: int) -> AsyncIterator[by
 
 
 class Mirror:
-    """One mirror.
-
-    Args:
-        config: its settings.
-        registries: where packages come from.
-        admission: whose requests are served.
-        ledger: where use is counted, closed with the mirror; None for nowhere.
-    """
+    """One mirror. Use is counted in the ledger, if there is one, which is closed with it."""
 
     def __init__(
         self, config: MirrorConfig, registries: Registries, admission: Admission, *, ledger: Ledger | None = None

@@ -317,12 +317,9 @@ def apply_diff(
 ) -> Applied:
     """Apply a diff in any of the three formats, completely or not at all.
 
-    Args:
-        files: contents by checked path (`sites.files.check_tree`); never changed.
-        diff: a unified diff, search/replace blocks or a `*** Begin Patch`, with or without prose and fences around it.
-        policy: what the diff may do.
-        limits: how large it may be.
-        obstacles: paths of symbolic links and other special files.
+    The diff is a unified one, search/replace blocks or a `*** Begin Patch`, with or without prose and fences around it.
+    `files` are contents by checked path (`sites.files.check_tree`), `obstacles` paths of symbolic links and other
+    special files.
 
     Returns:
         What changed, and how sure each place was.

@@ -47,12 +47,7 @@ _TABLES: Final = (entries.RULES, layout.RULES, wording.RULES)
 
 
 def parse_direct(prompt: str, site: Site) -> DirectEdit | None:
-    """Return the one change of a site that a request means; None if it means none or several.
-
-    Args:
-        prompt: the request as the user wrote it.
-        site: a valid site.
-    """
+    """Return the one change of a site that a request means; None if it means none or several."""
     request = read_request(prompt)
     readings = _readings(request, site) if request else {}
     if joined := _joined(read_clauses(prompt), site):
@@ -406,13 +401,7 @@ class NoPlainEdit:
 def edit_plain(
     prompt: str, files: Mapping[str, bytes], *, only: frozenset[str] | None = None
 ) -> PlainEdit | NoPlainEdit:
-    """Carry out a request on a site of plain files, if it means exactly one change.
-
-    Args:
-        prompt: the request as the user wrote it.
-        files: the site's files by path.
-        only: the pages that may be read and changed; None for all.
-    """
+    """Carry out a request on a site of plain files, or `only` on some of its pages, if it means exactly one change."""
     request = read_request(prompt)
     if request is None:
         return NoPlainEdit("the request is not one plain order")

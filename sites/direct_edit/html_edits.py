@@ -181,11 +181,7 @@ class PlainSite:
     """The files of a site, with its pages as trees."""
 
     def __init__(self, files: Mapping[str, bytes], *, only: frozenset[str] | None = None) -> None:
-        """Parse the pages of a site.
-
-        Args:
-            files: the site's files by path.
-            only: the pages to read; None for all.
+        """Parse the pages of a site, or `only` some of them.
 
         Raises:
             NotEditableError: a page cannot be read exactly, so what it shows is not known.

@@ -123,13 +123,9 @@ def find_sections(phrase: str, site: Site, request: Request) -> tuple[Place, ...
 
 
 def find_items(phrase: str, site: Site, request: Request, *, by_first_name: bool = True) -> tuple[Spot, ...]:
-    """Return the list entries (dishes, plans, questions, people) that a phrase names.
+    """Return the list entries (dishes, plans, questions, people) that a phrase of the request names.
 
-    Args:
-        phrase: a noun phrase.
-        site: a valid site.
-        request: the request with the phrase.
-        by_first_name: whether a person's first name is enough.
+    `by_first_name` says whether a person's first name is enough.
     """
     rest, pages = split_page(phrase.strip(), site)
     bare = _ENTRY_PREFIX.sub("", plain(rest))

@@ -37,9 +37,7 @@ _SPEC_FIELDS: Final = ("root", "elements", "state")
 def read_edit(edit: object, site: Site) -> Sequence[JsonObject]:
     """Return an edit as steps: checked RFC 6902 operations, and merges that carry `MERGE_MARK`.
 
-    Args:
-        edit: a list of operations, a marked merge object, or text whose lines are either; other lines are prose.
-        site: the site that is edited.
+    The edit is a list of operations, a marked merge object, or text whose lines are either; other lines are prose.
 
     Raises:
         SpecError: `bad_operation` or `forbidden_key` (the edit's fault).

@@ -254,13 +254,7 @@ def is_unchanged(before: Site, after: Site) -> bool:
 
 
 def lost_change(request: str, before: Site, after: Site) -> str | None:
-    """Return why an edit cannot be what was asked for, for the model's second attempt; None in doubt.
-
-    Args:
-        request: what was asked, in the owner's words.
-        before: the site as it was, valid.
-        after: the edited site, valid.
-    """
+    """Return why an edit cannot be what was asked for, for the model's second attempt; None in doubt."""
     if lost := _unreachable(before, after):
         return f"the new element {lost} is in no list of children, so it is not shown"
     if lost := _undated(before, after):

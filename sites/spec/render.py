@@ -166,10 +166,6 @@ def detached_files(site: Site, files: Mapping[str, bytes]) -> frozenset[str]:
     """Return the pages and style sheet whose files differ from their render or are missing.
 
     A stylesheet of another version of the catalog is none: sites stay with their spec when components come.
-
-    Args:
-        site: a valid site.
-        files: the site's files by path.
     """
     built = render(site)
     return frozenset(
@@ -184,11 +180,6 @@ def _is_older(path: str, files: Mapping[str, bytes], built: Mapping[str, bytes])
 
 def render_onto(before: Site, after: Site, files: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return a site's files after a change of its spec; detached files stay as they are.
-
-    Args:
-        before: the spec that the files come from.
-        after: the changed spec.
-        files: the site's files by path.
 
     Raises:
         DetachedPagesError: the change needs a detached page, or a file outside the spec.

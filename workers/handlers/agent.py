@@ -178,12 +178,7 @@ def _model(attempt: Attempt) -> str:
 
 
 def session_plan(policy: Policy, *, remaining_nanousd: int | None = None) -> SessionPlan:
-    """Return what a session of tier 3 may do.
-
-    Args:
-        policy: with the tenant's overrides.
-        remaining_nanousd: of the job's budget; None for the tier's whole budget.
-    """
+    """Return what a session of tier 3 may do with what is left of its job's budget; None for all of the tier's."""
     call, cap = policy.calls["agent_session"], policy.queues[QueueName.AGENT].llm_nanousd
     left = cap if remaining_nanousd is None else min(cap, remaining_nanousd)
     return SessionPlan(

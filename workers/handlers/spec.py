@@ -188,11 +188,6 @@ def decline(inputs: Inputs, reply: Mapping[str, Any], *, to: Tier) -> Answered |
     """Return what follows an edit that the model left empty: an answer, a question, a higher tier, or its feedback.
 
     Empty if the model said nothing of it.
-
-    Args:
-        inputs: of the edit.
-        reply: the edit tool's input.
-        to: the tier that takes over.
     """
     if answer := way_out(reply, "answer"):
         return unchanged(inputs, answer, {"how": "a model found nothing to change"})
