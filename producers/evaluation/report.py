@@ -156,7 +156,7 @@ def summarise(
         "first_try": sum(result.is_first_try for result in ran),
         "failed": sum(not result.is_passed and result.id not in known for result in ran),
         "known_faults": sorted(result.id for result in ran if not result.is_passed and result.id in known),
-        "cost_usd": decimal_usd(sum(step.cost_nanousd for _, step in steps)),
+        "cost_usd": decimal_usd(sum(step.cost_nanousd for result in results for step in result.steps)),
         "by_route": {route: _figures([step for _, step in steps if step.wanted == route]) for route in sorted(routes)},
         "by_model": {model: _figures([step for _, step in steps if model in step.models]) for model in sorted(models)},
         "by_prompt": {

@@ -136,7 +136,7 @@ class Verdict(BaseModel):
     cost_nanousd: int = 0
     seconds: float = 0.0
     skipped: str = ""
-    """Why it was not asked."""
+    """Why it was not asked, or not heard to its end."""
     failed: str = ""
     """Why it gave no result."""
 
@@ -176,7 +176,7 @@ def summarise_verdicts(verdicts: Iterable[Verdict], *, settings: Mapping[str, An
         "failed": sum(bool(verdict.finding or verdict.failed) for verdict in asked),
         "skipped": {verdict.id: verdict.skipped for verdict in every if verdict.skipped},
         "by_agent": {agent: _figures([each for each in asked if each.agent == agent]) for agent in agents},
-        "all": _figures(asked),
+        "all": _figures(asked) | {"cost_usd": decimal_usd(sum(verdict.cost_nanousd for verdict in every))},
         "wrong_fixes": len(by_case),
         "wrong_fixes_found": len(found),
         "wrong": {each.id: each.failed or each.finding for each in asked if each.failed or each.finding},

@@ -54,7 +54,7 @@ from producers.evaluation.review_cases import (
     read_review_cases,
     summarise_verdicts,
 )
-from producers.evaluation.run import Plan, Purse
+from producers.evaluation.run import CUT_OFF, SPENT, Plan, Purse, Share
 from producers.local.embedded import Embedded, Options
 from producers.local.preparation import TENANT
 from producers.servers import state_home
@@ -205,7 +205,7 @@ class _Runner:
         self._repositories = repositories
         self._runs_root = Path(embedded.environment["POINTSMAN_RUNS__ROOT"])
         self._has_boxes = not embedded.boxes.off
-        self._purse = Purse(None if plan.budget_usd is None else round(plan.budget_usd * NANOUSD_PER_USD))
+        self._purse = Purse(plan.budget_usd)
         headers = {"authorization": f"Bearer {embedded.api_key}"}
         self._http = httpx2.Client(base_url=embedded.api_url, headers=headers, timeout=30, trust_env=False)
 
@@ -217,15 +217,13 @@ class _Runner:
         definition = self._policy.agents[asked.agent]
         if definition.needs_box and not self._has_boxes:
             return _verdict(asked, skipped=f"{asked.agent} needs boxes")
-        cap = round((definition.step_usd or _UNLIMITED_USD) * NANOUSD_PER_USD)
-        if self._plan.budget_usd is not None:
-            cap = min(cap, round(self._plan.budget_usd * NANOUSD_PER_USD))
-        with self._purse.take(cap) as book:
-            if book is None:
-                return _verdict(asked, skipped="the budget is spent")
-            job_id = self._start(asked, cap_nanousd=cap)
-            verdict = self._wait(asked, job_id, seconds=definition.hard_seconds + 120)
-            book(verdict.cost_nanousd)
+        limit = round((definition.step_usd or _UNLIMITED_USD) * NANOUSD_PER_USD)
+        with self._purse.take(limit) as share:
+            if share is None:
+                return _verdict(asked, skipped=SPENT)
+            job_id = self._start(asked, cap_nanousd=share.nanousd)
+            verdict = self._wait(asked, job_id, share, seconds=definition.hard_seconds + 120)
+            share.spent = verdict.cost_nanousd
             return verdict
 
     def _start(self, asked: Asked, *, cap_nanousd: int) -> UUID:
@@ -262,22 +260,23 @@ class _Runner:
             (job_id,) = start_steps(session, job, [StepStart(key="review", attempt=1, cap_nanousd=cap_nanousd)])
         return job_id
 
-    def _wait(self, asked: Asked, job_id: UUID, *, seconds: float) -> Verdict:
+    def _wait(self, asked: Asked, job_id: UUID, share: Share, *, seconds: float) -> Verdict:
         until = time.monotonic() + seconds
         while True:
             with self._ledger.begin() as session:
                 row = session.get_one(AgentExecution, job_id)
                 if row.settled_at is not None or time.monotonic() > until:
                     calls = session.scalars(select(Call).where(col(Call.job_id) == job_id)).all()
-                    return _verdict_of(asked, row, calls)
+                    return _verdict_of(asked, row, calls, was_cut=share.was_cut(row.reason))
             time.sleep(_LOOK_SECONDS)
 
 
-def _verdict_of(asked: Asked, row: AgentExecution, calls: Any) -> Verdict:
+def _verdict_of(asked: Asked, row: AgentExecution, calls: Any, *, was_cut: bool) -> Verdict:
     result = row.result or {}
     took = (row.settled_at - row.started_at).total_seconds() if row.settled_at and row.started_at else 0.0
     return _verdict(
         asked,
+        skipped=CUT_OFF if was_cut else "",
         finding=judge_verdict(asked.case, asked.side, result) if result else "",
         failed="" if result else (row.detail or row.reason or "it did not end in time"),
         status=str(result.get("status", "")),

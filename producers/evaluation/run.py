@@ -28,6 +28,7 @@ from producers.evaluation.judge import Judge, Judgement
 from producers.local.embedded import Account, Embedded, Options
 from producers.local.preparation import TENANT
 from producers.use_cases.sites import Sites
+from routing.jobs import Reason
 from routing.policy.platform import Policy, load_policy, parse_policy
 from routing.policy.prices import NANOUSD_PER_USD
 from sites.content_store import ContentStore
@@ -40,6 +41,8 @@ _CREATE = "model:spec_create"
 _EDITS = ("model:spec_edit", _CREATE, "model:patch_edit", "model:patch_built")
 RECORDED = ("recorded", "replayed")
 """The fake provider's rules that play recorded replies."""
+SPENT, CUT_OFF = "the budget is spent", "the budget cut it off"
+"""Why a case is left for a run that goes on with more money."""
 _LOOK_SECONDS = 0.1
 _LONGEST_SECONDS = 600.0
 _CLOCK_SECONDS = 0.005
@@ -98,7 +101,7 @@ class CaseResult(BaseModel):
     lang: str
     steps: tuple[StepResult, ...] = ()
     skipped: str = ""
-    """Why it did not run."""
+    """Why it did not run, or not to its end."""
 
     @property
     def is_passed(self) -> bool:
@@ -133,20 +136,36 @@ class Plan:
     """A directory of sites besides those."""
 
 
+@dataclass
+class Share:
+    """What one case may spend of a run's money, in nanodollars."""
+
+    nanousd: int
+    is_short: bool
+    """Whether the run's budget gives it less than its own limit."""
+    spent: int = 0
+
+    def was_cut(self, reason: str | None) -> bool:
+        """Whether it is the run's budget that ended a job of the case for a reason."""
+        return self.is_short and reason == Reason.COST_CAP
+
+
 class Purse:
     """The money of a run: what a case may spend is taken before it begins, and what it left is put back."""
 
-    def __init__(self, nanousd: int | None) -> None:
-        self._left = nanousd
+    def __init__(self, budget_usd: float | None) -> None:
+        self._whole = None if budget_usd is None else round(budget_usd * NANOUSD_PER_USD)
+        self._left = self._whole
         self._changed = threading.Condition()
         self._taken = 0
 
     @contextmanager
-    def take(self, wanted: int) -> Iterator[Callable[[int], None] | None]:
-        """Yield a function that books what was spent, or None where too little is left.
+    def take(self, limit: int) -> Iterator[Share | None]:
+        """Yield a share, of a case's own limit or else the whole budget, or None where too little is left for it.
 
         It waits while other cases hold money that they may put back.
         """
+        wanted = limit if self._whole is None else min(limit, self._whole)
         with self._changed:
             while self._left is not None and self._left < wanted and self._taken:
                 self._changed.wait()
@@ -155,18 +174,13 @@ class Purse:
                 return
             self._taken += 1
             self._left = None if self._left is None else self._left - wanted
-        spent = 0
-
-        def book(nanousd: int) -> None:
-            nonlocal spent
-            spent = nanousd
-
+        share = Share(wanted, is_short=wanted < limit)
         try:
-            yield book
+            yield share
         finally:
             with self._changed:
                 self._taken -= 1
-                self._left = None if self._left is None else self._left + wanted - spent
+                self._left = None if self._left is None else self._left + wanted - share.spent
                 self._changed.notify_all()
 
 
@@ -208,7 +222,7 @@ class Runner:
     def __init__(self, embedded: Embedded, plan: Plan) -> None:
         self._plan = plan
         self._policy: Policy = load_policy(embedded.options.policy)
-        self._purse = Purse(None if plan.budget_usd is None else round(plan.budget_usd * NANOUSD_PER_USD))
+        self._purse = Purse(plan.budget_usd)
         self._ledger = Ledger(
             create_ledger_engine(embedded.environment["POINTSMAN_LEDGER__URL"], pool_size=plan.jobs + 1)
         )
@@ -263,17 +277,15 @@ class Runner:
         shown = {"id": case.id, "kind": case.kind, "lang": case.lang}
         if not self._has_boxes and any(step.route == "agent" for step in case.steps):
             return CaseResult(**shown, skipped="the code agent needs boxes")
-        reserve = round(self._policy.budgets.job_usd * NANOUSD_PER_USD) * sum(
+        limit = round(self._policy.budgets.job_usd * NANOUSD_PER_USD) * sum(
             isinstance(step, Round) for step in case.steps
         )
-        if self._plan.budget_usd is not None:
-            reserve = min(reserve, round(self._plan.budget_usd * NANOUSD_PER_USD))
-        with self._purse.take(reserve) as book:
-            if book is None:
-                return CaseResult(**shown, skipped="the budget is spent")
-            steps = tuple(self._steps(case, cap_nanousd=reserve))
-            book(sum(step.cost_nanousd for step in steps))
-        return CaseResult(**shown, steps=steps)
+        with self._purse.take(limit) as share:
+            if share is None:
+                return CaseResult(**shown, skipped=SPENT)
+            steps = tuple(self._steps(case, cap_nanousd=share.nanousd))
+            share.spent = sum(step.cost_nanousd for step in steps)
+        return CaseResult(**shown, steps=steps, skipped=CUT_OFF if share.was_cut(steps[-1].reason) else "")
 
     def _steps(self, case: Case, *, cap_nanousd: int) -> Iterator[StepResult]:
         site = case.id

@@ -261,7 +261,7 @@ _BY_GATE: dict[Gate, dict[str, tuple[str, str]]] = {
     },
     "csp": {
         # what a page must not contain, because no safe header could allow it
-        "event-handler": ("inline event handler", "attach the listener in a .js file with addEventListener"),
+        "event-handler": ("inline event handler", "give the element an id, and in a .js file a listener"),
         "script-url": ("URL that runs code", "use an ordinary link, or a button with a listener in a .js file"),
         "eval-like": ("text that is run as code", "write the code out; nothing may be compiled at run time"),
         "computed-navigation": (

@@ -68,12 +68,13 @@ def referenced_assets(site: Site) -> frozenset[str]:
 
 
 def theme_notes(site: Site) -> tuple[str, ...]:
-    """Return notes on what is not as the theme says: fonts by look, and colours that would make words unreadable."""
+    """Return notes on what is not as the theme says, in the page's language: fonts by look, and colours too faint."""
     notes: list[str] = []
     for path in sorted(site.pages):
         root = resolve_page(site, path)
-        if theme := _page_props(root).theme:
-            found = (*font_notes(root.props["theme"]), contrast_note(theme))
+        props = _page_props(root)
+        if props.theme:
+            found = (*font_notes(root.props["theme"], props.lang), contrast_note(props.theme, props.lang))
             notes += [f"{path}: {note}" for note in found if note]
     return tuple(notes)
 

@@ -29,6 +29,7 @@ from sites.releases import profile_of, refusal_of
 from sites.scan.rules import describe_limits
 from sites.spec.catalog import catalog_prompt, outline_prompt, read_prompt
 from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
+from sites.spec.html import say
 from sites.spec.languages.address import address_line
 from sites.spec.languages.translation import (
     MAX_CHUNK_CHARACTERS,
@@ -42,7 +43,7 @@ from sites.spec.languages.translation import (
     left_over,
     translate_tool,
 )
-from sites.spec.languages.versions import outdated
+from sites.spec.languages.versions import main_language, outdated
 from sites.spec.model import INDEX, MAX_PAGES, Site, parse_site
 from sites.spec.outline import expand_outline, further_languages, has_empty_news, left_out, outline_tool
 from sites.spec.permitted import permitted
@@ -457,9 +458,17 @@ def _candidate(inputs: Inputs, site: Site, *, before: Site | None, summary: str,
                 return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, str(error))
     changed = {path for path, data in files.items() if inputs.files.get(path) != data}
     facts = {"how": how, "pages": pages_fact(changed, "spec-managed")}
-    old = theme_notes(before) if before is not None else ()
-    notes = [*missing, *(note for note in theme_notes(site) if note not in old)]
-    if before is not None and (versions := outdated(before, site)):
-        notes.append(f"{', '.join(versions)} in another language stays as it was")
-    summary = " ".join([summary, *(f"Note: {note}." for note in notes)])
+    notes = [*missing, *_notes_of(before, site)]
+    prefix = say("Note", main_language(site))
+    summary = " ".join([summary, *(f"{prefix}: {note}." for note in notes)])
     return Candidate(files=files, summary=summary, spec=site.canonical().encode(), facts=facts)
+
+
+def _notes_of(before: Site | None, site: Site) -> list[str]:
+    """Return what the owner should know of a change beyond its summary, in the site's language."""
+    old = theme_notes(before) if before is not None else ()
+    notes = [note for note in theme_notes(site) if note not in old]
+    if before is not None and (versions := outdated(before, site)):
+        phrase = say("{pages} in another language stays as it was", main_language(site))
+        notes.append(phrase.format(pages=", ".join(versions)))
+    return notes
