@@ -320,7 +320,15 @@ class CellError(LedgerError):
             "moving": "tenant {0!r} is being moved by another process, or its move is not over",
             "not_moving": "tenant {0!r} is not being moved",
             "switched": "tenant {0!r} has been moved already: `pointsman cells move` finishes that",
-            "has_projects": "tenant {0!r} has code projects, whose workspaces cannot be moved yet",
+            "image": "project {1!r} of tenant {0!r} has an image of its own, which cannot be moved:"
+            " `pointsman image remove`, and build it in the new cell",
+            "account": "project {1!r} of tenant {0!r} needs account {2!r}, which cell {3!r} does not have for it; if it"
+            " has by now: `pointsman cells add` there",
+            "shell": "{1} has a shell at a gate of run {2!r}; tenant {0!r} can be moved once it has ended",
+            "no_runs_root": "cell {0!r} has not said where its workspaces are: `pointsman cells add` there",
+            "runs_root": "the workspaces below {1} are not those of cell {0!r}, as seen from here",
+            "workspace": "run {1!r} has no workspace with its work below {2}, as seen from here",
+            "content_store": "the content store of cell {0!r} is not that of its ledger, as seen from here",
             "unequal": "table {1} of tenant {0!r} is not the same in both cells; nothing was changed",
             "still_at_work": "jobs of tenant {0!r} are still at work; its move goes on when it is asked for again",
             "versions": "both cells must run one version of Pointsman to move tenant {0!r}",

@@ -24,6 +24,8 @@ CREATE TABLE IF NOT EXISTS cell (
     name text PRIMARY KEY, api_url text NOT NULL, pages_url text NOT NULL,
     broker_url text NOT NULL, ledger_url text NOT NULL, content_store text NOT NULL
 );
+ALTER TABLE cell ADD COLUMN IF NOT EXISTS runs_root text NOT NULL DEFAULT '';
+ALTER TABLE cell ADD COLUMN IF NOT EXISTS accounts text NOT NULL DEFAULT '{}';
 CREATE TABLE IF NOT EXISTS tenant (
     name text PRIMARY KEY, cell text NOT NULL REFERENCES cell, epoch bigint NOT NULL DEFAULT 1
 );
@@ -76,6 +78,10 @@ class CellRecord(NamedTuple):
     ledger_url: str
     content_store: str
     """Settings of the section, as JSON."""
+    runs_root: str = ""
+    """Of workspaces; a cell of an older version has not said."""
+    accounts: str = "{}"
+    """Its accounts at forges and trackers, each with the tenants that may use it, as JSON."""
 
 
 class TenantPlace(NamedTuple):
@@ -90,13 +96,11 @@ class TenantPlace(NamedTuple):
 
 
 _CELLS = Statement("SELECT name, api_url, pages_url FROM cell ORDER BY name")
-_RECORD = Statement(
-    "SELECT name, api_url, pages_url, broker_url, ledger_url, content_store FROM cell WHERE name = %(name)s"
-)
-_ADD = Statement("""
-    INSERT INTO cell VALUES (%(name)s, %(api_url)s, %(pages_url)s, %(broker_url)s, %(ledger_url)s, %(content_store)s)
-    ON CONFLICT (name) DO UPDATE SET api_url = excluded.api_url, pages_url = excluded.pages_url,
-        broker_url = excluded.broker_url, ledger_url = excluded.ledger_url, content_store = excluded.content_store
+_COLUMNS = CellRecord._fields
+_RECORD = Statement(f"SELECT {', '.join(_COLUMNS)} FROM cell WHERE name = %(name)s")
+_ADD = Statement(f"""
+    INSERT INTO cell ({", ".join(_COLUMNS)}) VALUES ({", ".join(f"%({name})s" for name in _COLUMNS)})
+    ON CONFLICT (name) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[1:])}
 """)
 _PLACES = Statement("""
     SELECT tenant.name AS tenant, tenant.cell, epoch, step FROM tenant LEFT JOIN move ON move.tenant = tenant.name

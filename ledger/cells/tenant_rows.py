@@ -20,6 +20,7 @@ from psycopg.errors import LockNotAvailable
 from sqlalchemy.exc import OperationalError
 from sqlmodel import Session, SQLModel
 
+from ledger.cells.tenant_runs import OPEN_SHELL
 from ledger.errors import CellError, LedgerBusyError
 from ledger.operations import partitions
 from ledger.store import Ledger, Statement, wanted_revision
@@ -29,6 +30,7 @@ TENANT_CLOSED = "this tenant is moving to another cell"
 """What a refused writer is told."""
 _JOBS = "(SELECT id FROM job WHERE tenant = %(tenant)s)"
 _OF_JOB = f"job_id IN {_JOBS}"
+_OF_RUN = f"run_id IN {_JOBS}"
 _OWN = "tenant = %(tenant)s"
 _DAYS = "scope = 'tenant_day' AND split_part(key, '/', 1) = %(tenant)s"
 _BILLS = "(SELECT id::text FROM job WHERE tenant = %(tenant)s)"
@@ -86,6 +88,12 @@ TABLES: Mapping[str, TenantTable] = {
     "notice": TenantTable(_OWN, "{row}.tenant"),
     "notice_delivery": TenantTable(_OF_JOB, drawn="id"),
     "project": TenantTable(_OWN, "{row}.tenant"),
+    "run": TenantTable(_OF_JOB, "pointsman_tenant_of_job_1({row}.job_id)"),
+    "run_step": TenantTable(_OF_RUN),
+    "agent_executions": TenantTable(_OF_JOB),
+    "gate": TenantTable(_OF_RUN, "pointsman_tenant_of_job_1({row}.run_id)"),
+    "review_comment": TenantTable(f"root_id IN {_JOBS}", "pointsman_tenant_of_job_1({row}.root_id)", drawn="id"),
+    "ticket_note": TenantTable(_OF_RUN, "pointsman_tenant_of_job_1({row}.run_id)"),
 }
 """Of the tables that have rows of a tenant, those that move with it: parents first. Events get numbers above those that
 a stream of the old cell may have seen, so that a stream which resumes is told again what it knows, and misses nothing;
@@ -103,10 +111,6 @@ STAYING: Mapping[str, str] = {
     "rollup": "the cell's own metrics",
     "rollup_mark": "the cell's own metrics",
     "worker": "of the cell's own fleet",
-    **dict.fromkeys(
-        ("run", "run_step", "agent_executions", "gate", "review_comment", "ticket_note"),
-        "a tenant with projects is not moved: their workspaces are files of the old cell",
-    ),
 }
 """Why the other tables' rows stay."""
 
@@ -228,12 +232,12 @@ _RESUME = Statement("UPDATE tenant SET paused_at = NULL WHERE name = %(tenant)s"
 _AT_WORK = Statement(f"""
     SELECT (SELECT count(*) FROM attempt WHERE ended_at IS NULL AND {_OF_JOB})
          + (SELECT count(*) FROM call WHERE state = 'reserved' AND {_OF_JOB})
+         + (SELECT count(*) FROM ({OPEN_SHELL}) AS by_hand)
 """)
 _HAND_BACK = Statement(f"""
     UPDATE attempt SET lease_until = clock_timestamp(), lost_cause = '{Reason.WORKER_STOPPED.value}'
      WHERE ended_at IS NULL AND lost_cause IS NULL AND {_OF_JOB} RETURNING id
 """)
-_HAS_PROJECTS = Statement(f"SELECT EXISTS (SELECT FROM project WHERE {_OWN})")
 
 
 def keys_by_tenant(session: Session) -> dict[str, list[str]]:
@@ -262,17 +266,6 @@ def pause(ledger: Ledger, tenant: str) -> None:
         _PAUSE.all(session, {"tenant": tenant})
 
 
-def check_movable(ledger: Ledger, tenant: str) -> None:
-    """Check that all that a tenant has can be moved.
-
-    Raises:
-        CellError: the operator's fault: it has projects.
-    """
-    with ledger.begin() as session:
-        if _HAS_PROJECTS.scalar(session, {"tenant": tenant}):
-            raise CellError("has_projects", tenant)
-
-
 def resume(ledger: Ledger, tenant: str) -> None:
     """Let attempts begin again, also of a tenant that is closed."""
     with ledger.begin() as session:
@@ -281,7 +274,7 @@ def resume(ledger: Ledger, tenant: str) -> None:
 
 
 def at_work(ledger: Ledger, tenant: str) -> int:
-    """Return how many attempts and model calls of a tenant are open."""
+    """Return how many attempts, model calls and shells at gates of a tenant are open."""
     with ledger.begin() as session:
         return int(_AT_WORK.scalar(session, {"tenant": tenant}))
 

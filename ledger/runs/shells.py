@@ -16,11 +16,14 @@ from ledger.jobs import lock_job
 from ledger.runs.run import find_run
 from ledger.runs.steps import has_live_attempt
 from ledger.runs.tables import Gate, Project, Run
+from ledger.store import after
 from routing.jobs import State
 from routing.redaction import redact_all
 
 TERMINAL = "cli"
 """The actor of whoever decides gates at a terminal beside the ledger, under no name of their own."""
+OPEN_SHELLS = "open_shells"
+"""Of a gate's facts: who has a shell there, and until when at most. One that was killed stays until then."""
 
 
 class ShellOrder(NamedTuple):
@@ -30,13 +33,15 @@ class ShellOrder(NamedTuple):
     workspace_id: UUID
     gate_id: UUID
     gate: str
+    until: str
+    """When it is over at the latest, as in the gate's facts."""
     head: str
     project_config: Mapping[str, Any]
     project_image: str | None
 
 
-def begin_shell(session: Session, run_id: UUID, *, tenant: str, actor: str) -> ShellOrder:
-    """Put on record that somebody opens a shell at a run's open gate.
+def begin_shell(session: Session, run_id: UUID, *, tenant: str, actor: str, seconds: float) -> ShellOrder:
+    """Put on record that somebody opens a shell at a run's open gate, for so many seconds at most.
 
     Raises:
         JobNotFoundError: the caller's fault: there is no such run of this tenant.
@@ -47,10 +52,14 @@ def begin_shell(session: Session, run_id: UUID, *, tenant: str, actor: str) -> S
     gate = session.scalars(waiting.limit(1)).first()
     if gate is None or run.head_commit is None or job.state != State.AWAITING_APPROVAL:
         raise NoOpenGateError(run_id)
+    session.refresh(gate, with_for_update=True)
+    until = session.scalars(select(after(seconds))).one().isoformat()
+    gate.facts = {**gate.facts, OPEN_SHELLS: [*gate.facts.get(OPEN_SHELLS, ()), {"by": actor, "until": until}]}
+    session.flush()
     audit.append(session, "gate_shell_opened", actor=actor, job=job, gate=gate.key, head=run.head_commit)
     project = session.get_one(Project, run.project_id)
     image = project.image["id"] if project.image else None
-    return ShellOrder(run_id, run.workspace, gate.id, gate.key, run.head_commit, project.config, image)
+    return ShellOrder(run_id, run.workspace, gate.id, gate.key, until, run.head_commit, project.config, image)
 
 
 def end_shell(
@@ -65,7 +74,7 @@ def end_shell(
         False if the run goes on already: the head stays, and the shell is on record all the same.
     """
     job = lock_job(session, order.run_id)
-    gate = session.get_one(Gate, order.gate_id, populate_existing=True)
+    gate = session.get_one(Gate, order.gate_id, populate_existing=True, with_for_update=True)
     run = session.get_one(Run, order.run_id, populate_existing=True)
     is_open = gate.state == "open" and job.state == State.AWAITING_APPROVAL and not has_live_attempt(session, job)
     is_changed = merge is not None and is_open and run.head_commit is not None
@@ -76,7 +85,10 @@ def end_shell(
     shell = {"by": actor, "terminal": TERMINAL, "is_changed": is_changed, **facts}
     shell["commit"] = run.head_commit if is_changed else None
     head = run.head_commit if is_changed else gate.facts.get("head")
-    gate.facts = redact_all({**gate.facts, "head": head, "shells": [*gate.facts.get("shells", ()), shell]})
+    shells, still_open = gate.facts.get("shells", ()), gate.facts.get(OPEN_SHELLS, ())
+    facts = {**gate.facts, "head": head, "shells": [*shells, shell]}
+    facts[OPEN_SHELLS] = [one for one in still_open if (one["by"], one["until"]) != (actor, order.until)]
+    gate.facts = redact_all(facts)
     session.flush()
     shown = {name: value for name, value in shell.items() if name not in ("said", "terminal")}
     record(session, EventKind.GATE, job=job, gate=gate.key, gate_id=str(gate.id), state=gate.state, shell=shown)

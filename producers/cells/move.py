@@ -7,24 +7,30 @@ the old cell has everything; after it the new cell has.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from ledger import audit
 from ledger.cells import tenant_rows
 from ledger.cells.directory import CellRecord, Directory, Move, Step
+from ledger.cells.tenant_runs import check_projects, conversations, files_of_runs, has_projects
 from ledger.errors import CellError
 from ledger.operations.uploads import kept_uploads
-from ledger.releases import kept_releases
+from ledger.releases import epoch_of, kept_releases
 from ledger.store import Ledger, create_ledger_engine
 from sites.config import ContentStoreConfig
 from sites.content_store import ContentStore, open_content_store
+from sites.errors import BlobMissingError, WorkspaceMissingError
 from sites.releases import manifest_of_dict
+from sites.repository.copies import copy_workspace, owner_of, remove_workspace
+from sites.repository.workspace import Workspace
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +53,12 @@ class Timing:
 
 
 class Place:
-    """A cell's ledger and content store, opened for a move."""
+    """A cell's ledger, content store and workspaces, opened for a move."""
 
     def __init__(self, record: CellRecord) -> None:
+        self.record = record
         self.name = record.name
+        self.runs_root = Path(record.runs_root)
         self.ledger = Ledger(create_ledger_engine(record.ledger_url, pool_size=2, application="pointsman-move"))
         self.content_store: ContentStore = open_content_store(
             ContentStoreConfig.model_validate_json(record.content_store)
@@ -99,7 +107,7 @@ def move_tenant(
         origin = opened.enter_context(Place(directory.cell(move.origin if move else place.cell)))
         new = opened.enter_context(Place(directory.cell(target)))
         if move is None:
-            move = _begin(directory, tenant, origin, target)
+            move = _begin(directory, tenant, origin, new)
         while move.step is not Step.OPENED:
             move = directory.advance(move, _STEPS[move.step](move, origin, new, timing))
             logger.info("tenant_move", extra={"tenant": tenant, "step": move.step.value})
@@ -122,6 +130,7 @@ def abort_move(directory: Directory, tenant: str) -> None:
         if move.step in (Step.SWITCHED, Step.OPENED):
             raise CellError("switched", tenant)
         origin, new = (opened.enter_context(Place(directory.cell(name))) for name in (move.origin, move.target))
+        _remove_workspaces(origin, new, tenant)
         if move.step is not Step.DRAINING:
             tenant_rows.clear(new.ledger, tenant, keeps_stone=False)
             tenant_rows.open_again(new.ledger, tenant)
@@ -131,10 +140,42 @@ def abort_move(directory: Directory, tenant: str) -> None:
         directory.end_move(move)
 
 
-def _begin(directory: Directory, tenant: str, origin: Place, target: str) -> Move:
-    tenant_rows.check_movable(origin.ledger, tenant)
+def _begin(directory: Directory, tenant: str, origin: Place, new: Place) -> Move:
     was_paused = tenant_rows.is_paused(origin.ledger, tenant)
-    return directory.begin_move(tenant, origin=origin.name, target=target, was_paused=was_paused)
+    _check_movable(origin, new, tenant)
+    return directory.begin_move(tenant, origin=origin.name, target=new.name, was_paused=was_paused)
+
+
+def _check_movable(origin: Place, new: Place, tenant: str) -> None:
+    """Check that all that a tenant has can be moved, and that the files seen here are those of the two cells.
+
+    Raises:
+        CellError: the operator's fault, or nobody's.
+    """
+    for place in (origin, new):
+        with place.ledger.begin() as session:
+            if place.content_store.blobs.owner() != epoch_of(session):
+                raise CellError("content_store", place.name)
+    if not has_projects(origin.ledger, tenant):
+        return
+    check_projects(origin.ledger, tenant, target=new.name, accounts=json.loads(new.record.accounts))
+    for place in (origin, new):
+        if not place.record.runs_root:
+            raise CellError("no_runs_root", place.name)
+        if owner_of(place.runs_root) != place.name:
+            raise CellError("runs_root", place.name, str(place.runs_root))
+    _check_workspaces(origin, origin, tenant)
+
+
+def _check_workspaces(origin: Place, place: Place, tenant: str) -> None:
+    """Check that a cell has the work of the runs that go on; what ended may have been lost with a disk before."""
+    for files in files_of_runs(origin.ledger, tenant):
+        if files.commit is None:
+            continue
+        try:
+            Workspace.of_run(place.runs_root, files.workspace).read_file(files.commit, "")
+        except WorkspaceMissingError:
+            raise CellError("workspace", tenant, str(files.open_run), str(place.runs_root)) from None
 
 
 def _drain(move: Move, origin: Place, new: Place, timing: Timing) -> Step:
@@ -149,7 +190,7 @@ def _drain(move: Move, origin: Place, new: Place, timing: Timing) -> Step:
             break
         tenant_rows.open_again(origin.ledger, move.tenant)
     try:
-        tenant_rows.check_movable(origin.ledger, move.tenant)
+        _check_movable(origin, new, move.tenant)  # a project may have come meanwhile
     except CellError:
         tenant_rows.open_again(origin.ledger, move.tenant)
         raise
@@ -170,6 +211,7 @@ def _wait_for_rest(origin: Place, tenant: str, *, until: float, timing: Timing) 
 
 def _copy(move: Move, origin: Place, new: Place, timing: Timing) -> Step:
     _copy_files(origin, new, move.tenant)  # those that came while the first were copied
+    _check_workspaces(origin, new, move.tenant)
     tenant_rows.close(new.ledger, move.tenant)
     counted = tenant_rows.copy(origin.ledger, new.ledger, move.tenant)
     logger.info("tenant_copied", extra={"tenant": move.tenant, "rows": sum(counted.values())})
@@ -200,18 +242,34 @@ _STEPS: dict[Step, Callable[[Move, Place, Place, Timing], Step]] = {
 """What leads from each step to the next."""
 
 
+def _remove_workspaces(origin: Place, place: Place, tenant: str) -> None:
+    """Remove the workspaces of the runs that the old cell still names."""
+    for files in files_of_runs(origin.ledger, tenant):
+        remove_workspace(Workspace.of_run(place.runs_root, files.workspace).path)
+
+
 def _clear(origin: Place, tenant: str, timing: Timing) -> None:
-    """Delete its rows in the old cell once no router leads there; its files go as what no release names."""
+    """Delete its rows in the old cell once no router leads there; its blobs go as what no release names."""
     time.sleep(timing.lease)
+    _remove_workspaces(origin, origin, tenant)
     tenant_rows.clear(origin.ledger, tenant, keeps_stone=True)
 
 
 def _copy_files(origin: Place, new: Place, tenant: str) -> None:
-    """Copy what the tenant's releases and open imports name; a blob is checked against its digest on both ways."""
+    """Copy what its releases, conversations and open imports name, and the workspaces of its runs; all by digest."""
     with origin.ledger.begin() as session:
         wanted = set(kept_uploads(session, tenant))
         for release in kept_releases(session, tenant=tenant):
             wanted |= release.blobs | {entry.sha256 for entry in manifest_of_dict(release.manifest).values()}
-    for sha256 in sorted(wanted):
+        said = conversations(session, tenant)
+    for sha256 in sorted(wanted | said):
         if not new.content_store.exists(sha256):
-            new.content_store.put(origin.content_store.get(sha256))
+            try:
+                new.content_store.put(origin.content_store.get(sha256))
+            except BlobMissingError:
+                if sha256 in wanted:
+                    raise
+    for files in files_of_runs(origin.ledger, tenant):
+        source, target = (Workspace.of_run(place.runs_root, files.workspace) for place in (origin, new))
+        if source.exists():
+            copy_workspace(source.path, target.path)

@@ -44,6 +44,8 @@ def add(
     with _directory(ctx) as (installation, directory):
         from ledger.cells.directory import CellRecord
         from ledger.cells.tenant_rows import keys_by_tenant
+        from sites.ownership import adopt
+        from sites.repository.copies import claim_root
 
         settings = installation.settings
         if not settings.cells.name:
@@ -55,7 +57,11 @@ def add(
             settings.broker.url,
             installation.ledger_url,
             _with_secrets(settings.content_store),
+            str(settings.runs.root.resolve()),
+            json.dumps({name: account.tenants for name, account in settings.accounts.by_name.items()}),
         )
+        claim_root(settings.runs.root, record.name)
+        adopt(installation.ledger, installation.content_store)
         directory.prepare()
         directory.add_cell(record)
         with installation.ledger.begin() as session:

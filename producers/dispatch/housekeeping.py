@@ -40,6 +40,7 @@ from routing.policy.platform import Policy
 from sites.content_store import ContentStore, Manifest
 from sites.ownership import adopt, check_owner
 from sites.releases import Kept, Shown, Sweeper, manifest_of, manifest_of_dict, site_key, try_show_active
+from sites.repository.copies import DOOMED, remove_workspace
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,6 @@ FIRST_SECONDS = 600.0
 _HOUR_SECONDS = 3_600.0
 _LEASE_SECONDS = 1800.0
 _PAGE = 500
-_DOOMED = ".swept-"
 _ACTOR = "pointsman"
 
 
@@ -212,9 +212,7 @@ class Housekeeper:
             for run_id, path in page:
                 if run_id not in recorded:
                     with contained("sweep_workspace", run_id=str(run_id)):
-                        doomed = path.with_name(f"{_DOOMED}{path.name}")
-                        path.replace(doomed)  # nobody finds half a workspace under its name
-                        shutil.rmtree(doomed)
+                        remove_workspace(path)
                         count += 1
         return count
 
@@ -224,7 +222,7 @@ def _workspaces(root: Path, older_than: float) -> Iterator[tuple[UUID, Path]]:
     if not root.is_dir():
         return
     for path in sorted(root.iterdir()):
-        if path.name.startswith(_DOOMED):
+        if path.name.startswith(DOOMED):
             with contained("sweep_workspace", path=path.name):
                 shutil.rmtree(path)
         elif path.suffix == ".git" and (run_id := _id_of(path.stem)) and path.lstat().st_mtime < older_than:

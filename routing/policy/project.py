@@ -209,6 +209,13 @@ class ProjectConfig(Section):
         forge = self.integrations.forge
         return self.repo.account or (forge.token if forge is not None else None)
 
+    @property
+    def accounts(self) -> frozenset[str]:
+        """The operator's accounts that it names."""
+        services = (self.integrations.github, self.integrations.gitlab, self.integrations.linear)
+        named = {name for service in services if service is not None for name in (service.token, service.webhook)}
+        return frozenset(name for name in named | {self.repo.account} if name is not None)
+
 
 def parse_project(text: str, *, source: str) -> tuple[ProjectConfig, YamlDocument]:
     """Parse a project's file without checking it against the platform's policy.

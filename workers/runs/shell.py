@@ -48,6 +48,8 @@ from workers.runs.step import collect_output
 
 _MOST_BYTES = 10 * 1024 * 1024
 """How much a workspace may grow."""
+_ENDING_SECONDS = 60.0
+"""What a shell may take to begin and, once its time is over, to keep what was done."""
 _AUTHOR = re.compile(r"[^<>\x00-\x1f]+ <[^<>\x00-\x20]+>")
 _ACTOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}")
 
@@ -85,8 +87,10 @@ class Shells:
     runs: RunsConfig
     known_keys: tuple[str, ...] = ()
 
-    def hold(self, run_id: UUID, person: Person, *, tenant: str, open_box: OpenBox, attend: Attend) -> ShellEnd:
-        """Let a person work in a run's workspace at its open gate, and keep what they may change.
+    def hold(
+        self, run_id: UUID, person: Person, *, tenant: str, open_box: OpenBox, attend: Attend, seconds: float
+    ) -> ShellEnd:
+        """Let a person work in a run's workspace at its open gate for so long, and keep what they may change.
 
         Raises:
             JobNotFoundError, NoOpenGateError: the caller's fault.
@@ -94,7 +98,7 @@ class Shells:
             SiteError: the workspace is gone (ours), or its files fit no box.
         """
         with self.ledger.begin() as session:
-            order = begin_shell(session, run_id, tenant=tenant, actor=person.actor)
+            order = begin_shell(session, run_id, tenant=tenant, actor=person.actor, seconds=seconds + _ENDING_SECONDS)
         project = ProjectConfig.model_validate(order.project_config)
         policy = for_project(self.policy, project)
         workspace = Workspace.of_run(self.runs.root, order.workspace_id, limits=tree_limits(policy.runs))
@@ -230,6 +234,7 @@ def _hold(given: argparse.Namespace, settings: ShellSettings) -> ShellEnd:
             tenant=given.tenant,
             open_box=lambda services, image: maker.create(services, image=image),
             attend=attend,
+            seconds=lifetime,
         )
 
 

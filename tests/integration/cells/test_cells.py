@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -26,9 +27,11 @@ from ledger.errors import CellError
 from ledger.operations.history_reader import examine
 from ledger.operations.served_calls import unbooked
 from ledger.releases import NewRelease, add_release, ensure_site
+from ledger.runs.tables import AgentExecution, Gate, Project, ReviewComment, Run, RunStep, TicketNote
 from ledger.start_attempt import claim
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Tenant
+from producers.cells import move
 from producers.cells.intake import Forwarder
 from producers.cells.move import Timing, abort_move, move_tenant
 from producers.dispatch.broker import Publisher
@@ -42,9 +45,19 @@ from routing.queues import QueueName
 from routing.scheduling import WaitReason
 from sites.config import ContentStoreConfig
 from sites.content_store import ContentStore, Entry, Manifest
+from sites.disk import Disk
+from sites.ownership import adopt
+from sites.repository import copies
+from sites.repository.copies import claim_root
 from tests.integration.monitoring.driving import Fleet
 from tests.services import Postgres, Valkey
+from tests.unit.workers.runs.repositories import make_project
 
+MAY_BE_EMPTY = {"person", "login_session", "approval", "debate", "task_failure", "recorded_call", "delivery"} | {
+    "notice",
+    "notice_delivery",
+}
+"""Tables of which the tenant has no rows here."""
 NOW = Timing(drain=0.0, let_go=5.0, lease=0.0)
 
 
@@ -57,8 +70,16 @@ class Two:
     east: Fleet
     west: Fleet
     stores: dict[str, ContentStore]
+    roots: dict[str, Path]
+    """Of the cells' workspaces."""
     kept: str
     """Digest of a file of acme's."""
+    run_id: UUID
+
+    def files_of_run(self, cell: str) -> dict[str, bytes]:
+        """Return the files of the workspace of acme's run in a cell."""
+        root = self.roots[cell] / f"{self.run_id}.git"
+        return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
     def check_books(self) -> None:
         """Check both ledgers' histories by all the rules that there are."""
@@ -103,14 +124,17 @@ def two(postgres: Postgres, tmp_path: Path) -> Iterator[Two]:
         directory = Directory(url)
         stack.callback(directory.close)
         directory.prepare()
-        fleets, stores = [], {}
+        fleets, stores, roots = [], {}, {}
         for name, tenants in (("east", ("acme", "neighbour")), ("west", ())):
             ledger_url = stack.enter_context(postgres.database())
             fleets.append(open_fleet(ledger_url, stack, *tenants))
             config = ContentStoreConfig(root=tmp_path / name)
-            stores[name] = ContentStore(config.root)
+            stores[name], roots[name] = ContentStore(config.root), tmp_path / f"{name}-runs"
+            adopt(fleets[-1].ledger, stores[name])
+            claim_root(roots[name], name)
+            settings = config.model_dump_json()
             directory.add_cell(
-                CellRecord(name, "http://x", "http://y", "redis://z", ledger_url, config.model_dump_json())
+                CellRecord(name, "http://x", "http://y", "redis://z", ledger_url, settings, str(roots[name]))
             )
         east, west = fleets
         kept = stores["east"].put(b"<h1>Bread</h1>")
@@ -126,7 +150,29 @@ def two(postgres: Postgres, tmp_path: Path) -> Iterator[Two]:
         east.end(offered, State.FAILED, Reason.INTERNAL_ERROR)
         east.end(east.claim(east.accept(tier=None)), State.ANSWERED, Reason.DONE)
         east.accept()
-        yield Two(directory, url, east, west, stores, kept)
+        yield Two(directory, url, east, west, stores, roots, kept, add_run(east, roots["east"]))
+
+
+def add_run(fleet: Fleet, root: Path) -> UUID:
+    """A run that has begun and waits, with a row in each of its tables."""
+    run_id = fleet.accept(tier=None, site_id=None, queue=QueueName.CONTROL)
+    bill = {"queue": QueueName.STEPS, "root_id": run_id, "parent_id": run_id}
+    step_id = fleet.accept(tier=None, site_id=None, **bill)
+    head = make_project(root / f"{run_id}.git", {"README.md": b"# Shop"})
+    with fleet.ledger.begin() as session:
+        config = {"repo": {"url": "https://forge.example/acme/shop"}, "stack": {"language": "python"}}
+        project = Project(tenant="acme", name="shop", config=config)
+        session.add(project)
+        session.flush()
+        session.add(Run(job_id=run_id, project_id=project.id, base_commit=head, head_commit=head))
+        session.flush()
+        session.add(RunStep(run_id=run_id, key="fix", position=0, phase="work", task="fix it", tries=1))
+        session.flush()
+        session.add(AgentExecution(job_id=step_id, run_id=run_id, step_key="fix", attempt=1))
+        session.add(Gate(run_id=run_id, key="plan", kind="plan", reason="new"))
+        session.add(ReviewComment(root_id=run_id, source="x", author="bob", body="wider", is_order=False))
+        session.add(TicketNote(run_id=run_id, kind="started"))
+    return run_id
 
 
 def release_of(site_id: UUID, manifest: Manifest) -> NewRelease:
@@ -151,10 +197,13 @@ def test_a_tenant_moves_with_all_its_rows_and_files_and_its_old_cell_takes_nothi
     before = two.fingerprint(two.east)
     steps: list[Step] = []
     calls = two.east.execute_scalars("SELECT id FROM call")
-    move_tenant(two.directory, "acme", "west", timing=NOW, told=lambda move: steps.append(move.step))
+    files = two.files_of_run("east")
+    move_tenant(two.directory, "acme", "west", timing=NOW, told=lambda made: steps.append(made.step))
     assert steps == [Step.FROZEN, Step.COPIED, Step.SWITCHED, Step.OPENED]
     assert two.fingerprint(two.west) == before
-    assert before["job"] == 3
+    assert (two.files_of_run("west"), two.files_of_run("east")) == (files, {})
+    assert {name for name, count in before.items() if not count} <= MAY_BE_EMPTY
+    assert before["job"] == 5
     assert before["event"] > 9
     assert before["cap"] >= 3
     assert before["release"] == 1
@@ -227,16 +276,18 @@ def test_a_move_can_be_given_up_until_it_has_switched(two: Two) -> None:
     before = two.fingerprint(two.east)
 
     def stop(step: Step) -> None:
-        def raise_at(move: object) -> None:
-            if getattr(move, "step", None) is step:
+        def raise_at(made: object) -> None:
+            if getattr(made, "step", None) is step:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
             move_tenant(two.directory, "acme", "west", timing=NOW, told=raise_at)
 
+    files = two.files_of_run("east")
     for step in (Step.FROZEN, Step.COPIED):
         stop(step)
         abort_move(two.directory, "acme")
+        assert (two.files_of_run("east"), two.files_of_run("west")) == (files, {})
         assert two.fingerprint(two.east) == before
         assert set(two.fingerprint(two.west, without=("audit",)).values()) == {0}
         two.east.accept(tier=None)
@@ -276,13 +327,19 @@ def killed_at(url: str, owner: object, name: str, when: str, step: Step | None) 
 
 
 def test_a_move_that_is_killed_at_every_step_in_turn_goes_on(two: Two) -> None:
-    before = two.fingerprint(two.east)
+    before, files = two.fingerprint(two.east), two.files_of_run("east")
     points: list[tuple[object, str, str, Step | None]] = [
         (Directory, "begin_move", "after", None),
         (tenant_rows, "pause", "after", None),
+        (Disk, "settle_file", "before", None),
+        (Disk, "settle_file", "after", None),
+        (copies, "_copy_file", "after", None),
+        (move, "copy_workspace", "after", None),
         (tenant_rows, "close", "after", None),
         (Directory, "advance", "before", Step.FROZEN),
         (Directory, "advance", "after", Step.FROZEN),
+        (move, "copy_workspace", "before", None),
+        (move, "copy_workspace", "after", None),
         (tenant_rows, "close", "after", None),
         (tenant_rows, "copy", "after", None),
         (Directory, "advance", "after", Step.COPIED),
@@ -291,6 +348,9 @@ def test_a_move_that_is_killed_at_every_step_in_turn_goes_on(two: Two) -> None:
         (tenant_rows, "open_again", "after", None),
         (tenant_rows, "resume", "after", None),
         (Directory, "advance", "after", Step.OPENED),
+        (move, "remove_workspace", "before", None),
+        (shutil, "rmtree", "before", None),
+        (move, "remove_workspace", "after", None),
         (tenant_rows, "clear", "before", None),
         (tenant_rows, "clear", "after", None),
         (Directory, "end_move", "before", None),
@@ -299,6 +359,8 @@ def test_a_move_that_is_killed_at_every_step_in_turn_goes_on(two: Two) -> None:
         assert killed_at(two.directory_url, *point), point
     move_tenant(two.directory, "acme", "west", timing=NOW)
     assert two.fingerprint(two.west) == before
+    assert (two.files_of_run("west"), two.files_of_run("east")) == (files, {})
+    assert not [path for root in two.roots.values() for path in root.glob(".*")], "no draft is left"
     assert set(two.fingerprint(two.east, without=("tenant", "api_key", "audit")).values()) == {0}
     assert two.west.scalar("SELECT paused_at FROM tenant WHERE name = 'acme'") is None
     two.west.accept(tier=None)
@@ -349,10 +411,8 @@ def test_a_celery_message_is_forwarded_to_the_cell_of_its_tenant_and_waits_while
 
 
 def test_what_could_not_be_moved_is_refused_before_anything_is_done(two: Two) -> None:
-    two.east.scalar(
-        "INSERT INTO project (id, tenant, name, config) VALUES (gen_random_uuid(), 'acme', 'p', '{}') RETURNING 1"
-    )
-    with pytest.raises(CellError, match="code projects"):
+    two.stores["west"].blobs.own("another ledger", takes_over=True)
+    with pytest.raises(CellError, match="store of cell 'west' is not that of its ledger"):
         move_tenant(two.directory, "acme", "west", timing=NOW)
     assert two.directory.move_of("acme") is None
     with pytest.raises(CellError, match="no cell 'north'"):

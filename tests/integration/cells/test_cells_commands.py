@@ -29,6 +29,7 @@ def cells(postgres: Postgres, tmp_path: Path) -> Iterator[Run]:
                 "POINTSMAN_LEDGER__URL": urls[name],
                 "POINTSMAN_BROKER__URL": "redis://127.0.0.1:1/0",
                 "POINTSMAN_CONTENT_STORE__ROOT": str(tmp_path / name),
+                "POINTSMAN_RUNS__ROOT": str(tmp_path / f"{name}-runs"),
                 "POINTSMAN_CELLS__DIRECTORY_URL": directory,
                 "POINTSMAN_CELLS__NAME": name,
                 "POINTSMAN_CELLS__LEASE_SECONDS": "0.01",

@@ -27,6 +27,8 @@ from producers.cells.router import MAX_BODY_BYTES, Places, Router
 from producers.use_cases.tenants import hash_secret
 from routing.cells import CellRefusal, Clue
 from sites.config import ContentStoreConfig
+from sites.content_store import ContentStore
+from sites.ownership import adopt
 from tests.integration.api.http_world import PAGES, World, open_world
 from tests.services import Postgres, wait_until
 from tests.threads import serve_in_thread
@@ -66,6 +68,7 @@ def shared_fleet(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -
             stack.callback(ledger.close)
             store = ContentStoreConfig(root=tmp_path / name / "content-store")
             world = stack.enter_context(open_world(ledger, store.root, tenant=f"of-{name}"))
+            adopt(ledger, ContentStore(store.root))
             urls[name] = serve(world.app, stack, name)
             pages = serve(world.pages_app, stack, f"{name} pages")
             directory.add_cell(CellRecord(name, urls[name], pages, "redis://x", url, store.model_dump_json()))

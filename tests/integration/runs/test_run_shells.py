@@ -52,7 +52,7 @@ def hold(yard: Yard) -> Iterator[Hold]:
                 return shown
 
             shells = Shells(yard.shop.ledger, yard.policy, yard.resources.runs, known)
-            return shells.hold(run_id, BOB, tenant="acme", open_box=open_box, attend=attend)
+            return shells.hold(run_id, BOB, tenant="acme", open_box=open_box, attend=attend, seconds=60)
 
         yield held
 
