@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -171,7 +171,7 @@ class Purse:
 
 
 def policy_with_model(policy: Path | None, model: str | None, *, home: Path) -> Path | None:
-    """Return the policy to run with: the given one, or a copy in `home` in which one model makes every call of a job.
+    """Return the policy to run with: the given one, or a copy in `home` with one model for every call and agent.
 
     Raises:
         PolicyError: the caller's fault: the model has no price or no speed.
@@ -179,8 +179,8 @@ def policy_with_model(policy: Path | None, model: str | None, *, home: Path) -> 
     if model is None:
         return policy
     fields = load_policy(policy).model_dump(mode="json")
-    for call in fields["calls"].values():
-        call["model"] = model
+    for caller in (*fields["calls"].values(), *fields["agents"].values()):
+        caller["model"] = model
     text = yaml.safe_dump(fields)
     parse_policy(text, source=f"the policy with {model}")
     home.mkdir(parents=True, exist_ok=True)
@@ -421,9 +421,5 @@ def installed_for(plan: Plan, *, home: Path, environment: Mapping[str, str]) -> 
         api_port=0,
         concurrency=max(2, min(plan.jobs, os.cpu_count() or 2)),
     )
-    with Embedded(options, base_environment=environment) as embedded:
-        runner = Runner(embedded, plan)
-        try:
-            yield runner
-        finally:
-            runner.close()
+    with Embedded(options, base_environment=environment) as embedded, closing(Runner(embedded, plan)) as runner:
+        yield runner

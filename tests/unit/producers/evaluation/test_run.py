@@ -65,9 +65,10 @@ def test_a_case_waits_for_money_that_another_puts_back_and_is_skipped_when_it_is
         assert book is not None
 
 
-def test_one_model_makes_every_call_if_it_has_a_price(tmp_path: Path) -> None:
+def test_one_model_makes_every_call_and_is_every_agents_if_it_has_a_price(tmp_path: Path) -> None:
     path = policy_with_model(None, "claude-sonnet-4-6", home=tmp_path)
     assert path is not None
-    assert {call.model for call in load_policy(path).calls.values()} == {"claude-sonnet-4-6"}
+    policy = load_policy(path)
+    assert {each.model for each in (*policy.calls.values(), *policy.agents.values())} == {"claude-sonnet-4-6"}
     with pytest.raises(PolicyError, match="the policy with gpt-none"):
         policy_with_model(None, "gpt-none", home=tmp_path)
