@@ -25,7 +25,6 @@ from benchmarks.jobs import accepted, claimed, ended
 from benchmarks.question import Survey
 from gateway.fake_provider.config import FakeProviderConfig
 from ledger.start_attempt import Claim
-from ledger.store import Ledger, create_ledger_engine
 from monitoring.capacity.plan import Limits
 from monitoring.event_metrics import fold_pending
 from producers.config import DispatcherConfig
@@ -127,9 +126,8 @@ class Fleet:
     def __init__(self, embedded: Embedded) -> None:
         self._embedded = embedded
         self._policy: Policy = load_policy(None)
-        self._ledger = Ledger(create_ledger_engine(embedded.environment["POINTSMAN_LEDGER__URL"], pool_size=_CALLERS))
-        headers = {"authorization": f"Bearer {embedded.api_key}"}
-        self._http = httpx2.Client(base_url=embedded.api_url, headers=headers, timeout=30, trust_env=False)
+        self._ledger = embedded.open_ledger(pool_size=_CALLERS)
+        self._http = embedded.open_api()
 
     def close(self) -> None:
         self._http.close()

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import httpx2
 import yaml
 from dulwich.repo import Repo
 from sqlmodel import col, select
@@ -30,7 +29,7 @@ from ledger.jobs import lock_job
 from ledger.runs.specs import NewStep, Phase
 from ledger.runs.steps import StepStart, add_steps, start_steps
 from ledger.runs.tables import AgentExecution, Run, RunStep
-from ledger.store import Ledger, create_ledger_engine
+from ledger.store import Ledger
 from ledger.tables import Call
 from producers.evaluation.report import (
     KeptRun,
@@ -184,8 +183,7 @@ class _Runner:
         self._runs_root = Path(embedded.environment["POINTSMAN_RUNS__ROOT"])
         self._has_boxes = not embedded.boxes.off
         self._purse = Purse(None if plan.budget_usd is None else round(plan.budget_usd * NANOUSD_PER_USD))
-        headers = {"authorization": f"Bearer {embedded.api_key}"}
-        self._http = httpx2.Client(base_url=embedded.api_url, headers=headers, timeout=30, trust_env=False)
+        self._http = embedded.open_api()
 
     def close(self) -> None:
         self._http.close()
@@ -324,8 +322,7 @@ def _runner(plan: Plan, home: Path, cases: list[ReviewCase], environment: Mappin
     )
     with Embedded(options, base_environment=environment) as embedded:
         policy = load_policy(Path(embedded.environment["POINTSMAN_POLICY__PATH"]))
-        engine = create_ledger_engine(embedded.environment["POINTSMAN_LEDGER__URL"], pool_size=plan.jobs + 1)
-        with closing(Ledger(engine)) as ledger:
+        with closing(embedded.open_ledger(pool_size=plan.jobs + 1)) as ledger:
             with ledger.begin() as session:
                 pause_queue(session, QueueName.CONTROL, is_paused=True)
             with closing(_Runner(embedded, plan, ledger, policy, repositories)) as runner:

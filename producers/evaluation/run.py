@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import httpx2
 import yaml
 from pydantic import BaseModel, ConfigDict
 from sqlmodel import col, select
 
 from gateway.fake_provider.config import FakeProviderConfig, read_log
-from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Call, Job, Release
 from producers.evaluation.browser import Browser, differences, write_pictures
 from producers.evaluation.cases import Case, Files, Reply, Round, Then, check, digest_of, site_directory
@@ -209,9 +207,7 @@ class Runner:
         self._plan = plan
         self._policy: Policy = load_policy(embedded.options.policy)
         self._purse = Purse(None if plan.budget_usd is None else round(plan.budget_usd * NANOUSD_PER_USD))
-        self._ledger = Ledger(
-            create_ledger_engine(embedded.environment["POINTSMAN_LEDGER__URL"], pool_size=plan.jobs + 1)
-        )
+        self._ledger = embedded.open_ledger(pool_size=plan.jobs + 1)
         self._content_store = ContentStore(embedded.home / "content-store")
         self._sites = Sites(self._ledger, self._content_store, self._policy)
         self._has_boxes = not embedded.boxes.off
@@ -221,12 +217,7 @@ class Runner:
         )
         self._browser: Browser | None = None
         self._pictures: Path | None = None
-        self._http = httpx2.Client(
-            base_url=embedded.api_url,
-            headers={"authorization": f"Bearer {embedded.api_key}"},
-            timeout=30,
-            trust_env=False,
-        )
+        self._http = embedded.open_api()
 
     def close(self) -> None:
         """Close its connections."""
