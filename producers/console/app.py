@@ -22,7 +22,18 @@ from producers.api.operations_routes import NO_TELEMETRY
 from producers.api.problems import on_too_many_streams
 from producers.api.requests import MAX_RAW_BYTES, Resources
 from producers.console import bulk, jobs, operations, people, sign_in, sites
-from producers.console.web import PREFIX, THEME, Console, ConsoleDep, Viewer, acting, is_part, redirect, render
+from producers.console.web import (
+    PREFIX,
+    THEME,
+    Console,
+    ConsoleDep,
+    Viewer,
+    acting,
+    is_part,
+    redirect,
+    render,
+    set_cookie,
+)
 from producers.errors import (
     ActionRefusedError,
     ForgedFormError,
@@ -53,15 +64,7 @@ def choose_theme(
     came_from = urlsplit(request.headers.get("referer", ""))
     path = came_from.path.removeprefix(PREFIX) if came_from.path.startswith(f"{PREFIX}/") else "/"
     response = redirect(request, f"{path}?{came_from.query}" if came_from.query else path)
-    response.set_cookie(
-        THEME,
-        theme,
-        path=PREFIX,
-        max_age=THEME_SECONDS if theme else 0,
-        httponly=True,
-        samesite="lax",
-        secure=console.is_secure,
-    )
+    set_cookie(response, console, THEME, theme, seconds=THEME_SECONDS if theme else 0)
     return response
 
 

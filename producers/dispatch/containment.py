@@ -37,6 +37,16 @@ def contained(what: str, **facts: Any) -> Iterator[None]:
         logger.exception("left_for_next_round", extra={"step": what, **facts})
 
 
+@contextmanager
+def surviving(what: str) -> Iterator[None]:
+    """Let what has a thread of its own go on after any error, an unreachable ledger, too."""
+    try:
+        with contained(what):
+            yield
+    except SQLAlchemyError:
+        logger.warning("ledger_unreachable")
+
+
 class Deliverer(Protocol):
     """Sends what the ledger holds for a receiver outside."""
 
@@ -47,9 +57,6 @@ class Deliverer(Protocol):
 def deliver(sender: Deliverer, stopping: threading.Event, *, tick_seconds: float) -> None:
     """Deliver what is due until stopped, one at a time, so that a stop waits for one receiver at most."""
     while not stopping.wait(tick_seconds):
-        try:
-            with contained(type(sender).__name__):
-                while not stopping.is_set() and sender.deliver_due(limit=1):
-                    pass
-        except SQLAlchemyError:
-            logger.warning("ledger_unreachable")
+        with surviving(type(sender).__name__):
+            while not stopping.is_set() and sender.deliver_due(limit=1):
+                pass

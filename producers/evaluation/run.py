@@ -7,20 +7,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import httpx2
 import yaml
 from pydantic import BaseModel, ConfigDict
 from sqlmodel import col, select
 
 from gateway.fake_provider.config import FakeProviderConfig, read_log
-from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Call, Job, Release
 from producers.evaluation.browser import Browser, differences, write_pictures
 from producers.evaluation.cases import Case, Files, Reply, Round, Then, check, digest_of, site_directory
@@ -185,7 +183,7 @@ class Purse:
 
 
 def policy_with_model(policy: Path | None, model: str | None, *, home: Path) -> Path | None:
-    """Return the policy to run with: the given one, or a copy in `home` in which one model makes every call of a job.
+    """Return the policy to run with: the given one, or a copy in `home` with one model for every call and agent.
 
     Raises:
         PolicyError: the caller's fault: the model has no price or no speed.
@@ -193,8 +191,8 @@ def policy_with_model(policy: Path | None, model: str | None, *, home: Path) -> 
     if model is None:
         return policy
     fields = load_policy(policy).model_dump(mode="json")
-    for call in fields["calls"].values():
-        call["model"] = model
+    for caller in (*fields["calls"].values(), *fields["agents"].values()):
+        caller["model"] = model
     text = yaml.safe_dump(fields)
     parse_policy(text, source=f"the policy with {model}")
     home.mkdir(parents=True, exist_ok=True)
@@ -223,9 +221,7 @@ class Runner:
         self._plan = plan
         self._policy: Policy = load_policy(embedded.options.policy)
         self._purse = Purse(plan.budget_usd)
-        self._ledger = Ledger(
-            create_ledger_engine(embedded.environment["POINTSMAN_LEDGER__URL"], pool_size=plan.jobs + 1)
-        )
+        self._ledger = embedded.open_ledger(pool_size=plan.jobs + 1)
         self._content_store = ContentStore(embedded.home / "content-store")
         self._sites = Sites(self._ledger, self._content_store, self._policy)
         self._has_boxes = not embedded.boxes.off
@@ -235,12 +231,7 @@ class Runner:
         )
         self._browser: Browser | None = None
         self._pictures: Path | None = None
-        self._http = httpx2.Client(
-            base_url=embedded.api_url,
-            headers={"authorization": f"Bearer {embedded.api_key}"},
-            timeout=30,
-            trust_env=False,
-        )
+        self._http = embedded.open_api()
 
     def close(self) -> None:
         """Close its connections."""
@@ -433,9 +424,5 @@ def installed_for(plan: Plan, *, home: Path, environment: Mapping[str, str]) -> 
         api_port=0,
         concurrency=max(2, min(plan.jobs, os.cpu_count() or 2)),
     )
-    with Embedded(options, base_environment=environment) as embedded:
-        runner = Runner(embedded, plan)
-        try:
-            yield runner
-        finally:
-            runner.close()
+    with Embedded(options, base_environment=environment) as embedded, closing(Runner(embedded, plan)) as runner:
+        yield runner

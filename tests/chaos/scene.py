@@ -19,7 +19,6 @@ import psutil
 from sqlalchemy import text
 
 from gateway.fake_provider.config import FakeProviderConfig
-from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Tenant
 from producers.local.embedded import Embedded
 from producers.local.embedded import Options as EmbeddedOptions
@@ -95,7 +94,7 @@ class Scene:
         self.sites = sites
         self.notes = notes
         """What this machine did not allow, to be told in the report."""
-        self.ledger = Ledger(create_ledger_engine(fleet.environment["POINTSMAN_LEDGER__URL"], pool_size=4))
+        self.ledger = fleet.open_ledger(pool_size=4)
         self.policy = load_policy(fleet.options.policy)
 
     def rows(self, query: str, **values: Any) -> list[Any]:

@@ -75,9 +75,10 @@ def test_only_a_case_that_the_run_gives_less_than_its_own_limit_is_cut_off_by_th
         assert not any(short.was_cut(reason) for reason in (None, Reason.TIME_LIMIT))
 
 
-def test_one_model_makes_every_call_if_it_has_a_price(tmp_path: Path) -> None:
+def test_one_model_makes_every_call_and_is_every_agents_if_it_has_a_price(tmp_path: Path) -> None:
     path = policy_with_model(None, "claude-sonnet-4-6", home=tmp_path)
     assert path is not None
-    assert {call.model for call in load_policy(path).calls.values()} == {"claude-sonnet-4-6"}
+    policy = load_policy(path)
+    assert {each.model for each in (*policy.calls.values(), *policy.agents.values())} == {"claude-sonnet-4-6"}
     with pytest.raises(PolicyError, match="the policy with gpt-none"):
         policy_with_model(None, "gpt-none", home=tmp_path)
