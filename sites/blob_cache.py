@@ -6,7 +6,6 @@ disk is full or read-only, blobs are read from afar.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import secrets
@@ -15,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sites.blobs import check_blob
+from sites.disk import locked_file
 from sites.errors import BlobCorruptError
 
 logger = logging.getLogger(__name__)
@@ -92,14 +92,10 @@ class BlobCache:
 
     @contextmanager
     def _counted(self) -> Iterator[int]:
-        """Lock the cache and yield the file with its total; the kernel releases the lock with the process."""
+        """Lock the cache and yield the file with its total."""
         self._root.mkdir(parents=True, exist_ok=True)
-        count = os.open(self._root / COUNT, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(count, fcntl.LOCK_EX)
+        with locked_file(self._root / COUNT) as count:
             yield count
-        finally:
-            os.close(count)
 
     def _evict(self, most_bytes: int) -> int:
         """Remove the least recently used files until the others have at most so many bytes; return how many."""

@@ -25,7 +25,7 @@ _NO_FOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | _NO_FOLLOW
 _OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | _NO_FOLLOW  # a FIFO must not block
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW
-_KINDS = {
+MODE_KINDS = {
     stat.S_IFLNK: "symlink",
     stat.S_IFIFO: "fifo",
     stat.S_IFSOCK: "socket",
@@ -131,7 +131,7 @@ def _walk(
         elif stat.S_ISREG(mode):
             yield path, _read_below(directory, name, max_bytes)
         else:
-            kind = _KINDS.get(stat.S_IFMT(mode), "device")
+            kind = MODE_KINDS.get(stat.S_IFMT(mode), "device")
             raise TreeRefusedError(kind, path, "only plain files and directories can be imported")
 
 
