@@ -280,7 +280,6 @@ class _Follower:
         return Ending.SOFT_TIMEOUT if is_late and self.code in _TIMED_OUT_CODES else Ending.EXITED
 
     def result(self, ending: Ending) -> ExecResult:
-        """Return the command's result."""
         return ExecResult(
             ending=ending,
             exit_code=self.code,

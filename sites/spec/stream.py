@@ -172,7 +172,6 @@ def _put(document: JsonObject, path: str, value: Any, *, is_insert: bool) -> boo
 
 
 def _remove(document: JsonObject, path: str) -> None:
-    """Remove a value if it exists."""
     segments = segments_of(path)
     if "__proto__" in segments:
         return
