@@ -53,14 +53,11 @@ def is_archive(head: bytes) -> bool:
 
 
 def read_archive(data: bytes, *, max_bytes: int, max_files: int) -> dict[str, bytes]:
-    """Return a site's files by checked name; if all lie in one directory, that directory is the site.
+    """Return the files of a zip or tar.gz archive by checked name; if all lie in one directory, that is the site.
 
     Installed packages and what desktops add are left out.
 
-    Args:
-        data: a zip or tar.gz archive.
-        max_bytes: the most bytes of all files together, inclusive, counted before they are unpacked.
-        max_files: the most files, inclusive.
+    `max_bytes` of all files together are counted before they are unpacked.
 
     Raises:
         PathRefusedError: a name breaks a rule (the sender's fault).

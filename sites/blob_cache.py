@@ -31,9 +31,7 @@ class BlobCache:
     Files appear by rename. Their total stands in a file that is also the lock, and is raised before a file is written:
     after a crash it is too high, never too low, until the next eviction counts anew.
 
-    Args:
-        root: a directory of this host.
-        most_bytes: of all files together; 0 for no cache.
+    `most_bytes` is of all files together; with 0 there is no cache.
     """
 
     def __init__(self, root: Path, *, most_bytes: int) -> None:

@@ -262,11 +262,7 @@ def exact_option(file: FileText, hunk: Hunk, start: int) -> Option:
 def options_at(file: FileText, lines: Sequence[Line], places: Sequence[int], *, at_least: Fuzz) -> list[Option]:
     """Return the options of a hunk whose context and removed lines are matched to lines of the file.
 
-    Args:
-        file: the file.
-        lines: the hunk, without lines of unknown kind.
-        places: for each context or removed line, the line of the file.
-        at_least: the fuzz that was needed to find the place.
+    `places` are the lines of the file for each context or removed line, which took the fuzz `at_least` to find.
     """
     before = [line for line in lines if line.op != "+"]
     pairs = [Pair(line, file.lines[place]) for line, place in zip(before, places, strict=True)]
