@@ -79,11 +79,7 @@ def excerpts(
     Of a large style sheet the rules of what the pages hold are shown, and few where only text is asked for (issue 20);
     a drawing only where it is named.
 
-    Args:
-        files: the site's, by path.
-        prompt: the request.
-        has_spec: whether the site has a spec, whose tool does what concerns words: what comes here needs its styles.
-        max_bytes: shown at most.
+    A site that `has_spec` is shown with its styles, because its own tool does what concerns only words.
     """
     wanted = _Wanted.of(prompt)
     sheet_bytes = MAX_SHEET_BYTES if has_spec or wanted.needs_styles else SMALL_SHEET_BYTES

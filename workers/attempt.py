@@ -366,10 +366,7 @@ class Attempt(Inputs):
     ) -> ResultT:
         """Compute what waits for nobody, with the attempt's inputs: in place, or in a child of a dense pool.
 
-        Args:
-            work: a function of a module, so that it has a name in the child.
-            values: its further arguments, which pickle.
-            named: likewise.
+        `work` is a function of a module, so that it has a name there, and its arguments pickle.
         """
         steps: list[Step] = []
         try:

@@ -156,6 +156,7 @@ class EnginePool:
         from sandbox.pool import Reaper
         from sandbox.pool import sweep_periodically as keep_swept
 
+        self.acquire = pool.acquire
         self._engine = engine
         self._pool = pool
         self._stopping = threading.Event()
@@ -170,12 +171,6 @@ class EnginePool:
     def start(self) -> None:
         """Sweep and make the first spares, in the background."""
         self._sweeper.start()
-
-    def acquire(
-        self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
-    ) -> Box:
-        """Return an unused box; raises as `Boxes.acquire` does."""
-        return self._pool.acquire(asked, image=image, watch=watch)
 
     def close(self) -> None:
         """Destroy the spares and disconnect from the engine."""

@@ -237,12 +237,8 @@ def hand_back(
 ) -> None:
     """Give a job back because this worker stops or has no ledger; its box is gone by now. It is queued again.
 
-    Args:
-        message: the one that the attempt was started from.
-        resources: of this worker.
-        cause: one of `HANDED_BACK`.
-        replies: of models, which the next attempt reads.
-        until: monotonic time until which to wait for the ledger.
+    `cause` is one of `HANDED_BACK`, `replies` of models are for the next attempt, and `until` is the monotonic time
+    until which to wait for the ledger.
     """
     logger.info("attempt_handed_back", extra={"cause": cause.value})
 

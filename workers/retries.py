@@ -68,11 +68,7 @@ Decision = Ended | Deferred | Retry | Abandon
 
 
 def decide_call(error: GatewayError, *, tries: int, left_seconds: float = math.inf) -> Retry | None:
-    """Decide whether to retry a failed model call.
-
-    Returns:
-        The wait, or None when the attempt has to deal with the error.
-    """
+    """Return how to retry a failed model call; None when the attempt has to deal with the error."""
     if tries > BUSY_RETRIES:
         return None
     if not isinstance(error, ProviderBusyError | GatewayUnreachableError):

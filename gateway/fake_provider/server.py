@@ -148,7 +148,6 @@ class _Call:
     reply: Reply | None = None
 
     def usage(self) -> Usage:
-        """Return the tokens billed."""
         if self.reply is None:
             return Usage()
         if not self.progress.has_begun:
@@ -159,7 +158,6 @@ class _Call:
         return self.reply.usage_after(self.progress.characters)
 
     def logged(self) -> LoggedCall:
-        """Return the log line."""
         request = self.request
         return LoggedCall(
             id=self.id,
@@ -191,7 +189,6 @@ class _Server:
     is_ending: bool = False
 
     def app(self) -> web.Application:
-        """Return the server as an application."""
         app = web.Application(client_max_size=MAX_BODY_BYTES)
         app.on_shutdown.append(self.end)
         app.router.add_post("/v1/messages", self.messages)

@@ -223,12 +223,7 @@ class Provider(ABC):
         """Return the provider's headers that the caller may see."""
 
     def trouble_of(self, status: int | None, *, kind: str = "") -> Trouble | None:
-        """Return what the end of a call says about the provider's health; None when it is healthy.
-
-        Args:
-            status: its HTTP status; None when there was no answer.
-            kind: the kind of error reported inside a stream, which counts more; empty for none.
-        """
+        """Return what ails the provider, by a call's status (None for no answer) or the kind of error in its stream."""
         return trouble_of(status, kind=kind)
 
 

@@ -55,12 +55,9 @@ class File(NamedTuple):
 
 
 def parse_path(path: str, *, prefixes: tuple[str, ...] = ()) -> Description | File | None:
-    """Parse the path of a request, percent-decoded once.
+    """Parse the path of a request, percent-decoded once; None for any other path.
 
     `prefixes` are the paths of the registries' URLs, which lock files repeat.
-
-    Returns:
-        None for any other path.
     """
     inner = path.removeprefix("/")
     for prefix in prefixes:

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from sites.direct_edit.html_document import Attribute, Document, Node, NotEditableError, Span
-from sites.direct_edit.request import VOCABULARY, plain
+from sites.direct_edit.request import VOCABULARY, plain, whole_words
 
 _BARE_VALUE: Final = re.compile(r"[\w.:#?&;,%+-][\w./:#?&;,%+-]*(?<!/)", re.ASCII)
 
@@ -215,9 +215,7 @@ class PlainSite:
         collapsed = re.sub(r"\s+", " ", wanted).strip()
         if not collapsed:
             return []
-        start = r"(?<!\w)" if collapsed[0].isalnum() else ""
-        end = r"(?!\w)" if collapsed[-1].isalnum() else ""
-        pattern = re.compile(start + re.escape(collapsed) + end, re.I if ignore_case else 0)
+        pattern = whole_words(collapsed, ignore_case=ignore_case)
         found: list[Hit] = []
         for path, blocks in self._blocks.items():
             for runs in blocks:

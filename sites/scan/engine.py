@@ -189,13 +189,11 @@ class _Scanner:
         find_secrets(path, data, notes=self.notes, budget=self._secrets, known_keys=self._known_keys)
 
     def scan_served(self) -> None:
-        """Check all served files."""
         with self.notes.below(self._directory):
             for path in sorted(self._files):
                 self.scan_file(path, self._files[path])
 
     def scan_file(self, path: str, data: bytes) -> None:
-        """Check one served file."""
         kind = check_kind(path, data, self._references)
         find_secrets(path, data, notes=self.notes, budget=self._secrets, known_keys=self._known_keys)
         if kind == "image/svg+xml":

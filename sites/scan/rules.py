@@ -390,7 +390,7 @@ class Notes:
         finally:
             self._directory = ""
 
-    def find(self, rule: str, file: str, line: int, *, detail: str = "", message: str = "") -> None:
+    def find(self, rule: str, file: str, line: int, *, detail: str = "") -> None:
         """Record a finding.
 
         Args:
@@ -398,7 +398,6 @@ class Notes:
             file: the path in the release, or below the directory of `below`; empty for the release as a whole.
             line: counted from 1.
             detail: the offending text; it is escaped and cut.
-            message: replaces the rule's own message.
         """
         file = f"{self._directory}{file}" if file else ""
         count = self._counts[rule, file] = self._counts.get((rule, file), 0) + 1
@@ -408,7 +407,6 @@ class Notes:
         if count > _MAX_PER_RULE_AND_FILE:
             return
         gate, text, fix = RULES[rule]
-        text = message or text
         self.findings.add(Finding(gate, rule, file, line, f"{text}: {show(detail)}" if detail else text, fix))
 
     def add_script(self, source: bytes) -> bool:

@@ -236,11 +236,7 @@ def is_copy(key: str, value: object) -> bool:
 def loses_copy(before: Site, after: Site, *, request: str = "") -> bool:
     """Whether an edit drops more than half of the site's words.
 
-    Args:
-        before: the site as it was, valid.
-        after: the edited site, valid.
-        request: what was asked. One that asks for other words (a translation) is judged by how much is said, not by
-            which words say it.
+    A request for other words (a translation) is judged by how much is said, not by which words say it.
     """
     old, new = _words(before), _words(after)
     had = sum(old.values())

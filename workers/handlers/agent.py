@@ -196,12 +196,8 @@ def session_clocks(attempt: Attempt, *, has_build: bool, now: float) -> Clocks:
     following = rules.closing_seconds + (rules.build_seconds if has_build else 0)
     left = attempt.limits.soft_seconds - (now - attempt.began) - following - _GRACE_SECONDS
     soft = max(left, _LEAST_SECONDS)
-    return Clocks(
-        soft_seconds=soft,
-        hard_seconds=soft + _GRACE_SECONDS + 2,
-        start_seconds=min(rules.start_seconds, soft),
-        idle_seconds=rules.idle_seconds,
-        grace_seconds=_GRACE_SECONDS,
+    return Clocks.within(
+        soft, grace=_GRACE_SECONDS, start_seconds=min(rules.start_seconds, soft), idle_seconds=rules.idle_seconds
     )
 
 

@@ -119,8 +119,7 @@ def _run(attempt: Attempt, box: Box, command: Sequence[str], *, until: float) ->
     attempt.check()
     ends = min(until, attempt.began + attempt.limits.soft_seconds - CLOSING_SECONDS - GRACE_SECONDS)
     soft = max(1.0, ends - time.monotonic())
-    clocks = Clocks(soft_seconds=soft, hard_seconds=soft + GRACE_SECONDS + 2, grace_seconds=GRACE_SECONDS)
-    result = box.run(command, clocks=clocks, watch=attempt.watcher())
+    result = box.run(command, clocks=Clocks.within(soft, grace=GRACE_SECONDS), watch=attempt.watcher())
     if not result.is_success:
         raise _failure(" ".join(command), result, is_patch=attempt.claim.attempt.queue == QueueName.PATCH)
     return round(result.seconds, 3)

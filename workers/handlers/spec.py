@@ -307,21 +307,23 @@ def _outline_task(inputs: Inputs) -> _Task:
 
 
 def _translation_task(inputs: Inputs, site: Site, texts: Choice, detached: frozenset[str]) -> _Task:
-    parts, address = chunks(texts.entries), address_line(site, inputs.words)
     return _Task(
         "spec_edit",
         partial(read_prompt, "translate.md"),
-        [
-            [Text(f"{address}\n\nThe site's texts{_part(number, len(parts))}:\n{part}"), Text(inputs.asked)]
-            for number, part in enumerate(parts, 1)
-        ],
+        [[text, Text(inputs.asked)] for text in _parts(inputs, site, texts)],
         translate_tool,
         partial(_translated, texts=texts, detached=detached),
     )
 
 
-def _part(number: int, count: int) -> str:
-    return f", part {number} of {count}; others get the rest" if count > 1 else ""
+def _parts(inputs: Inputs, site: Site, texts: Choice) -> list[Text]:
+    """Return the texts to translate, in parts that side by side calls get."""
+    parts, address = chunks(texts.entries), address_line(site, inputs.words)
+    which = ", part {} of {}; others get the rest" if len(parts) > 1 else ""
+    return [
+        Text(f"{address}\n\nThe site's texts{which.format(number, len(parts))}:\n{part}")
+        for number, part in enumerate(parts, 1)
+    ]
 
 
 def _translated(
@@ -398,15 +400,8 @@ def _new_site(inputs: Inputs, *, spec: str, summary: str) -> Outcome:
 def _versions_task(inputs: Inputs, site: Site, summary: str, further: Sequence[str]) -> _Task:
     """Return the task of translating a new site into further languages; without it the site is in one language."""
     texts = choose_texts(site, "")
-    parts, address = chunks(texts.entries), address_line(site, inputs.words)
-    prompts = [
-        [
-            Text(f"{address}\n\nThe site's texts{_part(number, len(parts))}:\n{part}"),
-            Text(f"{inputs.asked}\n\nThe site was made from that. Put all of these texts into the language “{lang}”."),
-        ]
-        for lang in further
-        for number, part in enumerate(parts, 1)
-    ]
+    asked = f"{inputs.asked}\n\nThe site was made from that. Put all of these texts into the language"
+    prompts = [[text, Text(f"{asked} “{lang}”.")] for lang in further for text in _parts(inputs, site, texts)]
     missing = f" Not translated into {', '.join(further)}: ask for that next."
     return _Task(
         "spec_edit",

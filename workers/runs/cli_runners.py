@@ -69,17 +69,8 @@ def put(box: Box, files: Mapping[str, bytes]) -> None:
     box.put(files, planted=lambda path: path != INSTRUCTIONS and is_planted(path))
 
 
-def collect(box: Box, attempt: Attempt, given: Mapping[str, bytes]) -> Collected:
-    """Copy the whole workspace out; skipped directories stay as they were given.
-
-    Raises:
-        BoxLostError: the box is gone, and its files with it.
-    """
-    return collect_from(box, attempt.content_store, given, most_bytes=attempt.limits.output_bytes)
-
-
-def collect_from(box: Box, content_store: ContentStore, given: Mapping[str, bytes], *, most_bytes: int) -> Collected:
-    """Copy the whole workspace out of a box; `most_bytes` is how much it may have grown.
+def collect(box: Box, content_store: ContentStore, given: Mapping[str, bytes], *, most_bytes: int) -> Collected:
+    """Copy the whole workspace out of a box; skipped directories stay as given, `most_bytes` is how much it may grow.
 
     Raises:
         BoxLostError: the box is gone, and its files with it.
@@ -157,12 +148,11 @@ def session_clocks(order: AgentOrder, attempt: Attempt) -> Clocks:
     """Return a session's clocks: its agent's, within what the queue's limit leaves after what has to follow."""
     rules = attempt.policy.agent
     soft = max(session_seconds(order, attempt, closing=_CLOSING_SECONDS + _GRACE_SECONDS), _LEAST_SECONDS)
-    return Clocks(
-        soft_seconds=soft,
-        hard_seconds=soft + _GRACE_SECONDS + 2,
+    return Clocks.within(
+        soft,
+        grace=_GRACE_SECONDS,
         start_seconds=min(rules.start_seconds, soft),
         idle_seconds=rules.idle_seconds + order.agent.tool_seconds / 2,
-        grace_seconds=_GRACE_SECONDS,
     )
 
 
@@ -173,7 +163,7 @@ def _extract(
     failed = _failure(held.verdict, exceeded=exceeded)
     facts = {"agent": held.facts}
     try:
-        files, refused = collect(box, attempt, order.files)
+        files, refused = collect(box, attempt.content_store, order.files, most_bytes=attempt.limits.output_bytes)
     except BoxLostError:
         if failed is None:
             raise
@@ -247,11 +237,8 @@ def run_check(
 
 def _run(box: Box, command: Sequence[str], attempt: Attempt) -> ExecResult:
     attempt.check()
-    left = (
-        attempt.limits.soft_seconds - (time.monotonic() - attempt.began) - _CHECK_CLOSING_SECONDS - _CHECK_GRACE_SECONDS
-    )
-    soft = max(1.0, left)
-    clocks = Clocks(soft_seconds=soft, hard_seconds=soft + _CHECK_GRACE_SECONDS + 2, grace_seconds=_CHECK_GRACE_SECONDS)
+    until = attempt.began + attempt.limits.soft_seconds - _CHECK_CLOSING_SECONDS - _CHECK_GRACE_SECONDS
+    clocks = Clocks.within(max(1.0, until - time.monotonic()), grace=_CHECK_GRACE_SECONDS)
     return box.run(command, clocks=clocks, watch=attempt.watcher())
 
 
@@ -301,7 +288,7 @@ def run_codex(order: AgentOrder, attempt: Attempt) -> AgentRun:
         home = {f"{CODEX_HOME}/config.toml": b""}
         box.put({**order.files, **home}, planted=lambda path: False)
         result, retried = _with_codex_retry(box, order, attempt)
-        files, refused = collect(box, attempt, order.files)
+        files, refused = collect(box, attempt.content_store, order.files, most_bytes=attempt.limits.output_bytes)
     finally:
         box.close()
     facts = {
@@ -372,7 +359,7 @@ def _run_codex(box: LocalBox, order: AgentOrder, attempt: Attempt, *, home: Path
     soft = max(session_seconds(order, attempt) - _GRACE_SECONDS, _LEAST_SECONDS)
     return box.run(
         codex_arguments(order, command=attempt.runs.codex_command),
-        clocks=Clocks(soft_seconds=soft, hard_seconds=soft + _GRACE_SECONDS + 2, grace_seconds=_GRACE_SECONDS),
+        clocks=Clocks.within(soft, grace=_GRACE_SECONDS),
         stdin=f"{order.instructions}\n\n{order.prompt}".encode("utf-8", "replace"),
         env=codex_environment(attempt.environment, home=home),
         watch=attempt.watcher(),
