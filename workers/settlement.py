@@ -29,6 +29,7 @@ from sites.errors import PathRefusedError, TreeRefusedError
 from sites.excerpts import hidden_text
 from sites.files import is_built
 from sites.releases import build_release, manifest_of
+from sites.scan.rules import Finding
 from sites.spec.read_back import read_back
 from workers.attempt import Attempt, Inputs
 from workers.compute import timed
@@ -276,8 +277,8 @@ def _offer(outcome: Candidate, new: NewRelease, *, hours: float) -> Settlement:
 
 def _first_finding(new: NewRelease) -> str:
     findings = new.scan["findings"]
-    first = findings[0]
-    return f"{len(findings)} findings of the scan; the first: {first['file']}, line {first['line']}: {first['message']}"
+    first = Finding(**findings[0])
+    return f"findings of the scan: {len(findings)}; the first: {first}; {first.fix}"
 
 
 def may_auto_approve(job: Job, tenant: Tenant) -> bool:

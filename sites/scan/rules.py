@@ -77,7 +77,8 @@ class Finding:
         return dict(vars(self))
 
     def __str__(self) -> str:
-        return f"{self.file}, line {self.line}: {self.message}" if self.file else self.message
+        place = f"{self.file}, line {self.line}" if self.line else self.file
+        return f"{place}: {self.message}" if place else self.message
 
 
 @dataclass(frozen=True)

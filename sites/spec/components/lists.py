@@ -191,7 +191,16 @@ _outline_questions = outline_items(
 @Component(
     "FAQ",
     summary="questions and answers: items [{question, answer, link}], open true (the first answer shows)",
-    example={"heading": "Questions", "items": [{"question": "Do you deliver?", "answer": "In town, by bicycle."}]},
+    example={
+        "heading": "Questions",
+        "items": [
+            {
+                "question": "Do you deliver?",
+                "answer": "In town, by bicycle.",
+                "link": {"label": "Ask us", "href": "mailto:hello@bakery.example"},
+            }
+        ],
+    },
     words=("faq", "faqs", "questions", "frequently asked questions", "q&a"),
     outline=lambda section, business: {**_outline_questions(section, business), "open": True},
     outline_hint="items: title = question, text = answer",
@@ -305,7 +314,10 @@ def _person(person: Person, ctx: RenderContext, level: int) -> Html:
 @Component(
     "Team",
     summary="people: people [{name, role, text, image, phone, email}]",
-    example={"heading": "Who bakes", "people": [{"name": "Ida Holm", "role": "Baker"}]},
+    example={
+        "heading": "Who bakes",
+        "people": [{"name": "Ida Holm", "role": "Baker", "phone": "+44 20 7946 0018", "email": "ida@bakery.example"}],
+    },
     words=("team", "people", "staff", "our team", "about us"),
     outline=outline_items("people", 8, name=ItemField("title", 60), role=_ROLE, text=ITEM_TEXT),
     outline_hint="items: title = name, detail = role, text; only people that the request names",
@@ -484,7 +496,9 @@ def _price_line(item: PricedItem, level: int) -> Html:
     summary="menu or price list: items [{title, price, text, tag (or [tags]), hue (of them)}], note",
     example={
         "heading": "Bread",
-        "items": [{"title": "Rye", "price": "€5.80", "text": "Dense and sour.", "tag": "vegan", "hue": "green"}],
+        "items": [
+            {"title": "Rye", "price": "€5.80", "text": "Dense and sour.", "tag": ["vegan", "new"], "hue": "green"}
+        ],
     },
     words=("price list", "menu", "pricelist", "food menu"),
     outline=outline_items("items", 24, title=ItemField("title", 60), price=ItemField("detail", 30), text=ITEM_TEXT),
