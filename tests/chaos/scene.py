@@ -229,7 +229,8 @@ def _policy(home: Path, *, is_short: bool) -> Path:
     provider that never answers for seconds instead of an hour."""
     policy = impatient_policy() if is_short else platform_policy().model_dump(mode="json")
     policy["runs"]["remotes"] = [*policy["runs"]["remotes"], "file"]
-    policy["circuits"] |= {"pause_seconds": 1, "longest_pause_seconds": 5, "longest_wait_seconds": 25}
+    longest = 6 if is_short else 25
+    policy["circuits"] |= {"pause_seconds": 1, "longest_pause_seconds": longest / 5, "longest_wait_seconds": longest}
     return write_policy(home / "platform.yaml", policy)
 
 
