@@ -234,20 +234,18 @@ class Directory:
         Raises:
             CellError: nobody's fault: another process moves it.
         """
-        with self._engine.connect() as connection:
+        with self._engine.connect() as opened:  # a server ends a transaction that does nothing, and its lock with it
+            connection = opened.execution_options(isolation_level="AUTOCOMMIT")
             key = {"tenant": f"pointsman move {tenant}"}
             until = time.monotonic() + _LEAVING_SECONDS
             while not _TRY_LOCK.scalar(connection, key):
-                connection.commit()
                 if time.monotonic() >= until:
                     raise CellError("moving", tenant)
                 time.sleep(0.05)
-            connection.commit()
             try:
                 yield
             finally:
                 _UNLOCK.all(connection, key)
-                connection.commit()
 
     def move_of(self, tenant: str) -> Move | None:
         """Return the move that is under way."""
