@@ -1,15 +1,17 @@
 """The directory of a fleet of cells: which cell has a tenant, which move is under way, and what a day may still cost.
 
-A small database of its own, which no job waits for. It holds no secret of a tenant but hashes of keys; of cells it has
-URLs with passwords, which are for who moves tenants: a router's role needs `SELECT` on names and public URLs alone.
+A small database of its own, which no job waits for. It holds no secret of a tenant but hashes of keys, and none of a
+cell: what opens its servers comes from the settings of who needs it.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine
@@ -18,6 +20,7 @@ from ledger.errors import CellError
 from ledger.store import Statement, create_ledger_engine
 from routing.cells import Cell, is_cell_name
 from routing.cells import Directory as Snapshot
+from routing.config import CellSecrets, split_password, with_password
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS cell (
@@ -154,9 +157,15 @@ _LEASE = Statement("""
 
 
 class Directory:
-    """A connection to the directory, closed by its owner."""
+    """A connection to the directory, closed by its owner.
 
-    def __init__(self, url: str) -> None:
+    Args:
+        url: of its database.
+        secrets: what opens the servers of cells, by cell.
+    """
+
+    def __init__(self, url: str, secrets: Mapping[str, CellSecrets] = MappingProxyType({})) -> None:
+        self._secrets = secrets
         self._engine: Engine = create_ledger_engine(url, pool_size=2, application="pointsman-directory")
 
     def close(self) -> None:
@@ -179,7 +188,7 @@ class Directory:
         return Snapshot(cells, places, {row.key_hash: row.tenant for row in held})
 
     def add_cell(self, cell: CellRecord) -> None:
-        """Add a cell, or change where it is.
+        """Add a cell, or change where it is; its secrets stay outside.
 
         Raises:
             CellError: the operator's fault: its name breaks the rule.
@@ -187,10 +196,10 @@ class Directory:
         if not is_cell_name(cell.name):
             raise CellError("name", cell.name)
         with self._engine.begin() as connection:
-            _ADD.all(connection, cell._asdict())
+            _ADD.all(connection, _closed(cell)._asdict())
 
     def cell(self, name: str) -> CellRecord:
-        """Return a cell.
+        """Return a cell, with the secrets that are known here.
 
         Raises:
             CellError: the operator's fault: there is none of this name.
@@ -199,7 +208,7 @@ class Directory:
             row = _RECORD.one(connection, {"name": name})
         if row is None:
             raise CellError("unknown_cell", name)
-        return CellRecord(*row)
+        return _opened(CellRecord(*row), self._secrets.get(name, CellSecrets()))
 
     def places(self) -> list[TenantPlace]:
         """Return where each tenant is."""
@@ -313,6 +322,27 @@ class Directory:
             if has - known >= least or more <= 0:
                 return int(has)
             return int(_LEASE.scalar(connection, {"day": day, "cell": cell, "more": more}))
+
+
+def _closed(cell: CellRecord) -> CellRecord:
+    store = {name: value for name, value in json.loads(cell.content_store).items() if name != "secrets"}
+    return cell._replace(
+        broker_url=split_password(cell.broker_url)[0],
+        ledger_url=split_password(cell.ledger_url)[0],
+        content_store=json.dumps(store),
+    )
+
+
+def _opened(cell: CellRecord, secrets: CellSecrets) -> CellRecord:
+    """Return a cell with what opens its servers; what one of an older version has said stays where nothing is known."""
+    store = json.loads(cell.content_store)
+    if secrets.content_store:
+        store["secrets"] = {name: secret.get_secret_value() for name, secret in secrets.content_store.items()}
+    return cell._replace(
+        broker_url=with_password(cell.broker_url, secrets.broker.get_secret_value()),
+        ledger_url=with_password(cell.ledger_url, secrets.ledger.get_secret_value()),
+        content_store=json.dumps(store),
+    )
 
 
 def _read_move(connection: Connection, tenant: str) -> Move | None:

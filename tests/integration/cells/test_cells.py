@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from celery import Celery
+from pydantic import SecretStr
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlmodel import SQLModel
@@ -41,6 +43,7 @@ from producers.intake.celery_intake import MAX_TRIES, CeleryIntake, IntakeLists
 from producers.intake.submit import Submitter
 from producers.use_cases.tenants import create_key, hash_secret
 from routing.broker import create_app
+from routing.config import CellSecrets
 from routing.jobs import JobMessage, Reason, State
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
@@ -193,6 +196,30 @@ def release_of(site_id: UUID, manifest: Manifest) -> NewRelease:
 def test_each_table_of_the_ledger_moves_with_its_tenant_or_says_why_it_stays() -> None:
     named = [*tenant_rows.TABLES, *tenant_rows.STAYING]
     assert sorted(named) == sorted(SQLModel.metadata.tables)
+
+
+def test_a_cell_is_opened_with_what_its_reader_knows_and_the_directory_does_not(two: Two) -> None:
+    store = json.dumps({"url": "s3://east/x", "secrets": {"secret_access_key": "plover"}})
+    url = "postgresql://pointsman:sword%2Ffish@a:5432,b:5432/pointsman?sslmode=require"
+    known = CellRecord("east", "http://x", "http://y", "redis://:xyzzy@z:6379/0", url, store, accounts="{}")
+    two.directory.add_cell(known)
+    row = str(raw_cells(two.directory_url))
+    assert not [word for word in ("plover", "sword", "xyzzy") if word in row]
+    secrets = CellSecrets(
+        ledger=SecretStr("sword/fish"),
+        broker=SecretStr("xyzzy"),
+        content_store={"secret_access_key": SecretStr("plover")},
+    )
+    reader = Directory(two.directory_url, {"east": secrets})
+    assert reader.cell("east")._replace(content_store="") == known._replace(content_store="")
+    assert json.loads(reader.cell("east").content_store) == json.loads(store)
+    reader.close()
+    assert two.directory.cell("east").ledger_url == url.replace(":sword%2Ffish", "")
+
+
+def raw_cells(url: str) -> list[Any]:
+    with psycopg.connect(url) as connection:
+        return connection.execute("SELECT cell FROM cell").fetchall()
 
 
 def test_a_tenant_moves_with_all_its_rows_and_files_and_its_old_cell_takes_nothing_more_of_it(two: Two) -> None:
