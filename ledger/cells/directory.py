@@ -99,6 +99,19 @@ class TenantPlace(NamedTuple):
 
 
 _CELLS = Statement("SELECT name, api_url, pages_url FROM cell ORDER BY name")
+
+
+class Standing(NamedTuple):
+    """What the directory says of one cell now."""
+
+    leased_nanousd: int
+    """Of today's budget."""
+    moves: Mapping[Step, int]
+    """From and to it."""
+    move_seconds: float
+    """Since the oldest of them began; 0 without one."""
+
+
 _COLUMNS = CellRecord._fields
 _RECORD = Statement(f"SELECT {', '.join(_COLUMNS)} FROM cell WHERE name = %(name)s")
 _ADD = Statement(f"""
@@ -145,6 +158,10 @@ _DAY = Statement("""
 _LEASED = Statement("SELECT leased_nanousd FROM fleet_lease WHERE day = CAST(%(day)s AS date) AND cell = %(cell)s")
 _TODAY = Statement("""
     SELECT cell, leased_nanousd FROM fleet_lease WHERE day = CAST(timezone('UTC', clock_timestamp()) AS date)
+""")
+_UNDER_WAY = Statement("""
+    SELECT step, count(*) AS moves, max(extract(epoch FROM clock_timestamp() - begun_at))::float AS seconds
+      FROM move WHERE %(cell)s IN (origin, target) GROUP BY step
 """)
 _LEASE = Statement("""
     WITH taken AS (
@@ -295,6 +312,17 @@ class Directory:
         """Forget a move that is over."""
         with self._engine.begin() as connection:
             _END.all(connection, {"tenant": move.tenant})
+
+    def standing(self, cell: str) -> Standing:
+        """Return what a cell has leased today, and the moves from and to it."""
+        with self._engine.begin() as connection:
+            leased = next((row.leased_nanousd for row in _TODAY.all(connection) if row.cell == cell), 0)
+            moves = {Step(row.step): row for row in _UNDER_WAY.all(connection, {"cell": cell})}
+        return Standing(
+            leased,
+            {step: moves[step].moves if step in moves else 0 for step in Step},
+            max((row.seconds for row in moves.values()), default=0.0),
+        )
 
     def leased_today(self) -> dict[str, int]:
         """Return what each cell has leased of today's budget, in nanodollars."""
