@@ -94,13 +94,16 @@ def has_due_note(connection: Connection) -> bool:
 def claim_due_notes(session: Session, *, limit: int) -> list[DueNote]:
     """Claim notes that are due, oldest first, so that no other process sends them for a minute."""
     due = (col(TicketNote.delivered_at).is_(None)) & (col(TicketNote.next_at) <= moment())
-    query = select(TicketNote).where(due).order_by(col(TicketNote.next_at)).limit(limit)
-    notes = session.scalars(query.with_for_update(skip_locked=True)).all()
-    for note in notes:
-        note.attempts += 1
-        note.next_at = after(_CLAIM_SECONDS)  # type: ignore[assignment]
-    session.flush()
-    return [_with_facts(session, note) for note in notes]
+    key = tuple_(col(TicketNote.run_id), col(TicketNote.kind))
+    oldest = select(*key.clauses).where(due).order_by(col(TicketNote.next_at)).limit(limit)
+    claimed = (
+        sql_update(TicketNote)
+        .where(key.in_(oldest.with_for_update(skip_locked=True)))
+        .values(attempts=col(TicketNote.attempts) + 1, next_at=after(_CLAIM_SECONDS))
+        .returning(TicketNote)
+    )
+    notes = session.scalars(claimed, execution_options={"populate_existing": True}).all()
+    return [_with_facts(session, note) for note in sorted(notes, key=lambda note: note.created_at)]
 
 
 def _with_facts(session: Session, note: TicketNote) -> DueNote:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
-from routing.config import OptionalPath, Section
+from routing.config import CellSecrets, OptionalPath, Section
 
 
 class LedgerConfig(Section):
@@ -30,6 +30,9 @@ class CellsConfig(Section):
     """A PostgreSQL URL of the fleet's directory, a database of its own; empty for none."""
     name: Annotated[str, Field(pattern=r"^([a-z][a-z0-9-]{0,31})?$")] = ""
     """The name of the cell that this installation is."""
+    secrets: dict[str, CellSecrets] = Field(default_factory=dict)
+    """Passwords of other cells' servers, by cell, where this one moves tenants to or from them, or forwards Celery
+    messages; its own it knows. `POINTSMAN_CELLS__SECRETS__WEST__BROKER` and so on."""
     slice_usd: float = Field(default=1.0, gt=0)
     """How much of the fleet's budget of a day a cell leases at a time. One that is lost costs the fleet so much."""
     host: str = "127.0.0.1"

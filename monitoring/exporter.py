@@ -12,7 +12,7 @@ import logging
 import signal
 import threading
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import product
 from typing import Any, NamedTuple
@@ -21,7 +21,6 @@ import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
-from redis import Redis
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session
@@ -34,7 +33,6 @@ from monitoring.gauges import (
     PROBED,
     Reading,
     forecast_backlog,
-    read_broker,
     read_gauges,
     read_providers,
     read_recent_attempts,
@@ -49,6 +47,8 @@ FOLD_SECONDS = 1.0
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+Others = Sequence[Callable[[], Iterable[Reading]]]
+"""What reads the gauges of other servers than the ledger; none of them raises."""
 LabelValues = tuple[str, ...]
 
 
@@ -63,10 +63,8 @@ class Snapshot(NamedTuple):
     """Accounts used by tenants."""
 
 
-def read_snapshot(ledger: Ledger, policy: Policy, *, broker: Redis | None = None) -> Snapshot:
-    """Fold pending events, then read everything for a scrape.
-
-    Without a broker its metrics have no series.
+def read_snapshot(ledger: Ledger, policy: Policy, *, others: Others = ()) -> Snapshot:
+    """Fold pending events, then read everything for a scrape: of the ledger, and of others, such as the broker.
 
     Raises:
         ForeignMarkError: the operator's fault: the ledger was copied from another cluster without `rebase`.
@@ -74,8 +72,7 @@ def read_snapshot(ledger: Ledger, policy: Policy, *, broker: Redis | None = None
     fold_pending(ledger)
     with ledger.begin() as session:
         snapshot = read_ledger(session, policy)
-    broker_readings = read_broker(broker) if broker is not None else []
-    return snapshot._replace(readings=[*snapshot.readings, *broker_readings])
+    return snapshot._replace(readings=[*snapshot.readings, *(reading for read in others for reading in read())])
 
 
 def read_ledger(session: Session, policy: Policy) -> Snapshot:
@@ -86,14 +83,14 @@ def read_ledger(session: Session, policy: Policy) -> Snapshot:
     return Snapshot(series, readings, tuple(policy.prices), providers)
 
 
-def render_metrics(ledger: Ledger, *, policy: Policy, broker: Redis | None = None) -> bytes:
+def render_metrics(ledger: Ledger, *, policy: Policy, others: Others = ()) -> bytes:
     """Return the metrics in Prometheus' text format.
 
     Raises:
         ForeignMarkError: the operator's fault: the ledger was copied from another cluster without `rebase`.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(SnapshotCollector(read_snapshot(ledger, policy, broker=broker)))
+    registry.register(SnapshotCollector(read_snapshot(ledger, policy, others=others)))
     return generate_latest(registry)
 
 
@@ -180,10 +177,10 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 class ExporterApp:
     """The ASGI application: `/metrics` and `/healthz`, read-only."""
 
-    def __init__(self, ledger: Ledger, policy: Policy, *, broker: Redis | None = None) -> None:
+    def __init__(self, ledger: Ledger, policy: Policy, *, others: Others = ()) -> None:
         self._ledger = ledger
         self._policy = policy
-        self._broker = broker
+        self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -201,7 +198,7 @@ class ExporterApp:
             return 405, b"only GET and HEAD\n", plain
         try:
             if path == "/metrics":
-                return 200, render_metrics(self._ledger, policy=self._policy, broker=self._broker), CONTENT_TYPE
+                return 200, render_metrics(self._ledger, policy=self._policy, others=self._others), CONTENT_TYPE
             with self._ledger.begin() as session:
                 session.execute(text("SELECT 1"))
         except (DBAPIError, ForeignMarkError):
@@ -223,13 +220,11 @@ def fold_until(stopping: threading.Event, ledger: Ledger) -> None:
 
 
 @contextmanager
-def exporting(
-    ledger: Ledger, *, host: str, port: int, policy: Policy, broker: Redis | None = None
-) -> Iterator[uvicorn.Server]:
+def exporting(ledger: Ledger, *, host: str, port: int, policy: Policy, others: Others = ()) -> Iterator[uvicorn.Server]:
     """Fold while the context is open, and yield a server of `/metrics` and `/healthz` that has not started."""
     stopping = threading.Event()
     folding = threading.Thread(target=fold_until, args=(stopping, ledger), name="fold", daemon=True)
-    app = ExporterApp(ledger, policy, broker=broker)
+    app = ExporterApp(ledger, policy, others=others)
     config = uvicorn_config(app, host=host, port=port, grace_seconds=5, limit_concurrency=16)
     folding.start()
     try:
@@ -237,18 +232,16 @@ def exporting(
     finally:
         stopping.set()
         folding.join(timeout=15)
-        if broker is not None:
-            broker.close()
 
 
-def serve(ledger_url: str, *, host: str, port: int, policy: Policy, broker: Redis | None = None) -> None:
+def serve(ledger_url: str, *, host: str, port: int, policy: Policy, others: Others = ()) -> None:
     """Serve `/metrics` and `/healthz` until SIGTERM or SIGINT, in the main thread."""
     ledger = Ledger(create_ledger_engine(ledger_url, pool_size=2, application="pointsman-exporter"))
     # uvicorn raises the signal again after its shutdown; here a signal is the normal end.
     previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         with (
-            exporting(ledger, host=host, port=port, policy=policy, broker=broker) as server,
+            exporting(ledger, host=host, port=port, policy=policy, others=others) as server,
             suppress(KeyboardInterrupt),
         ):
             server.run()
@@ -259,9 +252,9 @@ def serve(ledger_url: str, *, host: str, port: int, policy: Policy, broker: Redi
 
 
 @contextmanager
-def serving(ledger: Ledger, *, host: str, port: int, policy: Policy, broker: Redis | None = None) -> Iterator[None]:
+def serving(ledger: Ledger, *, host: str, port: int, policy: Policy, others: Others = ()) -> Iterator[None]:
     """Serve in a thread while the context is open, for a process that does something else."""
-    with exporting(ledger, host=host, port=port, policy=policy, broker=broker) as server:
+    with exporting(ledger, host=host, port=port, policy=policy, others=others) as server:
         thread = threading.Thread(target=server.run, name="exporter", daemon=True)
         thread.start()
         try:

@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 from redis import Redis
 from redis.exceptions import RedisError
 from sqlalchemy import select, text
+from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session, col
 
+from ledger.cells.directory import Directory
 from ledger.notifications import count_undelivered
 from ledger.operations.activity import read_blockers, read_connections
 from ledger.operations.leaders import DISPATCHER, leaders
@@ -273,13 +275,20 @@ _LEDGER: tuple[Metric, ...] = (
     ),
 )
 
+_CELLS: tuple[Metric, ...] = (
+    gauge("cells_directory_up", "1 while the directory of the fleet answers; only of a cell."),
+    gauge("cells_leased_usd", "What this cell has leased of the fleet's budget today; it spends no more."),
+    gauge("cells_moves", "Tenants that are moving from or to this cell, by the step that is done.", {"step": OPEN}),
+    gauge("cells_move_age_seconds_max", "Time since the oldest such move began; 0 without one."),
+)
+
 _RECORD: tuple[Metric, ...] = (
     gauge("fold_lag_seconds", "Age of the oldest event not counted yet; 0 without one."),
     gauge("audit_unsealed_age_seconds", "Age of the oldest audit row not sealed yet; 0 without one."),
     gauge("build_info", "Always 1.", {"version": OPEN, "policy": OPEN, "prices_as_of": OPEN}),
 )
 
-PROBED: tuple[Metric, ...] = (*_FLEET, *_WAITING, *_MONEY, *_BROKER, *_LEDGER, *_RECORD)
+PROBED: tuple[Metric, ...] = (*_FLEET, *_WAITING, *_MONEY, *_BROKER, *_LEDGER, *_CELLS, *_RECORD)
 """The metrics read at each scrape."""
 
 MOST_PROVIDERS = 20
@@ -448,6 +457,20 @@ def _read_ledger(session: Session) -> list[Reading]:
         Reading("ledger_connections_limit", (), connections.most),
         Reading("ledger_blocked_seconds_max", (), max((each.seconds for each in read_blockers(session)), default=0.0)),
         *(Reading("webhooks_undelivered", (standing,), count) for standing, count in undelivered._asdict().items()),
+    ]
+
+
+def read_cell(directory: Directory, cell: str) -> list[Reading]:
+    """Return a cell's metrics from the directory; only `cells_directory_up` if it does not answer."""
+    try:
+        standing = directory.standing(cell)
+    except SQLAlchemyError:
+        return [Reading("cells_directory_up", (), 0)]
+    return [
+        Reading("cells_directory_up", (), 1),
+        Reading("cells_leased_usd", (), standing.leased_nanousd / NANOUSD_PER_USD),
+        *(Reading("cells_moves", (step.value,), count) for step, count in standing.moves.items()),
+        Reading("cells_move_age_seconds_max", (), standing.move_seconds),
     ]
 
 

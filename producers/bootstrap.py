@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SecretStr
 
 from monitoring.config import AuditConfig, CellsConfig, ExporterConfig, LedgerConfig, LogsConfig, TracingConfig
 from producers.config import (
@@ -23,7 +23,7 @@ from producers.config import (
     RunsPlace,
     WebhookConfig,
 )
-from routing.config import BrokerConfig, PolicyConfig, collect_secrets
+from routing.config import BrokerConfig, CellSecrets, PolicyConfig, collect_secrets, split_password
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import Policy, load_policy
 from routing.prompt.vocabulary import Vocabularies, load_vocabularies, shipped_vocabularies
@@ -199,8 +199,14 @@ class Installation:
         """The directory of the fleet that this cell is of; None for an installation that is alone."""
         from ledger.cells.directory import Directory
 
-        url = self.settings.cells.directory_url.get_secret_value()
-        return Directory(url) if url else None
+        settings = self.settings
+        url = settings.cells.directory_url.get_secret_value()
+        own = CellSecrets(
+            ledger=SecretStr(split_password(self.ledger_url)[1]),
+            broker=SecretStr(split_password(settings.broker.url)[1]),
+            content_store=dict(settings.content_store.secrets),
+        )
+        return Directory(url, {**settings.cells.secrets, settings.cells.name: own}) if url else None
 
     @cached_property
     def policy(self) -> Policy:

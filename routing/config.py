@@ -15,13 +15,14 @@ import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     PlainSerializer,
     SecretStr,
     ValidationError,
@@ -111,6 +112,37 @@ class BrokerConfig(Section):
         if missing := [str(path) for path in paths if path is not None and not path.is_file()]:
             raise ValueError(f"there is no file {missing[0]}")
         return self
+
+
+class CellSecrets(Section):
+    """What opens another cell's servers: the directory has their addresses without it."""
+
+    ledger: SecretStr = Field(default=SecretStr(""), validate_default=False)
+    """Password of its ledger's URL, which who moves tenants needs; empty for libpq's own ways, as a password file."""
+    broker: SecretStr = Field(default=SecretStr(""), validate_default=False)
+    """Password of its broker's URL, which a dispatcher that forwards Celery messages needs."""
+    content_store: dict[str, SecretStr] = Field(default_factory=dict)
+    """As `POINTSMAN_CONTENT_STORE__SECRETS` there, for who moves tenants."""
+
+
+def split_password(url: str) -> tuple[str, str]:
+    """Return a server's URL without the password, and that; empty where it has none."""
+    parts = urlsplit(url)
+    login, at, hosts = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    asked = parse_qsl(parts.query, keep_blank_values=True)
+    named = next((value for name, value in asked if name == "password"), "")
+    query = urlencode([pair for pair in asked if pair[0] != "password"], safe="/:,") if named else parts.query
+    return parts._replace(netloc=f"{user}{at}{hosts}", query=query).geturl(), unquote(password) or named
+
+
+def with_password(url: str, password: str) -> str:
+    """Return a server's URL with another password, or as it is without one."""
+    if not password:
+        return url
+    parts = urlsplit(split_password(url)[0])
+    user, _, hosts = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{user}:{quote(password, safe='')}@{hosts}").geturl()
 
 
 class PolicyConfig(Section):

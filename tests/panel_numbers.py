@@ -130,6 +130,7 @@ PANELS: Mapping[Place, Number] = {
     (F, "Workers", 0): Now(f"SELECT count(*) FROM {SERVING}"),
     (F, "Ended well", 0): Grown(ENDS_WELL, per=ENDS),
     (F, "Spent today", 0): Now(BUDGET.format(column="spent_nanousd")),
+    (F, "Slice of the fleet's budget", 1): Now(BUDGET.format(column="spent_nanousd")),
     (F, "Dispatcher leads", 0): Now("SELECT count(*) FROM leader WHERE role = 'dispatcher' AND until > now()"),
     (F, "Accepted and ended", 0): Grown(f"SELECT count(*) FROM job WHERE {ACCEPTED}"),
     (F, "Accepted and ended", 1): Grown(ENDS),
@@ -279,8 +280,11 @@ BESIDE_THE_LEDGER: Mapping[Place, str] = {
     (F, "On the broker's lists", 0): "lists",
     (F, "Connections to the broker", 0): "connected_clients",
     (F, "Keys that the broker threw away", 0): "evicted_keys",
+    (F, "Slice of the fleet's budget", 0): "leased",
+    (F, "Tenants that are moving", 0): "moves",
     (Q, "Backlog in seconds of work", 0): "estimate",
     (Q, "Backlog in dollars", 0): "estimate",
     (C, "Backlog in dollars", 0): "estimate",
 }
-"""Panels whose number is the broker's or an estimate: tests of their own prove it (test_exporter, test_forecast)."""
+"""Panels whose number is another server's or an estimate: tests of their own prove it (test_exporter, test_forecast,
+test_cells_metrics)."""

@@ -1,15 +1,17 @@
 """The directory of a fleet of cells: which cell has a tenant, which move is under way, and what a day may still cost.
 
-A small database of its own, which no job waits for. It holds no secret of a tenant but hashes of keys; of cells it has
-URLs with passwords, which are for who moves tenants: a router's role needs `SELECT` on names and public URLs alone.
+A small database of its own, which no job waits for. It holds no secret of a tenant but hashes of keys, and none of a
+cell: what opens its servers comes from the settings of who needs it.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine
@@ -18,6 +20,7 @@ from ledger.errors import CellError
 from ledger.store import Statement, create_ledger_engine
 from routing.cells import Cell, is_cell_name
 from routing.cells import Directory as Snapshot
+from routing.config import CellSecrets, split_password, with_password
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS cell (
@@ -96,6 +99,19 @@ class TenantPlace(NamedTuple):
 
 
 _CELLS = Statement("SELECT name, api_url, pages_url FROM cell ORDER BY name")
+
+
+class Standing(NamedTuple):
+    """What the directory says of one cell now."""
+
+    leased_nanousd: int
+    """Of today's budget."""
+    moves: Mapping[Step, int]
+    """From and to it."""
+    move_seconds: float
+    """Since the oldest of them began; 0 without one."""
+
+
 _COLUMNS = CellRecord._fields
 _RECORD = Statement(f"SELECT {', '.join(_COLUMNS)} FROM cell WHERE name = %(name)s")
 _ADD = Statement(f"""
@@ -143,6 +159,10 @@ _LEASED = Statement("SELECT leased_nanousd FROM fleet_lease WHERE day = CAST(%(d
 _TODAY = Statement("""
     SELECT cell, leased_nanousd FROM fleet_lease WHERE day = CAST(timezone('UTC', clock_timestamp()) AS date)
 """)
+_UNDER_WAY = Statement("""
+    SELECT step, count(*) AS moves, max(extract(epoch FROM clock_timestamp() - begun_at))::float AS seconds
+      FROM move WHERE %(cell)s IN (origin, target) GROUP BY step
+""")
 _LEASE = Statement("""
     WITH taken AS (
         UPDATE fleet_day SET leased_nanousd = leased_nanousd + %(more)s WHERE day = CAST(%(day)s AS date)
@@ -154,9 +174,15 @@ _LEASE = Statement("""
 
 
 class Directory:
-    """A connection to the directory, closed by its owner."""
+    """A connection to the directory, closed by its owner.
 
-    def __init__(self, url: str) -> None:
+    Args:
+        url: of its database.
+        secrets: what opens the servers of cells, by cell.
+    """
+
+    def __init__(self, url: str, secrets: Mapping[str, CellSecrets] = MappingProxyType({})) -> None:
+        self._secrets = secrets
         self._engine: Engine = create_ledger_engine(url, pool_size=2, application="pointsman-directory")
 
     def close(self) -> None:
@@ -179,7 +205,7 @@ class Directory:
         return Snapshot(cells, places, {row.key_hash: row.tenant for row in held})
 
     def add_cell(self, cell: CellRecord) -> None:
-        """Add a cell, or change where it is.
+        """Add a cell, or change where it is; its secrets stay outside.
 
         Raises:
             CellError: the operator's fault: its name breaks the rule.
@@ -187,10 +213,10 @@ class Directory:
         if not is_cell_name(cell.name):
             raise CellError("name", cell.name)
         with self._engine.begin() as connection:
-            _ADD.all(connection, cell._asdict())
+            _ADD.all(connection, _closed(cell)._asdict())
 
     def cell(self, name: str) -> CellRecord:
-        """Return a cell.
+        """Return a cell, with the secrets that are known here.
 
         Raises:
             CellError: the operator's fault: there is none of this name.
@@ -199,7 +225,7 @@ class Directory:
             row = _RECORD.one(connection, {"name": name})
         if row is None:
             raise CellError("unknown_cell", name)
-        return CellRecord(*row)
+        return _opened(CellRecord(*row), self._secrets.get(name, CellSecrets()))
 
     def places(self) -> list[TenantPlace]:
         """Return where each tenant is."""
@@ -234,20 +260,18 @@ class Directory:
         Raises:
             CellError: nobody's fault: another process moves it.
         """
-        with self._engine.connect() as connection:
+        with self._engine.connect() as opened:  # a server ends a transaction that does nothing, and its lock with it
+            connection = opened.execution_options(isolation_level="AUTOCOMMIT")
             key = {"tenant": f"pointsman move {tenant}"}
             until = time.monotonic() + _LEAVING_SECONDS
             while not _TRY_LOCK.scalar(connection, key):
-                connection.commit()
                 if time.monotonic() >= until:
                     raise CellError("moving", tenant)
                 time.sleep(0.05)
-            connection.commit()
             try:
                 yield
             finally:
                 _UNLOCK.all(connection, key)
-                connection.commit()
 
     def move_of(self, tenant: str) -> Move | None:
         """Return the move that is under way."""
@@ -289,6 +313,17 @@ class Directory:
         with self._engine.begin() as connection:
             _END.all(connection, {"tenant": move.tenant})
 
+    def standing(self, cell: str) -> Standing:
+        """Return what a cell has leased today, and the moves from and to it."""
+        with self._engine.begin() as connection:
+            leased = next((row.leased_nanousd for row in _TODAY.all(connection) if row.cell == cell), 0)
+            moves = {Step(row.step): row for row in _UNDER_WAY.all(connection, {"cell": cell})}
+        return Standing(
+            leased,
+            {step: moves[step].moves if step in moves else 0 for step in Step},
+            max((row.seconds for row in moves.values()), default=0.0),
+        )
+
     def leased_today(self) -> dict[str, int]:
         """Return what each cell has leased of today's budget, in nanodollars."""
         with self._engine.begin() as connection:
@@ -315,6 +350,27 @@ class Directory:
             if has - known >= least or more <= 0:
                 return int(has)
             return int(_LEASE.scalar(connection, {"day": day, "cell": cell, "more": more}))
+
+
+def _closed(cell: CellRecord) -> CellRecord:
+    store = {name: value for name, value in json.loads(cell.content_store).items() if name != "secrets"}
+    return cell._replace(
+        broker_url=split_password(cell.broker_url)[0],
+        ledger_url=split_password(cell.ledger_url)[0],
+        content_store=json.dumps(store),
+    )
+
+
+def _opened(cell: CellRecord, secrets: CellSecrets) -> CellRecord:
+    """Return a cell with what opens its servers; what one of an older version has said stays where nothing is known."""
+    store = json.loads(cell.content_store)
+    if secrets.content_store:
+        store["secrets"] = {name: secret.get_secret_value() for name, secret in secrets.content_store.items()}
+    return cell._replace(
+        broker_url=with_password(cell.broker_url, secrets.broker.get_secret_value()),
+        ledger_url=with_password(cell.ledger_url, secrets.ledger.get_secret_value()),
+        content_store=json.dumps(store),
+    )
 
 
 def _read_move(connection: Connection, tenant: str) -> Move | None:

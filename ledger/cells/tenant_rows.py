@@ -10,7 +10,7 @@ somebody holds: the dispatcher leaves that row for its next round, the API answe
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -22,15 +22,15 @@ from sqlmodel import Session, SQLModel
 
 from ledger.cells.tenant_runs import OPEN_SHELL
 from ledger.errors import CellError, LedgerBusyError
-from ledger.operations import partitions
-from ledger.store import Ledger, Statement, wanted_revision
+from ledger.store import Ledger, Statement
 from routing.jobs import Reason
 
 TENANT_CLOSED = "this tenant is moving to another cell"
 """What a refused writer is told."""
 _JOBS = "(SELECT id FROM job WHERE tenant = %(tenant)s)"
-_OF_JOB = f"job_id IN {_JOBS}"
+OF_JOB = f"job_id IN {_JOBS}"
 _OF_RUN = f"run_id IN {_JOBS}"
+ENDED = "SELECT id FROM job WHERE tenant = %(tenant)s AND ended_at IS NOT NULL"
 _OWN = "tenant = %(tenant)s"
 _DAYS = "scope = 'tenant_day' AND split_part(key, '/', 1) = %(tenant)s"
 _BILLS = "(SELECT id::text FROM job WHERE tenant = %(tenant)s)"
@@ -57,6 +57,8 @@ class TenantTable(NamedTuple):
     """Whether rows stay in the old ledger, too; one that comes back finds them, and brings the others."""
     unguarded: tuple[str, ...] = ()
     """Columns that may be written all the same: they only say when something was last seen."""
+    job: str = ""
+    """The job that a row belongs to, of a table whose rows are copied ahead once that has ended: few of them change."""
 
 
 TABLES: Mapping[str, TenantTable] = {
@@ -71,26 +73,27 @@ TABLES: Mapping[str, TenantTable] = {
     "release": TenantTable(
         "site_id IN (SELECT id FROM site WHERE tenant = %(tenant)s)", "pointsman_tenant_of_site_1({row}.site_id)"
     ),
-    "job": TenantTable(_OWN, "{row}.tenant", changed={"pushed_at": "NULL"}),
-    "attempt": TenantTable(_OF_JOB),
-    "call": TenantTable(_OF_JOB, changed={"caps": _OWN_CAPS}),
+    "job": TenantTable(_OWN, "{row}.tenant", changed={"pushed_at": "NULL"}, job="id"),
+    "attempt": TenantTable(OF_JOB, job="job_id"),
+    "call": TenantTable(OF_JOB, changed={"caps": _OWN_CAPS}, job="job_id"),
     "cap": TenantTable(
-        f"({_DAYS}) OR (scope = 'job' AND key IN {_BILLS}) OR (scope = 'tier' AND split_part(key, '/', 1) IN {_BILLS})"
+        f"({_DAYS}) OR (scope = 'job' AND key IN {_BILLS}) OR (scope = 'tier' AND split_part(key, '/', 1) IN {_BILLS})",
+        job="CASE WHEN scope IN ('job', 'tier') THEN split_part(key, '/', 1)::uuid END",
     ),
-    "event": TenantTable(_OWN, changed={"xid": "0"}, drawn="id"),
-    "audit": TenantTable(_OWN, changed={"sealed_in": "NULL"}, drawn="seq", is_kept=True),
-    "approval": TenantTable(_OF_JOB),
+    "event": TenantTable(_OWN, changed={"xid": "0"}, drawn="id", job="job_id"),
+    "audit": TenantTable(_OWN, changed={"sealed_in": "NULL"}, drawn="seq", is_kept=True, job="job_id"),
+    "approval": TenantTable(OF_JOB),
     "debate": TenantTable(_OWN, "{row}.tenant"),
     "task_failure": TenantTable(_OWN, "{row}.tenant"),
-    "recorded_call": TenantTable(_OF_JOB),
-    "notification": TenantTable(_OF_JOB, "pointsman_tenant_of_job_1({row}.job_id)"),
-    "delivery": TenantTable(_OF_JOB, drawn="id"),
+    "recorded_call": TenantTable(OF_JOB),
+    "notification": TenantTable(OF_JOB, "pointsman_tenant_of_job_1({row}.job_id)", job="job_id"),
+    "delivery": TenantTable(OF_JOB, drawn="id"),
     "notice": TenantTable(_OWN, "{row}.tenant"),
-    "notice_delivery": TenantTable(_OF_JOB, drawn="id"),
+    "notice_delivery": TenantTable(OF_JOB, drawn="id"),
     "project": TenantTable(_OWN, "{row}.tenant"),
-    "run": TenantTable(_OF_JOB, "pointsman_tenant_of_job_1({row}.job_id)"),
+    "run": TenantTable(OF_JOB, "pointsman_tenant_of_job_1({row}.job_id)"),
     "run_step": TenantTable(_OF_RUN),
-    "agent_executions": TenantTable(_OF_JOB),
+    "agent_executions": TenantTable(OF_JOB),
     "gate": TenantTable(_OF_RUN, "pointsman_tenant_of_job_1({row}.run_id)"),
     "review_comment": TenantTable(f"root_id IN {_JOBS}", "pointsman_tenant_of_job_1({row}.root_id)", drawn="id"),
     "ticket_note": TenantTable(_OF_RUN, "pointsman_tenant_of_job_1({row}.run_id)"),
@@ -120,14 +123,15 @@ _LOCK_KEY = 7_041_779
 _LOCK_MS = 200
 """How long writers may stand in line behind a trigger; one that gets no lock in that time is tried again."""
 _PATIENCE_SECONDS = 60.0
-_MOVER = "SELECT set_config('pointsman.mover', 'on', true)"
-_OF_DISPATCH = "'{waiting_since,pushed_at,held_for,held_until}'::text[]"
-"""What a dispatcher changes of many tenants' jobs at once: a closed tenant's are left out, and nobody else waits."""
+AS_MOVER = "SELECT set_config('pointsman.mover', 'on', true)"
+_OF_DISPATCH = "'{waiting_since,pushed_at,held_for,held_until,attempts,next_at}'::text[]"
+"""What a dispatcher changes of many tenants' jobs or messages at once: a closed tenant's are left out, and nobody else
+waits."""
 _FUNCTIONS = f"""
 CREATE OR REPLACE FUNCTION pointsman_refuse_closed_1() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     IF current_setting('pointsman.mover', true) = 'on' THEN
         RETURN NEW;
-    ELSIF TG_OP = 'UPDATE' AND TG_TABLE_NAME = 'job'
+    ELSIF TG_OP = 'UPDATE' AND TG_TABLE_NAME IN ('job', 'notification', 'notice', 'ticket_note')
             AND to_jsonb(NEW) - {_OF_DISPATCH} = to_jsonb(OLD) - {_OF_DISPATCH} THEN
         RETURN NULL;
     END IF;
@@ -181,10 +185,10 @@ def _set_closed(ledger: Ledger, tenant: str, *, is_closed: bool) -> None:
 
     for name, table in TABLES.items():
         if table.owner:
-            _patiently(partial(change, name, table))
+            patiently(partial(change, name, table))
 
 
-def _patiently(work: Callable[[], None]) -> None:
+def patiently(work: Callable[[], None]) -> None:
     """Do what gives way to writers, again until it gets its lock."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:
@@ -230,13 +234,13 @@ _PAUSE = Statement("""
 """)
 _RESUME = Statement("UPDATE tenant SET paused_at = NULL WHERE name = %(tenant)s")
 _AT_WORK = Statement(f"""
-    SELECT (SELECT count(*) FROM attempt WHERE ended_at IS NULL AND {_OF_JOB})
-         + (SELECT count(*) FROM call WHERE state = 'reserved' AND {_OF_JOB})
+    SELECT (SELECT count(*) FROM attempt WHERE ended_at IS NULL AND {OF_JOB})
+         + (SELECT count(*) FROM call WHERE state = 'reserved' AND {OF_JOB})
          + (SELECT count(*) FROM ({OPEN_SHELL}) AS by_hand)
 """)
 _HAND_BACK = Statement(f"""
     UPDATE attempt SET lease_until = clock_timestamp(), lost_cause = '{Reason.WORKER_STOPPED.value}'
-     WHERE ended_at IS NULL AND lost_cause IS NULL AND {_OF_JOB} RETURNING id
+     WHERE ended_at IS NULL AND lost_cause IS NULL AND {OF_JOB} RETURNING id
 """)
 
 
@@ -262,14 +266,14 @@ def is_paused(ledger: Ledger, tenant: str) -> bool:
 def pause(ledger: Ledger, tenant: str) -> None:
     """Let no attempt at a tenant's jobs begin."""
     with ledger.begin() as session:
-        Statement(_MOVER).all(session)
+        Statement(AS_MOVER).all(session)
         _PAUSE.all(session, {"tenant": tenant})
 
 
 def resume(ledger: Ledger, tenant: str) -> None:
     """Let attempts begin again, also of a tenant that is closed."""
     with ledger.begin() as session:
-        Statement(_MOVER).all(session)
+        Statement(AS_MOVER).all(session)
         _RESUME.all(session, {"tenant": tenant})
 
 
@@ -283,147 +287,3 @@ def hand_back(ledger: Ledger, tenant: str) -> int:
     """Take its jobs from the workers that have them: they wait again, and nothing is counted against them."""
     with ledger.begin() as session:
         return len(_HAND_BACK.all(session, {"tenant": tenant}))
-
-
-def copy(origin: Ledger, target: Ledger, tenant: str) -> dict[str, int]:
-    """Copy a tenant's rows, in one snapshot of the origin and one transaction of the target, and compare them there.
-
-    Both must be closed. What an earlier try, or an earlier stay of the tenant, left in the target goes first.
-
-    Returns:
-        The rows of each table.
-
-    Raises:
-        CellError: a table is not the same in both, or the two are of different versions: nothing was changed.
-        LedgerBusyError: as `close`.
-    """
-    counted: dict[str, int] = {}
-    with origin.begin() as session:
-        last = partitions.last_number(session)
-    _patiently(partial(partitions.pass_by, target, last))
-    with _Driver(origin) as source, _Driver(target) as sink:
-        source.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        sink.execute(_MOVER)
-        revisions = [side.execute("SELECT version_num FROM alembic_version").fetchone() for side in (source, sink)]
-        if revisions != [(wanted_revision(),)] * 2:
-            raise CellError("versions", tenant)
-        _delete(sink, tenant, without=())
-        for name, table in TABLES.items():
-            columns = [each.name for each in SQLModel.metadata.tables[name].columns if each.name != table.drawn]
-            _copy_table(source, sink, name, columns, tenant)
-            if table.is_kept:
-                wanted, there = (_hashes(side, name, columns, tenant) for side in (source, sink))
-                found = [(len(wanted), 0), (len(wanted & there), 0)]
-            else:
-                found = [
-                    _digest(side, name, columns, tenant, changed)
-                    for side, changed in ((source, table.changed), (sink, {}))
-                ]
-            if found[0] != found[1]:
-                raise CellError("unequal", tenant, name)
-            counted[name] = found[0][0]
-    return counted
-
-
-_HASHES = sql.SQL("SELECT hashtextextended(each::text, 0) FROM ({}) AS each")
-_PAID_HERE = f"""
-    INSERT INTO orphan_call (id, job_id, attempt_id, tenant, caps, provider, model, key_hash, gateway, cost_nanousd,
-                             input_tokens, output_tokens, cache_write_tokens, cache_read_tokens, finish, status,
-                             prices_as_of, served_at)
-    SELECT id, job_id, attempt_id, CAST(%(tenant)s AS text),
-           (SELECT coalesce(jsonb_agg(pair), '[]') FROM jsonb_array_elements(caps) AS pair
-             WHERE pair ->> 0 IN ('key_day', 'fleet_day')),
-           provider, model, key_hash, gateway, cost_nanousd, input_tokens, output_tokens, cache_write_tokens,
-           cache_read_tokens, coalesce(finish, ''), coalesce(status, 0), prices_as_of, coalesce(ended_at, started_at)
-      FROM call WHERE {_OF_JOB}
-        ON CONFLICT DO NOTHING
-"""
-"""What this cell paid stays on its own budgets, and its gateways find the calls of their journals booked."""
-
-
-class _Driver:
-    """A driver's own connection, in one transaction without a limit of time: COPY is not SQLAlchemy's to send."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._connection = ledger.engine.raw_connection()
-
-    def __enter__(self) -> psycopg.Connection:
-        driver = self._connection.driver_connection
-        assert isinstance(driver, psycopg.Connection)
-        driver.execute("SET LOCAL statement_timeout = 0")
-        driver.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-        return driver
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        driver = self._connection.driver_connection
-        assert isinstance(driver, psycopg.Connection)
-        driver.rollback() if kind is not None else driver.commit()
-        self._connection.close()
-
-
-def _rows(name: str, columns: Sequence[str], tenant: str, changed: Mapping[str, str], *, order: str) -> sql.Composed:
-    """Return a query of a tenant's rows with these columns as they are copied."""
-    listed = ", ".join(f'{changed[each]} AS "{each}"' if each in changed else f'"{each}"' for each in columns)
-    where = sql.SQL(TABLES[name].rows.replace("%(tenant)s", "{tenant}")).format(tenant=sql.Literal(tenant))
-    ordered = sql.SQL(f" ORDER BY {order}" if order else "")
-    return sql.SQL("{}{}{}").format(sql.SQL(f'SELECT {listed} FROM "{name}" WHERE '), where, ordered)
-
-
-def _copy_table(
-    source: psycopg.Connection, sink: psycopg.Connection, name: str, columns: Sequence[str], tenant: str
-) -> None:
-    table = TABLES[name]
-    query = _rows(name, columns, tenant, table.changed, order=table.drawn)
-    if table.is_kept:
-        hashes = sorted(_hashes(sink, name, columns, tenant))
-        query = sql.SQL("SELECT * FROM ({}) AS each WHERE hashtextextended(each::text, 0) <> ALL({}::bigint[])").format(
-            query, sql.Literal(hashes)
-        )
-    listed = ", ".join(f'"{each}"' for each in columns)
-    with (
-        source.cursor().copy(sql.SQL("COPY ({}) TO STDOUT").format(query)) as given,
-        sink.cursor().copy(f'COPY "{name}" ({listed}) FROM STDIN'.encode()) as taken,
-    ):
-        for data in given:
-            taken.write(data)
-
-
-def _hashes(side: psycopg.Connection, name: str, columns: Sequence[str], tenant: str) -> set[int]:
-    rows = _rows(name, columns, tenant, TABLES[name].changed, order="")
-    return {row[0] for row in side.execute(_HASHES.format(rows))}
-
-
-def _digest(
-    side: psycopg.Connection, name: str, columns: Sequence[str], tenant: str, changed: Mapping[str, str]
-) -> tuple[int, int]:
-    """Return the number of a tenant's rows, and a sum of their hashes that any order has."""
-    rows = _rows(name, columns, tenant, changed, order="")
-    found = side.execute(
-        sql.SQL(
-            "SELECT count(*), coalesce(sum(hashtextextended(each::text, 0)::numeric), 0)::text FROM ({}) AS each"
-        ).format(rows)
-    ).fetchone()
-    assert found is not None
-    return int(found[0]), int(found[1])
-
-
-def _delete(side: psycopg.Connection, tenant: str, *, without: Sequence[str]) -> None:
-    for name, table in reversed(list(TABLES.items())):
-        if name not in without and not table.is_kept:
-            side.execute(f'DELETE FROM "{name}" WHERE {table.rows}'.encode(), {"tenant": tenant})
-
-
-def clear(ledger: Ledger, tenant: str, *, keeps_stone: bool) -> None:
-    """Delete a tenant's rows here.
-
-    Args:
-        ledger: where it is closed.
-        tenant: whose.
-        keeps_stone: whether tenant and keys stay, the keys without scopes, so that who still comes here is told why.
-    """
-    with _Driver(ledger) as side:
-        side.execute(_MOVER)
-        if keeps_stone:
-            side.execute(_PAID_HERE.encode(), {"tenant": tenant})
-            side.execute("UPDATE api_key SET scopes = '[]' WHERE tenant = %(tenant)s", {"tenant": tenant})
-        _delete(side, tenant, without=("tenant", "api_key") if keeps_stone else ())

@@ -180,6 +180,7 @@ class ApiMetrics:
         self.requests = Counter(
             "pointsman_api_requests", "HTTP requests answered.", (*labels, "status"), registry=self.registry
         )
+        self.problems = Counter("pointsman_api_problems", "Requests refused.", ("type",), registry=self.registry)
         self.seconds = Histogram(
             "pointsman_api_request_seconds",
             "Time to the end of the answer.",

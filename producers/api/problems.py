@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http
+import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
@@ -242,7 +243,12 @@ def add_handlers(app: FastAPI) -> None:
 
 
 def _handler(respond: Callable[[Any], JSONResponse]) -> Callable[[Request, Exception], Awaitable[JSONResponse]]:
-    async def handle(_: Request, error: Exception) -> JSONResponse:
-        return respond(error)  # in the event loop: a function that is not async would get a thread
+    async def handle(request: Request, error: Exception) -> JSONResponse:
+        response = respond(error)  # in the event loop: a function that is not async would get a thread
+        if (metrics := getattr(request.app.state, "metrics", None)) is not None:
+            metrics.problems.labels(
+                json.loads(bytes(response.body)).get("type", "").rpartition(":")[2] or "other"
+            ).inc()
+        return response
 
     return handle

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from ledger import audit
-from ledger.cells import tenant_rows
+from ledger.cells import copying, tenant_rows
 from ledger.cells.directory import CellRecord, Directory, Move, Step
 from ledger.cells.tenant_runs import check_projects, conversations, files_of_runs, has_projects
 from ledger.errors import CellError
@@ -59,6 +59,7 @@ class Place:
         self.record = record
         self.name = record.name
         self.runs_root = Path(record.runs_root)
+        self.copied_ahead: copying.Copied | None = None
         self.ledger = Ledger(create_ledger_engine(record.ledger_url, pool_size=2, application="pointsman-move"))
         self.content_store: ContentStore = open_content_store(
             ContentStoreConfig.model_validate_json(record.content_store)
@@ -131,9 +132,8 @@ def abort_move(directory: Directory, tenant: str) -> None:
             raise CellError("switched", tenant)
         origin, new = (opened.enter_context(Place(directory.cell(name))) for name in (move.origin, move.target))
         _remove_workspaces(origin, new, tenant)
-        if move.step is not Step.DRAINING:
-            tenant_rows.clear(new.ledger, tenant, keeps_stone=False)
-            tenant_rows.open_again(new.ledger, tenant)
+        copying.clear(new.ledger, tenant, keeps_stone=False)
+        tenant_rows.open_again(new.ledger, tenant)
         tenant_rows.open_again(origin.ledger, tenant)
         if not move.was_paused:
             tenant_rows.resume(origin.ledger, tenant)
@@ -179,10 +179,13 @@ def _check_workspaces(origin: Place, place: Place, tenant: str) -> None:
 
 
 def _drain(move: Move, origin: Place, new: Place, timing: Timing) -> Step:
-    """Let its jobs come to rest, copy its files meanwhile, and close it; repeated where an attempt was faster."""
+    """Copy ahead, let its jobs come to rest, and close it; repeated where an attempt was faster."""
+    tenant_rows.close(new.ledger, move.tenant)
+    _copy_files(origin, new, move.tenant)
+    new.copied_ahead = copying.copy(origin.ledger, new.ledger, move.tenant, is_ahead=True)
+    logger.info("tenant_copied_ahead", extra={"tenant": move.tenant, "rows": new.copied_ahead.rows})
     until = time.monotonic() + timing.drain
     tenant_rows.pause(origin.ledger, move.tenant)
-    _copy_files(origin, new, move.tenant)
     while True:
         _wait_for_rest(origin, move.tenant, until=until, timing=timing)
         tenant_rows.close(origin.ledger, move.tenant)
@@ -212,9 +215,8 @@ def _wait_for_rest(origin: Place, tenant: str, *, until: float, timing: Timing) 
 def _copy(move: Move, origin: Place, new: Place, timing: Timing) -> Step:
     _copy_files(origin, new, move.tenant)  # those that came while the first were copied
     _check_workspaces(origin, new, move.tenant)
-    tenant_rows.close(new.ledger, move.tenant)
-    counted = tenant_rows.copy(origin.ledger, new.ledger, move.tenant)
-    logger.info("tenant_copied", extra={"tenant": move.tenant, "rows": sum(counted.values())})
+    copied = copying.copy(origin.ledger, new.ledger, move.tenant, since=new.copied_ahead)
+    logger.info("tenant_copied", extra={"tenant": move.tenant, "rows": copied.rows})
     return Step.COPIED
 
 
@@ -252,7 +254,7 @@ def _clear(origin: Place, tenant: str, timing: Timing) -> None:
     """Delete its rows in the old cell once no router leads there; its blobs go as what no release names."""
     time.sleep(timing.lease)
     _remove_workspaces(origin, origin, tenant)
-    tenant_rows.clear(origin.ledger, tenant, keeps_stone=True)
+    copying.clear(origin.ledger, tenant, keeps_stone=True)
 
 
 def _copy_files(origin: Place, new: Place, tenant: str) -> None:

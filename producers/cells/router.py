@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import httpx2
 import uvloop
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.background import BackgroundTask
 from starlette.requests import ClientDisconnect, Request
@@ -69,6 +70,22 @@ class Known(NamedTuple):
     at: float
 
 
+class RouterMetrics:
+    """A router's own metrics, at `/router/metrics`."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "pointsman_router_requests",
+            "Requests by the cell that they were led to, and its answer or why there is none.",
+            ("cell", "outcome"),
+            registry=self.registry,
+        )
+        self.directory_up = Gauge(
+            "pointsman_router_directory_up", "1 if the directory answered last.", registry=self.registry
+        )
+
+
 class Places:
     """What the directory said, for as long as a lease; while it is away, what it said last."""
 
@@ -78,6 +95,7 @@ class Places:
         self._clock = clock
         self._known: dict[Clue, Known] = {}
         self._looking = asyncio.Semaphore(_LOOK_UPS)
+        self.metrics = RouterMetrics()
 
     async def find(self, clue: Clue) -> Known | CellRefusal:
         """Return the cell of a clue."""
@@ -88,8 +106,10 @@ class Places:
             async with self._looking:
                 found = await asyncio.to_thread(self._look_up, clue)
         except SQLAlchemyError:
+            self.metrics.directory_up.set(0)
             logger.warning("directory_unreachable")
             return known or CellRefusal.DIRECTORY_UNREACHABLE
+        self.metrics.directory_up.set(1)
         if isinstance(found, Known):
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
@@ -144,6 +164,8 @@ class Router:
         path = raw.decode("latin-1")
         if path == "/router/healthz":
             return Response("ok", media_type="text/plain")
+        if path == "/router/metrics":
+            return Response(generate_latest(self._places.metrics.registry), media_type=CONTENT_TYPE_LATEST)
         form = await _read_form(request) if is_login(request.method, path) else b""
         if form is None:
             return problem(413, "invalid_request", f"a login has at most {MAX_FORM_BYTES} bytes")
@@ -154,6 +176,7 @@ class Router:
             headers = {name.lower(): value for name, value in request.headers.items()}
             found = await self._places.find(clue_of(path, headers, query=query, form=form))
         if isinstance(found, CellRefusal):
+            self._count("none", found.value)
             return problem(503, found.value, "no cell can be asked now; nothing was accepted", headers=_RETRY)
         body = _content(form) if form else _bounded(request)
         response = await self._forward(request, found, raw, body, has_form=bool(form))
@@ -177,18 +200,24 @@ class Router:
         try:
             answer = await self._client.send(asked, stream=True)
         except BodyTooLargeError:
+            self._count(known.cell.name, "4xx")
             return problem(413, "invalid_request", f"a body has at most {MAX_BODY_BYTES} bytes")
         except httpx2.TransportError as error:
+            self._count(known.cell.name, CellRefusal.UNREACHABLE.value)
             logger.warning("cell_unreachable", extra={"cell": known.cell.name, "error": type(error).__name__})
             detail = (
                 "the cell of this tenant cannot be reached; whether the request arrived is not known: send it again"
             )
             return problem(503, CellRefusal.UNREACHABLE.value, detail, headers=_RETRY)
+        self._count(known.cell.name, f"{answer.status_code // 100}xx")
         response = StreamingResponse(
             answer.aiter_raw(), status_code=answer.status_code, background=BackgroundTask(answer.aclose)
         )
         response.raw_headers = _end_to_end(answer.headers.raw, dropped=_HOP_BY_HOP | {b"date", b"server"})
         return response
+
+    def _count(self, cell: str, outcome: str) -> None:
+        self._places.metrics.requests.labels(cell, outcome).inc()
 
     async def _find_preview(self, token: str, request: Request) -> Known | CellRefusal:
         """Ask the cells whose link it is: only they can read it."""

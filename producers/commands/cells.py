@@ -15,7 +15,6 @@ from producers.commands.context import USAGE, AsJson, fail, installed, out, prin
 if TYPE_CHECKING:
     from ledger.cells.directory import Directory, Move
     from producers.bootstrap import Installation
-    from sites.config import ContentStoreConfig
 
 cells_app = typer.Typer(no_args_is_help=True, help="Several installations as one fleet.")
 
@@ -56,7 +55,9 @@ def add(
             pages_url or f"http://{settings.pages.host}:{settings.pages.port}",
             settings.broker.url,
             installation.ledger_url,
-            _with_secrets(settings.content_store),
+            settings.content_store.model_copy(
+                update={"root": settings.content_store.root.resolve(), "secrets": {}}
+            ).model_dump_json(),
             str(settings.runs.root.resolve()),
             json.dumps({name: account.tenants for name, account in settings.accounts.by_name.items()}),
         )
@@ -69,15 +70,6 @@ def add(
         for tenant, hashes in keys.items():
             directory.claim(tenant, cell=record.name, key_hashes=hashes)
     print_result({"cell": record.name, "tenants": sorted(keys)}, f"cell {record.name}: {len(keys)} tenants")
-
-
-def _with_secrets(config: ContentStoreConfig) -> str:
-    """Return settings as JSON, for who moves a tenant's files."""
-    secrets = {name: secret.get_secret_value() for name, secret in config.secrets.items()}
-    root = config.root.resolve()
-    return json.dumps(
-        config.model_dump(mode="json", exclude={"secrets", "root"}) | {"secrets": secrets, "root": str(root)}
-    )
 
 
 @cells_app.command("status")

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -123,14 +124,19 @@ def dispatcher(
 
 
 def _exporter_settings(installation: Installation) -> dict[str, Any]:
+    from monitoring.gauges import read_broker, read_cell
     from producers.dispatch.redis_client import open_broker
 
     settings = installation.settings
+    broker = open_broker(settings.broker.url, tls=settings.broker.tls, timeout_seconds=_BROKER_SECONDS)
+    others = [partial(read_broker, broker)]
+    if installation.directory is not None:
+        others.append(partial(read_cell, installation.directory, settings.cells.name))
     return {
         "host": settings.exporter.host,
         "port": settings.exporter.port,
         "policy": installation.policy,
-        "broker": open_broker(settings.broker.url, tls=settings.broker.tls, timeout_seconds=_BROKER_SECONDS),
+        "others": others,
     }
 
 

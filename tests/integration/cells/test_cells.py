@@ -14,16 +14,20 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from celery import Celery
+from pydantic import SecretStr
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlmodel import SQLModel
 
-from ledger.cells import tenant_rows
+from ledger.cells import copying, tenant_rows
 from ledger.cells.directory import CellRecord, Directory, Step
 from ledger.dispatch_window import release_due
 from ledger.errors import CellError
+from ledger.job_ends import claim_due_notes
+from ledger.notifications import claim_due_notifications
 from ledger.operations.history_reader import examine
 from ledger.operations.served_calls import unbooked
 from ledger.releases import NewRelease, add_release, ensure_site
@@ -39,6 +43,7 @@ from producers.intake.celery_intake import MAX_TRIES, CeleryIntake, IntakeLists
 from producers.intake.submit import Submitter
 from producers.use_cases.tenants import create_key, hash_secret
 from routing.broker import create_app
+from routing.config import CellSecrets
 from routing.jobs import JobMessage, Reason, State
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
@@ -193,6 +198,30 @@ def test_each_table_of_the_ledger_moves_with_its_tenant_or_says_why_it_stays() -
     assert sorted(named) == sorted(SQLModel.metadata.tables)
 
 
+def test_a_cell_is_opened_with_what_its_reader_knows_and_the_directory_does_not(two: Two) -> None:
+    store = json.dumps({"url": "s3://east/x", "secrets": {"secret_access_key": "plover"}})
+    url = "postgresql://pointsman:sword%2Ffish@a:5432,b:5432/pointsman?sslmode=require"
+    known = CellRecord("east", "http://x", "http://y", "redis://:xyzzy@z:6379/0", url, store, accounts="{}")
+    two.directory.add_cell(known)
+    row = str(raw_cells(two.directory_url))
+    assert not [word for word in ("plover", "sword", "xyzzy") if word in row]
+    secrets = CellSecrets(
+        ledger=SecretStr("sword/fish"),
+        broker=SecretStr("xyzzy"),
+        content_store={"secret_access_key": SecretStr("plover")},
+    )
+    reader = Directory(two.directory_url, {"east": secrets})
+    assert reader.cell("east")._replace(content_store="") == known._replace(content_store="")
+    assert json.loads(reader.cell("east").content_store) == json.loads(store)
+    reader.close()
+    assert two.directory.cell("east").ledger_url == url.replace(":sword%2Ffish", "")
+
+
+def raw_cells(url: str) -> list[Any]:
+    with psycopg.connect(url) as connection:
+        return connection.execute("SELECT cell FROM cell").fetchall()
+
+
 def test_a_tenant_moves_with_all_its_rows_and_files_and_its_old_cell_takes_nothing_more_of_it(two: Two) -> None:
     before = two.fingerprint(two.east)
     steps: list[Step] = []
@@ -222,6 +251,64 @@ def test_a_tenant_moves_with_all_its_rows_and_files_and_its_old_cell_takes_nothi
         two.east.accept(tier=None)
     assert two.west.scalar("SELECT paused_at FROM tenant WHERE name = 'acme'") is None
     two.west.end(two.west.claim(two.west.accept(tier=None)), State.ANSWERED, Reason.DONE)
+
+
+def contents(fleet: Fleet) -> dict[str, list[str]]:
+    """Return the rows of acme's jobs, without what the move changes of them."""
+    with fleet.ledger.begin() as session:
+        return {
+            name: list(
+                session.scalars(
+                    text(
+                        f"SELECT (to_jsonb(each) - CAST(:left AS text[]))::text FROM {name} AS each"
+                        f" WHERE {table.rows.replace('%(tenant)s', ':tenant')}"
+                    ),
+                    {"tenant": "acme", "left": [*table.changed, table.drawn]},
+                )
+            )
+            for name, table in tenant_rows.TABLES.items()
+            if table.job
+        }
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["in one go", "after a crash"])
+def test_what_has_ended_is_copied_ahead_and_what_came_changed_or_went_since_then_with_the_rest(
+    two: Two, *, is_known: bool
+) -> None:
+    tenant_rows.close(two.west.ledger, "acme")
+    ahead = copying.copy(two.east.ledger, two.west.ledger, "acme", is_ahead=True)
+    assert ahead.rows == sum(map(len, contents(two.west).values()))
+    assert two.west.scalar("SELECT count(*) FROM job") == two.west.scalar("SELECT count(ended_at) FROM job") == 2
+    failed, answered = two.east.execute_scalars("SELECT id FROM job WHERE ended_at IS NOT NULL ORDER BY created_at")
+    two.east.execute("UPDATE job SET dismissed_at = now() WHERE id = :id", id=failed)
+    two.east.execute("UPDATE call SET finish = 'cut'")
+    two.east.execute("INSERT INTO event (job_id, tenant, kind, data) VALUES (:id, 'acme', 'late', '{}')", id=failed)
+    two.east.execute("DELETE FROM notification WHERE job_id = :id", id=answered)
+    for table, column in (("attempt", "job_id"), ("job", "id")):
+        two.east.execute(f"DELETE FROM {table} WHERE {column} = :id", id=answered)
+    two.east.end(two.east.claim(two.east.accept(tier=None)), State.ANSWERED, Reason.DONE)
+    tenant_rows.close(two.east.ledger, "acme")
+    before = contents(two.east)
+    copying.copy(two.east.ledger, two.west.ledger, "acme", since=ahead if is_known else None)
+    moved = contents(two.west)
+    assert {name: sorted(rows) for name, rows in moved.items()} == {name: sorted(rows) for name, rows in before.items()}
+    assert two.west.scalar(
+        "SELECT bool_and(ids = sorted) FROM (SELECT array_agg(id ORDER BY at, id) AS ids, array_agg(id ORDER BY id)"
+        " AS sorted FROM event WHERE xid = 0 GROUP BY job_id) AS each"
+    ), "a job's events keep their order"
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["in one go", "after a crash"])
+def test_what_was_copied_ahead_and_did_not_change_is_not_copied_again(two: Two, *, is_known: bool) -> None:
+    for _ in range(20):
+        two.east.end(two.east.claim(two.east.accept(tier=None)), State.ANSWERED, Reason.DONE)
+    two.east.execute("UPDATE job SET ended_at = ended_at - interval '1 day' WHERE ended_at IS NOT NULL")
+    tenant_rows.close(two.west.ledger, "acme")
+    ahead = copying.copy(two.east.ledger, two.west.ledger, "acme", is_ahead=True)
+    kept = two.west.execute_scalars("SELECT ctid::text || id FROM job ORDER BY id")
+    tenant_rows.close(two.east.ledger, "acme")
+    copying.copy(two.east.ledger, two.west.ledger, "acme", since=ahead if is_known else None)
+    assert set(kept) <= set(two.west.execute_scalars("SELECT ctid::text || id FROM job ORDER BY id"))
 
 
 def test_a_stream_that_resumes_in_the_new_cell_misses_nothing(two: Two) -> None:
@@ -260,6 +347,23 @@ def test_a_dispatcher_goes_on_with_the_jobs_of_others_while_one_tenant_is_closed
     assert claim(two.east.ledger, message, queue=QueueName.ANSWER, worker="w", policy=two.east.policy) is None
     with two.east.ledger.begin() as session, pytest.raises(OperationalError, match=tenant_rows.TENANT_CLOSED):
         session.execute(text("UPDATE job SET cancel_requested_at = now() WHERE id = :id"), {"id": jobs[0]})
+
+
+def test_messages_to_others_are_sent_while_one_tenant_is_closed(two: Two) -> None:
+    for name in ("acme", "neighbour"):
+        two.east.end(two.east.claim(two.east.accept(tenant=name, tier=None, site_id=None)), State.ANSWERED, Reason.DONE)
+    two.east.execute("UPDATE notification SET callback_url = 'https://x.example', next_at = now()")
+    two.east.execute("UPDATE ticket_note SET next_at = now()")
+    note = two.east.execute_scalars("SELECT next_at FROM ticket_note")
+    tenant_rows.close(two.east.ledger, "acme")
+    with two.east.ledger.begin() as session:
+        assert [due.tenant for due in claim_due_notifications(session, 9, per_tenant=5)] == ["neighbour"]
+        assert claim_due_notes(session, limit=9) == []
+    assert two.east.execute_scalars("SELECT next_at FROM ticket_note") == note
+    tenant_rows.open_again(two.east.ledger, "acme")
+    with two.east.ledger.begin() as session:
+        assert {due.tenant for due in claim_due_notifications(session, 9, per_tenant=5)} == {"acme"}
+        assert [due.note.kind for due in claim_due_notes(session, limit=9)] == ["started"]
 
 
 def test_a_job_at_work_is_waited_for_then_handed_back_and_its_move_goes_on_when_asked_again(two: Two) -> None:
@@ -305,6 +409,20 @@ def test_a_move_can_be_given_up_until_it_has_switched(two: Two) -> None:
     two.check_books()
 
 
+def test_one_process_moves_a_tenant_at_a_time_however_long_that_takes(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ledger.cells.directory._LEAVING_SECONDS", 0.0)
+    with two.directory.moving("acme"):
+        with pytest.raises(CellError, match="moved by another process"):
+            move_tenant(two.directory, "acme", "west", timing=NOW)
+        states = two.east.execute_scalars(
+            "SELECT state FROM pg_stat_activity JOIN pg_locks USING (pid)"
+            " WHERE locktype = 'advisory' AND application_name = 'pointsman-directory' AND objsubid = 1"
+        )
+        assert states == ["idle"], "a server ends a transaction that does nothing, and its lock with it"
+
+
 def killed_at(url: str, owner: object, name: str, when: str, step: Step | None) -> bool:
     """Move acme in a process that is killed before or after it calls a function; False if it came to its end."""
     child = os.fork()
@@ -330,18 +448,21 @@ def test_a_move_that_is_killed_at_every_step_in_turn_goes_on(two: Two) -> None:
     before, files = two.fingerprint(two.east), two.files_of_run("east")
     points: list[tuple[object, str, str, Step | None]] = [
         (Directory, "begin_move", "after", None),
-        (tenant_rows, "pause", "after", None),
+        (tenant_rows, "close", "after", None),
         (Disk, "settle_file", "before", None),
         (Disk, "settle_file", "after", None),
         (copies, "_copy_file", "after", None),
         (move, "copy_workspace", "after", None),
-        (tenant_rows, "close", "after", None),
+        (copying, "_make_equal", "before", None),
+        (copying, "_make_equal", "after", None),
+        (copying, "copy", "after", None),
+        (tenant_rows, "pause", "after", None),
         (Directory, "advance", "before", Step.FROZEN),
         (Directory, "advance", "after", Step.FROZEN),
         (move, "copy_workspace", "before", None),
         (move, "copy_workspace", "after", None),
-        (tenant_rows, "close", "after", None),
-        (tenant_rows, "copy", "after", None),
+        (copying, "_make_equal", "after", None),
+        (copying, "copy", "after", None),
         (Directory, "advance", "after", Step.COPIED),
         (Directory, "advance", "before", Step.SWITCHED),
         (Directory, "advance", "after", Step.SWITCHED),
@@ -351,8 +472,8 @@ def test_a_move_that_is_killed_at_every_step_in_turn_goes_on(two: Two) -> None:
         (move, "remove_workspace", "before", None),
         (shutil, "rmtree", "before", None),
         (move, "remove_workspace", "after", None),
-        (tenant_rows, "clear", "before", None),
-        (tenant_rows, "clear", "after", None),
+        (copying, "clear", "before", None),
+        (copying, "clear", "after", None),
         (Directory, "end_move", "before", None),
     ]
     for point in points:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -26,8 +27,8 @@ def cells(postgres: Postgres, tmp_path: Path) -> Iterator[Run]:
         def run(name: str, *arguments: str) -> Result:
             environment = {
                 "HOME": "/nonexistent",
-                "POINTSMAN_LEDGER__URL": urls[name],
-                "POINTSMAN_BROKER__URL": "redis://127.0.0.1:1/0",
+                "POINTSMAN_LEDGER__URL": urls[name].replace("postgres:@", "postgres:swordfish@"),
+                "POINTSMAN_BROKER__URL": "redis://pointsman:swordfish@127.0.0.1:1/0",
                 "POINTSMAN_CONTENT_STORE__ROOT": str(tmp_path / name),
                 "POINTSMAN_RUNS__ROOT": str(tmp_path / f"{name}-runs"),
                 "POINTSMAN_CELLS__DIRECTORY_URL": directory,
@@ -37,6 +38,9 @@ def cells(postgres: Postgres, tmp_path: Path) -> Iterator[Run]:
             return CliRunner().invoke(app, arguments, env=environment, prog_name="pointsman")
 
         yield run
+        with psycopg.connect(directory) as connection:
+            known = str(connection.execute("SELECT cell FROM cell").fetchall())
+            assert "swordfish" not in known, "the directory has no password"
 
 
 def test_two_installations_become_cells_and_a_tenant_moves_between_them(cells: Run) -> None:

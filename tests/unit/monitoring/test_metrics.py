@@ -28,6 +28,10 @@ budget_spent_usd{scope} gauge
 budget_used_ratio_max{scope} gauge
 build_info{version,policy,prices_as_of} gauge
 calls_restored_total{lost} counter
+cells_directory_up{} gauge
+cells_leased_usd{} gauge
+cells_move_age_seconds_max{} gauge
+cells_moves{step} gauge
 circuit_open_seconds{provider,model} gauge
 circuit_opens_total{provider,model,reason} counter
 clarifications_total{mode,confidence} counter

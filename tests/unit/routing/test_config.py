@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from routing.config import BrokerConfig, PolicyConfig, Section, collect_secrets, read_settings
+from routing.config import (
+    BrokerConfig,
+    PolicyConfig,
+    Section,
+    collect_secrets,
+    read_settings,
+    split_password,
+    with_password,
+)
 from routing.errors import PolicyError
 from routing.redaction import HIDDEN, MARKED, may_hide
 
@@ -168,6 +176,22 @@ def test_the_secrets_of_a_program_are_its_secret_settings_and_the_passwords_in_i
     )
     assert set(collect_secrets(held)) == {"first-key", "old", "new", "pass%2Fword", "pass/word", "hunter2"}
     assert collect_secrets(Holder(one=Held(url="redis://host/0"))) == ()
+
+
+@pytest.mark.parametrize(
+    ("url", "without", "password"),
+    [
+        ("redis://:a%40b@h:1/0", "redis://@h:1/0", "a@b"),
+        ("postgresql://u:p@a:1,b:2/d?sslmode=require", "postgresql://u@a:1,b:2/d?sslmode=require", "p"),
+        ("postgresql://u@/d?host=/tmp/x&password=a%26b", "postgresql://u@/d?host=/tmp/x", "a&b"),
+        ("postgresql://u@[::1]:5432/d", "postgresql://u@[::1]:5432/d", ""),
+        ("redis://h:1/0", "redis://h:1/0", ""),
+    ],
+)
+def test_a_url_is_parted_from_its_password_and_put_together_again(url: str, without: str, password: str) -> None:
+    assert split_password(url) == (without, password)
+    assert split_password(with_password(without, password)) == (without, password)
+    assert split_password(with_password(url, "n:@/w")) == (without.replace("redis://h", "redis://@h"), "n:@/w")
 
 
 def test_the_secrets_of_named_parts_are_found_too() -> None:
