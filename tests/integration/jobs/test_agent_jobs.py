@@ -678,6 +678,10 @@ def test_a_session_can_be_explained_by_what_is_kept_of_it(rig: Rig, maker: Playe
     ((env,),) = [box.environments for box in maker.boxes]
     assert "ANTHROPIC_AUTH_TOKEN" in said
     assert env["ANTHROPIC_AUTH_TOKEN"] not in said
+    rig.shop.approve(job.id)
+    digests = [rig.shop.find(Release, one).digest for one in (job.base_release_id, job.release_id)]
+    written = rig.shop.rows("SELECT input_hash, output_hash FROM audit WHERE job_id = :id ORDER BY seq", id=job.id)
+    assert written[-1] == tuple(digests)
 
 
 def test_progress_is_told_as_it_happens(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
