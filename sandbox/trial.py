@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import uvicorn
 
@@ -61,8 +61,7 @@ def open_trial_box(
         RegistryConfigError: the operator's fault: npm names no registry.
     """
     own = {"install": INSTALL, "warm": 0, "gateway_host": "", "mirror_host": "", "network": ""}
-    engine = open_engine(config.model_copy(update=own))
-    try:
+    with closing(open_engine(config.model_copy(update=own))) as engine:
         with translating_start_errors():
             Reaper(engine).sweep()
         host = engine.outer(has_masquerade=False).host
@@ -74,14 +73,9 @@ def open_trial_box(
         with place, _served(mirror, environment, admitted, place):
             port = place.getsockname()[1]
             mirror_only = {**own, "gateway_port": port, "mirror_port": port}
-            box = build_maker(config.model_copy(update=mirror_only), engine).create()
-            try:
+            with closing(build_maker(config.model_copy(update=mirror_only), engine).create()) as box:
                 admitted.address = box.egress.address
                 yield box
-            finally:
-                box.close()
-    finally:
-        engine.close()
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -192,6 +193,12 @@ def _hold(
     }
     verdict = reader.judge(result)
     return reader, SessionResult(replace(verdict, text=hider.text(verdict.text)), facts)
+
+
+def leave_box(attempt: Attempt, box: Box) -> None:
+    """Destroy a box; the token ends first, because its address will be another box's before the work is judged."""
+    with closing(box):
+        attempt.leave()
 
 
 def obstacle_to(

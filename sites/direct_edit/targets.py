@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import reduce
+from operator import getitem
 from typing import Any, Final, NamedTuple
 
 from sites.direct_edit.request import VOCABULARY, Request, plain, words
@@ -73,6 +75,11 @@ class Spot(NamedTuple):
     def path(self) -> str:
         """Its JSON pointer."""
         return self.place.path + pointer("props", *self.steps)
+
+    @property
+    def holder(self) -> Any:
+        """The object or list that holds the value."""
+        return reduce(getitem, self.steps[:-1], self.place.props)  # type: ignore[arg-type]
 
 
 def places(site: Site) -> Iterator[Place]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from routing.jobs import Reason, State
@@ -57,11 +58,9 @@ def build_in_box(attempt: Attempt, make: Callable[[], Outcome]) -> Outcome:
     except SandboxUnavailableError as error:
         detail = f"the site has a build, which runs in a box, and {error}"
         return Ended(State.FAILED, Reason.NOT_AVAILABLE, detail)
-    try:
+    with closing(box):
         outcome = make()
         return build_candidate(attempt, outcome, box) if isinstance(outcome, Candidate) else outcome
-    finally:
-        box.close()
 
 
 def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candidate | Ended:

@@ -17,6 +17,7 @@ import logging
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +41,7 @@ from workers.runs.api_runner import session_seconds
 from workers.runs.installs import left_out
 from workers.runs.scheduling.view import MAX_ISSUES
 from workers.runs.step_context import INSTRUCTIONS, AgentOrder, AgentRun, Failed
-from workers.session import SessionResult, hold_session, obstacle_to
+from workers.session import SessionResult, hold_session, leave_box, obstacle_to
 
 logger = logging.getLogger(__name__)
 
@@ -122,15 +123,7 @@ def run_claude_code(order: AgentOrder, attempt: Attempt) -> AgentRun:
             return replace(_extract(attempt, box, held, order, exceeded=exceeded), obstacle=obstacle)
     finally:
         with attempt.step("teardown"):
-            _leave(attempt, box)
-
-
-def _leave(attempt: Attempt, box: Box) -> None:
-    """Destroy a box; the token ends first, because its address will be another box's before the step is judged."""
-    try:
-        attempt.leave()
-    finally:
-        box.close()
+            leave_box(attempt, box)
 
 
 def _plan(order: AgentOrder, attempt: Attempt) -> SessionPlan:
@@ -231,7 +224,7 @@ def run_check(
                 issue = _issue(command, result, files, own.scripts if own is not None else ())
                 return _result(files, f"`{_shown(command)}` failed.", [issue])
     finally:
-        _leave(attempt, box)
+        leave_box(attempt, box)
     return _result(files, f"`{_shown(commands[-1])}` succeeded.", [])
 
 
@@ -283,14 +276,11 @@ def run_codex(order: AgentOrder, attempt: Attempt) -> AgentRun:
     """Run an agent of runtime `codex_local`."""
     if (refused := _codex_refusal(order, attempt)) is not None:
         return AgentRun(None, refused)
-    box = LocalBox(BoxSpec(image="none", gateway=Target("", 1)))
-    try:
+    with closing(LocalBox(BoxSpec(image="none", gateway=Target("", 1)))) as box:
         home = {f"{CODEX_HOME}/config.toml": b""}
         box.put({**order.files, **home}, planted=lambda path: False)
         result, retried = _with_codex_retry(box, order, attempt)
         files, refused = collect(box, attempt.content_store, order.files, most_bytes=attempt.limits.output_bytes)
-    finally:
-        box.close()
     facts = {
         "how": "codex on the worker's machine",
         "status": result.exit_code,
