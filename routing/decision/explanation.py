@@ -25,11 +25,13 @@ from routing.decision.router import (
     debate_key,
     decide,
     is_read_only,
+    opinion_on,
+    site_of,
     workflow_of,
 )
-from routing.decision.second_opinion import shipped_model
-from routing.decision.tier_rules import OPINION, Choice
-from routing.decision.triggers import Debate, Trigger, find_triggers, parse_trivial
+from routing.decision.second_opinion import Asked, Opinion, shipped_model
+from routing.decision.tier_rules import Choice
+from routing.decision.triggers import OPINION, Debate, Trigger, find_triggers, parse_trivial
 from routing.policy.platform import Policy
 from routing.prompt.parsed_prompt import ParsedPrompt, Talk, parse_prompt
 from routing.prompt.vocabulary import Hit, Vocabulary, shipped_vocabulary
@@ -45,7 +47,7 @@ _TALK_GROUPS = {
 _TALK_WORDS = {
     Talk.QUESTION: "it asks a question and orders nothing",
     Talk.CHAT: "it orders nothing",
-    Talk.OPINION: "no rule finds an order in it, and prompts in such words mostly ask",
+    Talk.OPINION: "prompts in such words mostly order nothing",
 }
 _COMPARED = ("mode", "tier", "queue", "debate", "stakes", "intent", "confidence")
 """Fields that distinguish decisions, the weightiest first."""
@@ -118,7 +120,8 @@ def explain(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = No
         return _of_import(route)
     parsed = parse_prompt(signals.prompt, words)
     found = find_triggers(parsed)
-    winner, *others = _matched_rules(signals, parsed, found, asks_opinion=policy.assist.second_opinion)
+    opinion = opinion_on(signals, parsed, policy)
+    winner, *others = _matched_rules(signals, parsed, found, opinion)
     places = _places_to_try(signals.prompt, parsed, (*found, *winner.evidence))
     judge = _Judge(signals, route, policy=policy, vocabulary=words)
     what_if = [*judge.without_words(places[:MAX_TRIED]), *judge.with_other_signals()]
@@ -145,13 +148,12 @@ def _of_import(route: Route) -> Explanation:
 
 
 def _matched_rules(
-    signals: Signals, parsed: ParsedPrompt, triggers: tuple[Trigger, ...], *, asks_opinion: bool
+    signals: Signals, parsed: ParsedPrompt, triggers: tuple[Trigger, ...], opinion: Opinion | None
 ) -> Iterator[MatchedRule]:
     """Yield the matching rules in binding order; the caller's choice of tier comes first."""
     workflow = workflow_of(signals)
     chosen = signals.tier is not None
-    read_only = is_read_only(parsed)
-    rules = [*action_rules(signals, parsed, workflow=workflow, read_only=read_only, asks_opinion=asks_opinion)]
+    rules = [*action_rules(signals, parsed, workflow=workflow, read_only=is_read_only(parsed), opinion=opinion)]
     matched = [
         MatchedRule(
             rule=choice.rule,
@@ -159,34 +161,40 @@ def _matched_rules(
             tier=choice.tier if workflow is Workflow.SITE and choice.rule != "read-only" else None,
             why=choice.because,
             cause=choice.cause,
-            evidence=_places(signals.prompt, parsed, _evidence(choice, parsed)),
+            evidence=_places(signals.prompt, parsed, _evidence(signals, parsed, choice)),
         )
         for choice in rules
     ]
     yield from matched[:chosen]
-    yield from _rules_before_action(signals, parsed, triggers, asks_opinion=asks_opinion)
+    yield from _rules_before_action(signals, parsed, triggers, opinion)
     yield from matched[chosen:]
 
 
-def _evidence(choice: Choice, parsed: ParsedPrompt) -> Iterable[Hit]:
-    if choice.rule == OPINION:
-        return [Hit(at, at) for at in shipped_model().tier_evidence(parsed)]
-    return choice.evidence
+def _evidence(signals: Signals, parsed: ParsedPrompt, choice: Choice) -> Iterable[Hit]:
+    if choice.rule != OPINION:
+        return choice.evidence
+    asked = Asked.AGENT if choice.tier is Tier.AGENT else Asked.BEYOND_SPEC
+    return _weightiest(signals, parsed, asked, against=choice.tier is Tier.SPEC)
+
+
+def _weightiest(signals: Signals, parsed: ParsedPrompt, asked: Asked, *, against: bool = False) -> list[Hit]:
+    """Return the words that weigh most in the second opinion."""
+    return [Hit(at, at) for at in shipped_model().evidence(parsed, site_of(signals), asked, against=against)]
 
 
 def _rules_before_action(
-    signals: Signals, parsed: ParsedPrompt, triggers: tuple[Trigger, ...], *, asks_opinion: bool
+    signals: Signals, parsed: ParsedPrompt, triggers: tuple[Trigger, ...], opinion: Opinion | None
 ) -> Iterator[MatchedRule]:
     argv = parse_trivial(signals.prompt)
     if argv is not None:
         whole = (Place(text=signals.prompt, start=0, end=len(signals.prompt)),)
         why = f"the whole request is the command {argv[0]}"
         yield MatchedRule(rule="trivial", mode=Mode.ACTION, tier=None, why=why, cause="rule", evidence=whole)
-    talk = classify_answer(parsed, triggers, workflow=workflow_of(signals), asks_opinion=asks_opinion)
+    talk = classify_answer(parsed, triggers, workflow=workflow_of(signals), opinion=opinion)
     if talk is not None:
         hits = [hit for group in _TALK_GROUPS[talk] for hit in parsed.hits.get(group, ())]
         if talk is Talk.OPINION:
-            hits = [Hit(at, at) for at in shipped_model().mode_evidence(parsed)]
+            hits = _weightiest(signals, parsed, Asked.ONLY_ASKS)
         yield MatchedRule(
             rule=ANSWER_RULES[talk],
             mode=Mode.ANSWER,

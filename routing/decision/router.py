@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from routing.decision.second_opinion import ASKING, shipped_model
-from routing.decision.tier_rules import OPINION, Choice, Scope, matching_rules, orders_creation, repairs
+from routing.decision.second_opinion import Opinion, Site, shipped_model
+from routing.decision.tier_rules import Choice, Scope, matching_rules, orders_creation, repairs
 from routing.decision.triggers import (
+    OPINION,
     Confidence,
     Debate,
     Plan,
@@ -28,11 +29,20 @@ from routing.decision.triggers import (
 from routing.jobs import JobRequest
 from routing.policy.platform import Policy
 from routing.prompt.intents import SentenceIntent
-from routing.prompt.parsed_prompt import ParsedPrompt, Talk, classify_talk, may_only_ask, parse_prompt
+from routing.prompt.parsed_prompt import ParsedPrompt, Talk, classify_talk, parse_prompt
 from routing.prompt.vocabulary import Vocabulary, shipped_vocabulary
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier, parse_tier
 
 CLASSIFIER = "v1"
+ASKING = 0.75
+"""The least probability of a question in which no rule finds one: an order that is answered is not done."""
+SURELY_ASKING = 0.85
+"""The same beside words of an order: `_WANTED`."""
+_WANTED = ("wish", "asks_for_it", "vague", "bulk", "destructive", "deployment")
+ALONE = 0.5
+"""Below this probability, what one statement says is no mere talk."""
+ORDERING = 0.3
+"""Below this probability, what the rules take for a question is work."""
 IMPORT = "import"
 """The rule of an uploaded site, on the queue that builds and checks files of any kind; it calls no model."""
 IMPORT_BECAUSE = "an upload replaces the site's files, and no model reads it"
@@ -158,13 +168,25 @@ def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = Non
         return _trivial_route(argv, stamp)
     parsed = parse_prompt(signals.prompt, words)
     triggers = find_triggers(parsed)
-    asks_opinion = policy.assist.second_opinion
+    opinion = opinion_on(signals, parsed, policy)
     talk = None
     if signals.tier is None:
-        talk = classify_answer(parsed, triggers, workflow=workflow, asks_opinion=asks_opinion)
+        talk = classify_answer(parsed, triggers, workflow=workflow, opinion=opinion)
     if talk is not None:
         return _answer_route(talk, stamp)
-    return _action_route(signals, parsed, triggers, stamp=stamp, asks_opinion=asks_opinion)
+    return _action_route(signals, parsed, triggers, stamp=stamp, opinion=opinion)
+
+
+def opinion_on(signals: Signals, parsed: ParsedPrompt, policy: Policy) -> Opinion | None:
+    """Return the second opinion on a request for a site; None for any other, or if it is switched off."""
+    if not policy.assist.second_opinion or workflow_of(signals) is not Workflow.SITE:
+        return None
+    return shipped_model().read(parsed, site_of(signals))
+
+
+def site_of(signals: Signals) -> Site | None:
+    """Return what the second opinion sees of the site."""
+    return Site(signals.site.files, signals.site.has_build) if signals.site is not None else None
 
 
 def workflow_of(signals: Signals) -> Workflow:
@@ -175,18 +197,44 @@ def workflow_of(signals: Signals) -> Workflow:
 
 
 def classify_answer(
-    parsed: ParsedPrompt, triggers: tuple[Trigger, ...], *, workflow: Workflow, asks_opinion: bool = False
+    parsed: ParsedPrompt, triggers: tuple[Trigger, ...], *, workflow: Workflow, opinion: Opinion | None = None
 ) -> Talk | None:
     """Return why the prompt is an ANSWER, or None for an ACTION.
 
     A request bound to a site or project is an ACTION unless it only asks or chats. An unbound one needs a trigger (A4).
     """
     talk = classify_talk(parsed)
-    if talk is None and asks_opinion and workflow is Workflow.SITE and may_only_ask(parsed):
-        talk = Talk.OPINION if shipped_model().asks(parsed) >= ASKING else None
+    if opinion is not None and not (parsed.has_reference or parsed.text.cut or _orders_plainly(parsed)):
+        least = SURELY_ASKING if parsed.found(*_WANTED) else ASKING
+        if talk is None and opinion.only_asks >= least and not _hides_order(parsed):
+            return Talk.OPINION
+        if talk is not None and opinion.only_asks < ORDERING:
+            return None
     if talk is not None or workflow is not Workflow.NONE:
         return talk
     return None if triggers or parsed.has_reference or parsed.text.cut else Talk.CHAT
+
+
+def _orders_plainly(parsed: ParsedPrompt) -> bool:
+    """Return whether a verb orders in a sentence that asks nothing, whatever stands beside it."""
+    return any(
+        intent is SentenceIntent.ORDER
+        and not sentence.asks
+        and any(sentence.first <= at < sentence.end for at in parsed.orders)
+        for sentence, intent in zip(parsed.sentences, parsed.intents, strict=True)
+    )
+
+
+def _hides_order(parsed: ParsedPrompt) -> bool:
+    """Return whether a statement beside a question wishes, or would alone hardly be taken for mere talk."""
+    if len(parsed.sentences) == 1:
+        return False
+    model = shipped_model()
+    return any(
+        parsed.hits_in("wish", sentence) or model.read(parsed, None, alone=at).only_asks < ALONE
+        for at, (sentence, intent) in enumerate(zip(parsed.sentences, parsed.intents, strict=True))
+        if intent not in (SentenceIntent.QUESTION, SentenceIntent.CHAT)
+    )
 
 
 def _import_route(stamp: dict[str, Any]) -> Route:
@@ -268,14 +316,16 @@ def _action_route(
     triggers: tuple[Trigger, ...],
     *,
     stamp: dict[str, Any],
-    asks_opinion: bool,
+    opinion: Opinion | None,
 ) -> Route:
     workflow, is_new = workflow_of(signals), is_new_site(signals)
     read_only = signals.tier is None and is_read_only(parsed)
     confidence = confidence_of(max(len(triggers), 1))
     debated = bool(signals.session_debated) and debate_key(signals.prompt) in signals.session_debated
-    plan = plan_debate(parsed, confidence=confidence, read_only=read_only, debated=debated, is_new=is_new)
-    rules = action_rules(signals, parsed, workflow=workflow, read_only=read_only, asks_opinion=asks_opinion)
+    plan = plan_debate(
+        parsed, confidence=confidence, read_only=read_only, debated=debated, is_new=is_new, opinion=opinion
+    )
+    rules = action_rules(signals, parsed, workflow=workflow, read_only=read_only, opinion=opinion)
     choice = next(rules)
     tier = choice.tier if workflow is Workflow.SITE and not read_only else None
     return Route(
@@ -295,7 +345,7 @@ def _action_route(
         pattern="",
         target=RouteTarget.SWARM_ORCHESTRATOR,
         read_only=read_only,
-        opinion_version=shipped_model().version if choice.rule == OPINION else "",
+        opinion_version=shipped_model().version if OPINION in (choice.rule, *plan.causes) else "",
         **stamp,
     )
 
@@ -324,7 +374,7 @@ def _tells_what_ought_to_be(parsed: ParsedPrompt) -> bool:
 
 
 def action_rules(
-    signals: Signals, parsed: ParsedPrompt, *, workflow: Workflow, read_only: bool, asks_opinion: bool
+    signals: Signals, parsed: ParsedPrompt, *, workflow: Workflow, read_only: bool, opinion: Opinion | None
 ) -> Iterator[Choice]:
     """Yield the matching ACTION rules in binding order; the first decides."""
     if signals.tier is not None:
@@ -343,7 +393,7 @@ def action_rules(
             explicit=explicit,
             is_new=is_new_site(signals),
             is_spec=is_rendered(signals),
-            asks_opinion=asks_opinion,
+            opinion=opinion,
         )
 
 
@@ -374,6 +424,7 @@ def _intent(parsed: ParsedPrompt, *, tier: Tier | None, is_new: bool, read_only:
     return Intent.BUILD if creates else Intent.FIX
 
 
+OFTEN_DEBATED = "requests in such words mostly are"
 _TIER_WORDS = {Tier.SPEC: "Page spec", Tier.PATCH: "Patch", Tier.AGENT: "Code agent"}
 
 
@@ -388,7 +439,8 @@ def _reason(choice: Choice, means: str, plan: Plan, parsed: ParsedPrompt) -> str
     what = f"{means}: {choice.because}" if means else choice.because[:1].upper() + choice.because[1:]
     if plan.debate is not Debate.PLANNING:
         return what + "."
-    why = " and ".join(parsed.vocabulary.because[cause] for cause in plan.causes)
+    because = {**parsed.vocabulary.because, OPINION: OFTEN_DEBATED}
+    why = " and ".join(because[cause] for cause in plan.causes)
     return f"{what}; it is debated first because {why}."
 
 

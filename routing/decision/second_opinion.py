@@ -1,8 +1,8 @@
-"""A second opinion on prompts that no rule is sure about: the tier of an edit, and whether it is a question (issue 20).
+"""A trained second opinion on a prompt: whether it only asks, what an edit needs, and whether it is debated (issue 20).
 
-Linear models over hashed words and parts of words, trained from this repository's labelled prompts by
-`make routing-model`: in plain Python, with a fixed seed, so that the same labels give the same file. Where a rule finds
-an order, a defect or a reference, none is asked whether that is a question; debates and commands are never theirs.
+Five yes/no questions, each a linear model over hashed words, parts and pairs of words, and what the rules found,
+trained from this repository's labelled prompts by `make routing-model`: in plain Python, with a fixed seed, so that
+the same labels give the same file.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import IntEnum
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import resources
@@ -24,130 +26,133 @@ from zlib import crc32
 
 from routing.prompt.intents import SentenceIntent
 from routing.prompt.parsed_prompt import ParsedPrompt, parse_prompt
-from routing.prompt.tokens import COMMA, Kind
+from routing.prompt.tokens import Kind
 from routing.prompt.vocabulary import shipped_vocabulary
 from routing.queues import Tier
 
-CONFIDENT = 0.75
-"""The least probability of an opinion that replaces the default."""
-SURE = 0.93
-"""The least probability of one that replaces the rule that only saw words of the page (V1-4)."""
-ASKING = 0.85
-"""The least probability of a question in what no rule finds an order in: an order that is answered is not done."""
-DOUBTFUL = 0.15
-"""Below this probability of tier 3, a rule that one phrase makes choose it begins lower: a lower tier that cannot do it
-hands it on at the price of one call, where a code agent costs a box and minutes.
-"""
+
+class Asked(IntEnum):
+    """What the model is asked of a prompt, in the order of its file."""
+
+    ONLY_ASKS = 0
+    BEYOND_SPEC = 1
+    """Whether an edit needs more than the page spec."""
+    AGENT = 2
+    """Whether what the page spec does not do needs a code agent."""
+    DEBATED = 3
+    HIGH_STAKES = 4
+    """Whether the stakes of a debate are high."""
+
+
+class Opinion(NamedTuple):
+    """How probable each is, from 0 to 1, in the order of `Asked`."""
+
+    only_asks: float
+    beyond_spec: float
+    agent: float
+    debated: float
+    high_stakes: float
+
+    def of_tier(self, tier: Tier) -> float:
+        """Return how probable it is that an edit needs this tier."""
+        if tier is Tier.SPEC:
+            return 1 - self.beyond_spec
+        return self.beyond_spec * (self.agent if tier is Tier.AGENT else 1 - self.agent)
+
+    @property
+    def tier(self) -> Tier:
+        """The tier that an edit most probably needs."""
+        return max(Tier, key=self.of_tier)
+
+
 _FILE = "second_opinion.bin"
 _BUCKETS = 1 << 16
 _MASK = _BUCKETS - 1
-_TIERS = tuple(Tier)
-_BEYOND_SPEC = (Tier.PATCH, Tier.AGENT)
-_MODES = ("ACTION", "ANSWER")
-_ANSWER = _MODES.index("ANSWER")
-_CLASSES = (len(_TIERS), len(_MODES))
-"""Of the two models, one after the other in the file: the scale of the weights, the bias of each class, the weights."""
+_HEAD = struct.Struct("<2f")
+"""Of each model, before its weights: their scale, and its bias."""
+_SIZE = len(Asked) * (_HEAD.size + _BUCKETS)
 _ZERO = 128
 _UNSIGNED = bytes((byte + _ZERO) % 256 for byte in range(256))
 """Turns the signed weights of the file into unsigned ones, which `bytes` holds: `_ZERO` weighs nothing."""
 _MOST_SAID = 3
 _MOST_WORDS = 150
 _MOST_WORD_CHARACTERS = 24
-_MARKS = ("?", ".")
-"""Before a word that is asked or said."""
 _OPENING = 3
-"""Words at the beginning of a sentence that count together."""
-_FEWEST_BEFORE = 3
-"""Tokens before a colon after which a wording comes; with fewer it is a heading (`Bug:`)."""
-_CONTENT = frozenset({Kind.QUOTE, Kind.CODE, Kind.FENCE, Kind.EMAIL, Kind.URL, Kind.COMMA, Kind.STOP, Kind.QUESTION})
-"""What a page says or shows, and punctuation."""
+_CLOSING = 2
+"""Words at the beginning and at the end of a sentence that count together."""
+_WHOLE = -1
+"""The place of what is seen of the prompt as a whole."""
+_CONTENT = frozenset(Kind) - {Kind.WORD, Kind.COMMA, Kind.STOP, Kind.QUESTION}
+"""What counts by its kind and not by its letters."""
+_MANY_FILES = (1, 15, 40)
+"""Bounds of the sizes of a site, in files: none yet, a small business's, a project's."""
+_ALIKE = frozenset({"spelled", "spelled_twice", "no_slip", "small_talk", "tongue", "filler"})
+"""Word lists whose words have nothing else in common."""
 _EPOCHS = 6
 _RATE = 0.2
 _CLOSE_ENOUGH = 0.03
 """The error of a probability that is not worth another step."""
 
 
+class Site(NamedTuple):
+    """What counts of a site."""
+
+    files: int
+    has_build: bool
+
+
 _Seen = dict[int, tuple[str, list[int]]]
-"""What is seen of a prompt, by token: its word, which is the same wherever it stands, and buckets of how it stands."""
-
-
-class _Linear:
-    """The weights of one model."""
-
-    def __init__(self, data: bytes, classes: int) -> None:
-        head = struct.Struct(f"<{1 + classes}f")
-        self._scale, *self._biases = head.unpack_from(data)
-        weights = data[head.size :].translate(_UNSIGNED)
-        self._weights = [weights[at * _BUCKETS : (at + 1) * _BUCKETS] + bytes([_ZERO]) for at in range(classes)]
-        self._of_word = lru_cache(maxsize=8192)(self._weigh_word)
-
-    def judge(self, seen: _Seen) -> list[float]:
-        """Return the probability of each class of a prompt."""
-        places = [_BUCKETS, _BUCKETS]  # `itemgetter` wants two at least
-        of_words = []
-        for word, here in seen.values():
-            of_words.append(self._of_word(word))
-            places += here
-        pick = itemgetter(*places)
-        *sums, count = map(sum, zip(*of_words, strict=True)) if of_words else [0] * (len(self._biases) + 1)
-        share = self._scale / math.sqrt(count + len(places) - 2 or 1)
-        # All classes have the same number of places, so what `_ZERO` adds to each changes no probability.
-        return _softmax(
-            [
-                bias + share * (sum(pick(weights)) + votes)
-                for bias, weights, votes in zip(self._biases, self._weights, sums, strict=True)
-            ]
-        )
-
-    def weightiest(self, seen: _Seen, which: int) -> tuple[int, ...]:
-        """Return the tokens that speak most for a class, the weightiest first."""
-        weights = self._weights[which]
-        votes = sorted(
-            (
-                (self._of_word(word)[which] + sum(weights[place] - _ZERO for place in places), at)
-                for at, (word, places) in seen.items()
-            ),
-            reverse=True,
-        )
-        return tuple(at for vote, at in votes[:_MOST_SAID] if vote > 0)
-
-    def _weigh_word(self, word: str) -> tuple[int, ...]:
-        """Return the votes of a word for each class, and the number of its features."""
-        parts = _parts_of(word).buckets
-        return *(sum(weights[part] - _ZERO for part in parts) for weights in self._weights), len(parts)
+"""What is seen of a prompt, by token: its word with the mark of its sentence, and buckets of how it stands."""
 
 
 class Model:
     """The weights of a file that `train` wrote."""
 
     def __init__(self, data: bytes) -> None:
-        sizes = [4 * (1 + classes) + classes * _BUCKETS for classes in _CLASSES]
-        if len(data) != sum(sizes):
-            raise ValueError(f"a model has {sum(sizes)} bytes, this one {len(data)}")
-        self._tiers = _Linear(data[: sizes[0]], _CLASSES[0])
-        self._modes = _Linear(data[sizes[0] :], _CLASSES[1])
+        if len(data) != _SIZE:
+            raise ValueError(f"a model has {_SIZE} bytes, this one {len(data)}")
+        parts = [data[at : at + _HEAD.size + _BUCKETS] for at in range(0, _SIZE, _HEAD.size + _BUCKETS)]
+        self._heads = [_HEAD.unpack_from(part) for part in parts]
+        self._weights = [part[_HEAD.size :].translate(_UNSIGNED) + bytes([_ZERO]) for part in parts]
+        self._of_word = lru_cache(maxsize=8192)(self._weigh_word)
         self.version = sha256(data).hexdigest()[:12]
 
-    def tier(self, parsed: ParsedPrompt) -> tuple[Tier, float]:
-        """Return the tier of a prompt if the page spec does not do, and how probable it is that it does not."""
-        spec, *others = self._tiers.judge(_features(parsed))
-        return _BEYOND_SPEC[others.index(max(others))], 1 - spec
+    def read(self, parsed: ParsedPrompt, site: Site | None, *, alone: int | None = None) -> Opinion:
+        """Return the opinion on a prompt, or on one sentence of it as if it stood alone."""
+        places = [_BUCKETS, _BUCKETS]  # `itemgetter` wants two at least
+        words = []
+        for word, here in _see(parsed, site, alone=alone).values():
+            places += here
+            words.append(self._of_word(word))
+        *votes, count = map(sum, zip(*words, strict=True))
+        share, nothing = 1 / math.sqrt(count + len(places) - 2), _ZERO * len(places)
+        pick = itemgetter(*places)
+        return Opinion(
+            *(
+                _chance(bias + scale * share * (sum(pick(weights)) - nothing + vote))
+                for (scale, bias), weights, vote in zip(self._heads, self._weights, votes, strict=True)
+            )
+        )
 
-    def doubts_agent(self, parsed: ParsedPrompt) -> bool:
-        """Return whether a prompt hardly needs the code agent, whatever phrase is in it."""
-        return self._tiers.judge(_features(parsed))[_TIERS.index(Tier.AGENT)] < DOUBTFUL
+    def evidence(
+        self, parsed: ParsedPrompt, site: Site | None, asked: Asked, *, against: bool = False
+    ) -> tuple[int, ...]:
+        """Return the tokens that speak most for a yes, or against it, the weightiest first."""
+        weights, sign = self._weights[asked], -1 if against else 1
+        votes = sorted(
+            (
+                (sign * (self._of_word(word)[asked] + sum(weights[place] - _ZERO for place in places)), at)
+                for at, (word, places) in _see(parsed, site).items()
+                if at != _WHOLE
+            ),
+            reverse=True,
+        )
+        return tuple(at for vote, at in votes[:_MOST_SAID] if vote > 0)
 
-    def asks(self, parsed: ParsedPrompt) -> float:
-        """Return how probable it is that a prompt is only a question."""
-        return self._modes.judge(_mode_features(parsed))[_ANSWER]
-
-    def tier_evidence(self, parsed: ParsedPrompt) -> tuple[int, ...]:
-        """Return the tokens that speak most for that tier, the weightiest first."""
-        return self._tiers.weightiest(_features(parsed), _TIERS.index(self.tier(parsed)[0]))
-
-    def mode_evidence(self, parsed: ParsedPrompt) -> tuple[int, ...]:
-        """Return the tokens that speak most for a question, the weightiest first."""
-        return self._modes.weightiest(_mode_features(parsed), _ANSWER)
+    def _weigh_word(self, word: str) -> tuple[int, ...]:
+        """Return the votes of a word on each question, and the number of its features."""
+        parts = _parts_of(word).buckets
+        return *(sum(weights[part] - _ZERO for part in parts) for weights in self._weights), len(parts)
 
 
 @cache
@@ -156,71 +161,112 @@ def shipped_model() -> Model:
     return Model((resources.files("routing.decision") / _FILE).read_bytes())
 
 
-def _features(parsed: ParsedPrompt) -> _Seen:
-    """Return by token its word, and the buckets of that with those before it and of the rules' phrases there.
-
-    Courtesies, small talk, and wording meant for the page say nothing.
-    """
-    tokens, copied = parsed.tokens, parsed.copied
-    end = len(tokens)
-    if COMMA in parsed.kinds:
-        end = next((at for at, token in enumerate(tokens) if token.word == ":" and at >= _FEWEST_BEFORE), end)
-    words = [
-        at
-        for sentence, intent in zip(parsed.sentences, parsed.intents, strict=True)
-        if intent is not SentenceIntent.CHAT
-        for at in range(sentence.first, min(sentence.end, end))
-        if tokens[at].kind not in _CONTENT and at not in copied
-    ]
-    found: _Seen = {}
-    one = two = None  # checksums of the last word, and of the last two, each with a blank
-    for at in words[:_MOST_WORDS]:
-        word = tokens[at].word[:_MOST_WORD_CHARACTERS]
-        data, checksum, _ = _parts_of(word)
-        places: list[int] = []
-        found[at] = word, places
-        if two is not None:
-            places.append(crc32(data, two) & _MASK)
-        if one is not None:
-            pair = crc32(data, one)
-            places.append(pair & _MASK)
-            two = crc32(b" ", pair)
-        one = checksum
-    meant = parsed.vocabulary.because
-    for group, hits in parsed.hits.items():
-        if meant[group]:
-            found.setdefault(hits[0].first, ("", []))[1].append(_bucket_of_group(group))
-    return found
+# --- what is seen of a prompt ----------------------------------------------------------------------------------------
 
 
-def _mode_features(parsed: ParsedPrompt) -> _Seen:
-    """Return the features by token, each word with whether it is asked or said, and how its sentence begins."""
-    found = _features(parsed)
-    for sentence, intent in zip(parsed.sentences, parsed.intents, strict=True):
-        words = [at for at in range(sentence.first, sentence.end) if at in found]
-        if not words:
+def _see(parsed: ParsedPrompt, site: Site | None, *, alone: int | None = None) -> _Seen:
+    """Return what counts of a prompt; courtesies, small talk and wording meant for the page do not."""
+    if alone is not None:
+        parsed = _only(parsed, alone)
+    seen: _Seen = {_WHOLE: ("", _of_whole(parsed, site))}
+    tokens, copied, polite = parsed.tokens, parsed.copied, _polite()
+    told = [pair for pair in zip(parsed.sentences, parsed.intents, strict=True) if pair[1] is not SentenceIntent.CHAT]
+    last = len(told) - 1
+    for number, (sentence, intent) in enumerate(told):
+        said = [at for at in range(sentence.first, sentence.end) if at not in copied and tokens[at].word not in polite]
+        if not said:
             continue
+        if len(seen) > _MOST_WORDS:
+            break
         mark = "?" if sentence.asks else "."
-        opening = crc32(mark.encode())
-        for at in words[:_OPENING]:
-            word, places = found[at]
-            opening = crc32(_parts_of(word).data, opening)
-            places.append(opening & _MASK)
-        form = f"{mark}{intent}#{min(len(words), 12) // 3}"
-        found[words[0]][1].append(crc32(form.encode()) & _MASK)
-        for at in words:
-            word, places = found[at]
-            found[at] = mark + word, places
-    return found
+        parts = []
+        for at in said:
+            token = tokens[at]
+            word = mark + (token.word[:_MOST_WORD_CHARACTERS] if token.kind not in _CONTENT else f"<{token.kind}>")
+            found = _parts_of(word)
+            parts.append(found)
+            seen[at] = word, []
+        _add_pairs(seen, said, parts)
+        _add_ends(seen, said, parts, mark)
+        where = "last" if number == last else "first" if number == 0 else "inside"
+        seen[said[0]][1].extend(_of_sentence(mark, where, intent, min(len(said), 20) // 4))
+    for group, hits in parsed.hits.items():
+        here = next((hit.first for hit in hits if hit.first in seen), None)
+        if here is not None:
+            seen[here][1].append(_bucket(f"@{group}"))
+    return seen
+
+
+def _only(parsed: ParsedPrompt, number: int) -> ParsedPrompt:
+    """Return a prompt without its other sentences."""
+    sentence = parsed.sentences[number]
+    hits = {group: found for group in parsed.hits if (found := parsed.hits_in(group, sentence))}
+    kinds = frozenset(token.kind for token in parsed.tokens[sentence.first : sentence.end])
+    return replace(parsed, sentences=(sentence,), intents=(parsed.intents[number],), hits=hits, kinds=kinds)
+
+
+def _add_pairs(seen: _Seen, said: Sequence[int], parts: Sequence[_Parts]) -> None:
+    """Add each word with the one and the two before it, and the end of the sentence."""
+    one, two = _BEGINNING, 0
+    for at, (data, checksum, _) in zip(said, parts, strict=True):
+        pair = crc32(data, one)
+        places = seen[at][1]
+        places.append(pair & _MASK)
+        if two:
+            places.append(crc32(data, two) & _MASK)
+        one, two = checksum, crc32(b" ", pair)
+    seen[said[-1]][1].extend((crc32(b"$", one) & _MASK, crc32(b"$", two) & _MASK))
+
+
+def _add_ends(seen: _Seen, said: Sequence[int], parts: Sequence[_Parts], mark: str) -> None:
+    """Add the first and the last words of a sentence together."""
+    opening, closing = _OPENED[mark], _CLOSED[mark]
+    for at, part in zip(said[:_OPENING], parts, strict=False):
+        opening = crc32(part.data, opening)
+        seen[at][1].append(opening & _MASK)
+    for back in range(1, min(_CLOSING, len(said)) + 1):
+        closing = crc32(parts[-back].data, closing)
+        seen[said[-back]][1].append(closing & _MASK)
+
+
+_BEGINNING = crc32(b"^ ")
+_OPENED = {mark: crc32(f"{mark}^".encode()) for mark in "?."}
+_CLOSED = {mark: crc32(f"{mark}$".encode()) for mark in "?."}
 
 
 @lru_cache(maxsize=512)
-def _bucket_of_group(name: str) -> int:
-    return crc32(b"@" + name.encode()) & _MASK
+def _of_sentence(mark: str, where: str, intent: str, length: int) -> tuple[int, ...]:
+    forms = (where + mark, f"{mark}{length}", f"{mark}{intent}#{length}", f"{intent}#{where}")
+    return tuple(crc32(form.encode()) & _MASK for form in forms)
+
+
+def _of_whole(parsed: ParsedPrompt, site: Site | None) -> list[int]:
+    intents = "".join(sorted({intent[0] for intent in parsed.intents if intent is not SentenceIntent.CHAT}))
+    found = [_bucket(f"intents {intents}"), *(_bucket_of_kind(kind) for kind in parsed.kinds & _CONTENT)]
+    if site is not None:
+        size = sum(site.files >= bound for bound in _MANY_FILES)
+        found += (_bucket(f"size {size}"), _bucket(f"build {site.has_build}"))
+    return found
+
+
+@cache
+def _polite() -> frozenset[str]:
+    words = shipped_vocabulary().words
+    return words["courtesy"] | words["politeness"] | words["gratitude"] | words["greeting"] | {","}
+
+
+@lru_cache(maxsize=1024)
+def _bucket(name: str) -> int:
+    return crc32(name.encode()) & _MASK
+
+
+@cache
+def _bucket_of_kind(kind: Kind) -> int:
+    return _bucket(f"kind {kind}")
 
 
 class _Parts(NamedTuple):
-    """A word as bytes, its checksum with a blank, and the buckets of itself and of three to five bytes of it."""
+    """A word as bytes, its checksum with a blank, and the buckets of itself, of its parts, and of its word lists."""
 
     data: bytes
     checksum: int
@@ -228,86 +274,83 @@ class _Parts(NamedTuple):
 
 
 @lru_cache(maxsize=8192)
-def _parts_of(word: str) -> _Parts:
-    mark = word[:1] if word[:1] in _MARKS else ""
-    data = word[len(mark) :].encode()
+def _parts_of(marked: str) -> _Parts:
+    word = marked[1:]
+    data = word.encode()
     if not data:
         return _Parts(data, 0, ())
-    padded = b"^" + data + b"$"
-    parts = {crc32(padded[at : at + size], size) for size in (3, 4, 5) for at in range(len(padded) - size + 1)}
-    marked = (crc32(word.encode()) & _MASK,) if mark else ()
-    return _Parts(data, crc32(data + b" "), (crc32(data) & _MASK, *marked, *sorted(part & _MASK for part in parts)))
+    found = [crc32(data), crc32(marked.encode())]
+    if not word.startswith("<"):
+        padded = b"^" + data + b"$"
+        found += {crc32(padded[at : at + size], size) for size in (3, 4, 5) for at in range(len(padded) - size + 1)}
+    lists = shipped_vocabulary().words
+    found += [crc32(f"list {name}".encode()) for name, words in lists.items() if word in words and name not in _ALIKE]
+    return _Parts(data, crc32(data + b" "), tuple(sorted(bucket & _MASK for bucket in found)))
 
 
-def _softmax(logits: Sequence[float]) -> list[float]:
-    highest = max(logits)
-    shares = [math.exp(logit - highest) for logit in logits]
-    total = sum(shares)
-    return [share / total for share in shares]
+def _chance(logit: float) -> float:
+    return 1 / (1 + math.exp(-max(min(logit, 30.0), -30.0)))
+
+
+# --- training --------------------------------------------------------------------------------------------------------
 
 
 def train(rows: Iterable[Mapping[str, Any]]) -> bytes:
     """Return the models of labelled prompts (`route check` samples)."""
-    tiers: list[_Row] = []
-    modes: list[_Row] = []
+    labelled: list[list[_Row]] = [[] for _ in Asked]
     for row in rows:
-        parsed, expected = parse_prompt(row["prompt"], shipped_vocabulary()), row["expect"]
-        modes.append((_buckets(_mode_features(parsed)), _MODES.index(expected["mode"])))
-        if (tier := _tier_that_words_decide(row)) is not None:
-            tiers.append((_buckets(_features(parsed)), _TIERS.index(tier)))
-    return b"".join(_fit(labelled, classes) for labelled, classes in zip((tiers, modes), _CLASSES, strict=True))
+        site = row.get("site")
+        signals = Site(site["files"], site["has_build"]) if site else None
+        seen = _see(parse_prompt(row["prompt"], shipped_vocabulary()), signals)
+        buckets = [bucket for word, places in seen.values() for bucket in (*_parts_of(word).buckets, *places)]
+        for asked, answer in _answers(row):
+            labelled[asked].append((buckets, answer))
+    return b"".join(_fit(rows) for rows in labelled)
 
 
-def _buckets(seen: _Seen) -> list[int]:
-    return [bucket for word, places in seen.values() for bucket in (*_parts_of(word).buckets, *places)]
+_Row = tuple[list[int], bool]
+"""The features of a prompt, and whether the answer is yes."""
 
 
-_Row = tuple[list[int], int]
-"""The features of a prompt and its class."""
+def _answers(row: Mapping[str, Any]) -> Iterable[tuple[Asked, bool]]:
+    """Yield what the label of a prompt answers; nothing that more than its words decided."""
+    expected, site = row["expect"], row.get("site")
+    if "also_mode" not in expected:
+        yield Asked.ONLY_ASKS, expected["mode"] == "ANSWER"
+    if expected["mode"] != "ACTION":
+        return
+    if "debate" in expected:
+        is_debated = expected["debate"] == "planning"
+        yield Asked.DEBATED, is_debated
+        if is_debated:
+            yield Asked.HIGH_STAKES, expected["stakes"] == "high"
+    tier = expected.get("tier")
+    if tier and site and site["files"] and not (row.get("preference") or row.get("advanced_edit")):
+        yield Asked.BEYOND_SPEC, tier > Tier.SPEC
+        if tier > Tier.SPEC:
+            yield Asked.AGENT, tier == Tier.AGENT
 
 
-def _fit(rows: Sequence[_Row], classes: int) -> bytes:
+def _fit(rows: Sequence[_Row]) -> bytes:
     """Fit a model by stochastic gradient descent with a rate for each weight (AdaGrad)."""
-    weights = [[0.0] * _BUCKETS for _ in range(classes)]
-    squares = [[1e-8] * _BUCKETS for _ in range(classes)]
-    biases = [0.0] * classes
-    order, dice = list(range(len(rows))), random.Random(7)
+    weights, squares, bias = [0.0] * _BUCKETS, [1e-8] * _BUCKETS, 0.0
+    order, dice, root = list(range(len(rows))), random.Random(7), math.sqrt
     for _ in range(_EPOCHS):
         dice.shuffle(order)
         for at in order:
-            seen, wanted = rows[at]
-            share = 1 / math.sqrt(len(seen) or 1)
-            chances = _softmax(
-                [bias + share * sum(map(row.__getitem__, seen)) for bias, row in zip(biases, weights, strict=True)]
-            )
-            for which, chance in enumerate(chances):
-                error = chance - (which == wanted)
-                if abs(error) < _CLOSE_ENOUGH:
-                    continue
-                biases[which] -= 0.05 * error
-                _step(weights[which], squares[which], seen, error * share)
-    return _packed(weights, biases)
-
-
-def _step(weights: list[float], squares: list[float], seen: Sequence[int], slope: float) -> None:
-    square, step, root = slope * slope, _RATE * slope, math.sqrt
-    for feature in seen:
-        squares[feature] = summed = squares[feature] + square
-        weights[feature] -= step / root(summed)
-
-
-def _packed(weights: Sequence[Sequence[float]], biases: Sequence[float]) -> bytes:
-    scale = max(max(map(abs, row)) for row in weights) / 127 or 1.0
-    packed = array("b", (round(weight / scale) for row in weights for weight in row))
-    return struct.pack(f"<{1 + len(biases)}f", scale, *biases) + packed.tobytes()
-
-
-def _tier_that_words_decide(row: Mapping[str, Any]) -> Tier | None:
-    expected, site = row["expect"], row.get("site")
-    is_chosen = row.get("preference") or row.get("advanced_edit")
-    if is_chosen or expected["mode"] != "ACTION" or not (expected.get("tier") and site and site["files"]):
-        return None
-    return Tier(expected["tier"])
+            seen, answer = rows[at]
+            share = 1 / root(len(seen))
+            error = _chance(bias + share * sum(map(weights.__getitem__, seen))) - answer
+            if abs(error) < _CLOSE_ENOUGH:
+                continue
+            bias -= 0.05 * error
+            slope = error * share
+            square, step = slope * slope, _RATE * slope
+            for feature in seen:
+                squares[feature] = summed = squares[feature] + square
+                weights[feature] -= step / root(summed)
+    scale = max(map(abs, weights)) / 127 or 1.0
+    return _HEAD.pack(scale, bias) + array("b", (round(weight / scale) for weight in weights)).tobytes()
 
 
 def main(paths: Sequence[str]) -> None:

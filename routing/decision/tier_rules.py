@@ -6,15 +6,16 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from routing.decision.second_opinion import CONFIDENT, SURE, shipped_model
+from routing.decision.second_opinion import Opinion
+from routing.decision.triggers import OPINION
 from routing.prompt.intents import SentenceIntent
 from routing.prompt.parsed_prompt import ParsedPrompt
 from routing.prompt.tokens import Kind
 from routing.prompt.vocabulary import Hit, shipped_vocabulary
 from routing.queues import Tier
 
-OPINION = "opinion"
-"""Rule of a tier that the trained second opinion chose."""
+DOUBTFUL = {Tier.SPEC: 0.3, Tier.PATCH: 0.35, Tier.AGENT: 0.2}
+"""Below this probability of the tier that a rule chose, the opinion chooses."""
 Scope = Literal["single_section", "structural"]
 
 
@@ -28,11 +29,15 @@ class Choice(NamedTuple):
     scope: Scope = "single_section"
     evidence: tuple[Hit, ...] = ()
     """The phrases that matched; none for a flag, the default, or the second opinion, whose model names its words."""
+    is_certain: bool = False
+    """Whether no opinion replaces it."""
 
 
 class _Cause(NamedTuple):
     group: str
     evidence: tuple[Hit, ...]
+    is_fed: bool = False
+    """Whether an address of data is given."""
 
 
 _LIBRARIES = frozenset({"package", "technique"})
@@ -73,7 +78,9 @@ _SOURCE_CODE = (
 _SOURCE_FOLDERS = ("src/", "lib/", "tests/", "test/", "scripts/")
 
 
-def choose_tier(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool, asks_opinion: bool) -> Choice:
+def choose_tier(
+    parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool, opinion: Opinion | None
+) -> Choice:
     """Choose the tier of a site edit.
 
     Args:
@@ -81,72 +88,65 @@ def choose_tier(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: 
         explicit: whether the caller chose the agent by flag or stored preference.
         is_new: whether there is no site yet, so that layout, styles and wording only describe it.
         is_spec: whether the site's pages are rendered from a spec and by no build, so that its components count.
-        asks_opinion: whether the trained second opinion speaks where no rule is sure.
+        opinion: the trained second opinion, unless it is switched off.
     """
-    rules = matching_rules(parsed, explicit=explicit, is_new=is_new, is_spec=is_spec, asks_opinion=asks_opinion)
-    return next(rules)
+    return next(matching_rules(parsed, explicit=explicit, is_new=is_new, is_spec=is_spec, opinion=opinion))
 
 
 def matching_rules(
-    parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool, asks_opinion: bool
+    parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool, opinion: Opinion | None
 ) -> Iterator[Choice]:
     """Yield the matching rules in binding order; the first decides, and the last always matches."""
+    rules = _rules(parsed, explicit=explicit, is_new=is_new, is_spec=is_spec)
+    first = next(rules)
+    is_doubted = (
+        opinion is not None and not (is_new or first.is_certain) and opinion.of_tier(first.tier) < DOUBTFUL[first.tier]
+    )
+    if opinion is not None and is_doubted and opinion.tier is not first.tier:
+        yield Choice(opinion.tier, OPINION, "requests in such words mostly need it", "default")
+    yield first
+    yield from rules
+
+
+def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool) -> Iterator[Choice]:
     because = parsed.vocabulary.because
     power: tuple[Hit, ...] = ()
     if "power" in parsed.hits:
         power = tuple(hit for hit in parsed.hits["power"] if not _is_refused(parsed, hit))
     if explicit or power:
-        yield Choice(Tier.AGENT, "V1-1", because["power"], "explicit", evidence=power)
+        yield Choice(Tier.AGENT, "V1-1", because["power"], "explicit", evidence=power, is_certain=True)
     expressed = tuple(parsed.hits.get("in_spec", ())) if is_spec else ()
-    light = None if is_new else _light(parsed, expressed=expressed)
     if heavy := _heavy(parsed, is_new=is_new, expressed=expressed):
-        if asks_opinion and not is_new and _is_doubtful(parsed, heavy):
-            yield Choice(
-                Tier.PATCH if light else Tier.SPEC, OPINION, "requests in such words mostly need less", "default"
-            )
         scope: Scope = "structural" if heavy.group == "structural" else "single_section"
-        yield Choice(Tier.AGENT, "V1-2", because[heavy.group], "rule", scope, heavy.evidence)
-    if light:
-        yield Choice(Tier.PATCH, "V1-3", because[light.group], "rule", evidence=light.evidence)
+        is_certain = heavy.group == "package" or heavy.is_fed or _is_operators(parsed, heavy)
+        yield Choice(Tier.AGENT, "V1-2", because[heavy.group], "rule", scope, heavy.evidence, is_certain)
+    if not is_new and (light := _light(parsed, expressed=expressed)):
+        is_certain = _is_operators(parsed, light)
+        yield Choice(Tier.PATCH, "V1-3", because[light.group], "rule", evidence=light.evidence, is_certain=is_certain)
     group = "new_site" if is_new else "copy_fix" if "copy_fix" in parsed.hits else "spec"
     evidence = (*expressed, *parsed.hits.get(group, ()))
-    if (
-        asks_opinion
-        and not (is_new or light or expressed or (is_spec and _links(parsed)))
-        and (opinion := _opinion(parsed, least=SURE if evidence else CONFIDENT))
-    ):
-        yield opinion._replace(tier=Tier.PATCH) if opinion.tier is Tier.AGENT and _asks_of_widget(parsed) else opinion
     yield Choice(
         Tier.SPEC,
         "V1-4",
         because[group] if evidence else "nothing in it needs more",
         "rule" if evidence else "default",
         evidence=evidence,
+        is_certain=bool(expressed) or (is_spec and _links(parsed)),
     )
 
 
-def _is_doubtful(parsed: ParsedPrompt, heavy: _Cause) -> bool:
-    """Return whether the second opinion finds no need of the agent; a package and an operator's own words decide."""
-    if heavy.group == "package" or not shipped_model().doubts_agent(parsed):
-        return False
+def _is_operators(parsed: ParsedPrompt, cause: _Cause) -> bool:
+    """Return whether the words of a cause are an operator's own, which decide."""
     shipped = shipped_vocabulary()
     if parsed.vocabulary.version == shipped.version:
-        return True
-    known = shipped.find(parsed.tokens, parsed.text.shown).get(heavy.group, ())
-    return all(hit in known for hit in heavy.evidence if hit in parsed.hits.get(heavy.group, ()))
+        return False
+    known = shipped.find(parsed.tokens, parsed.text.shown).get(cause.group, ())
+    return any(hit not in known for hit in cause.evidence if hit in parsed.hits.get(cause.group, ()))
 
 
 def _links(parsed: ParsedPrompt) -> bool:
     """Return whether an address is given, to be linked or shown: `put this in at the bottom: instagram.com/us`."""
     return bool(_tokens(parsed, _ADDRESSES, lambda word: _DATA_URL.search(word) is None))
-
-
-def _opinion(parsed: ParsedPrompt, *, least: float) -> Choice | None:
-    """Return the second opinion, if it is sure enough that the page spec does not do."""
-    tier, probability = shipped_model().tier(parsed)
-    if probability < least:
-        return None
-    return Choice(tier, OPINION, "requests in such words mostly need it", "default")
 
 
 def _heavy(parsed: ParsedPrompt, *, is_new: bool, expressed: tuple[Hit, ...]) -> _Cause | None:
@@ -165,7 +165,7 @@ def _heavy(parsed: ParsedPrompt, *, is_new: bool, expressed: tuple[Hit, ...]) ->
             if group in _NEVER_MERELY_EXISTING or not _is_about_existing(parsed, hit, group):
                 return _Cause(group, (hit,))
     fed = _tokens(parsed, _ADDRESSES, lambda word: _DATA_URL.search(word) is not None)
-    return _Cause("live_data", fed) if fed else None
+    return _Cause("live_data", fed, is_fed=True) if fed else None
 
 
 def _unquoted_hits(parsed: ParsedPrompt, group: str) -> list[Hit]:
@@ -245,15 +245,6 @@ def _is_about_existing(parsed: ParsedPrompt, hit: Hit, group: str) -> bool:
     near = range(max(sentence.first, hit.first - reach), hit.first + 1)
     named = [at for at in near if parsed.tokens[at].word in definite and _governs(parsed, at, hit)]
     return bool(named) and not creates and not _is_wished(parsed, named[0], hit)
-
-
-def _asks_of_widget(parsed: ParsedPrompt) -> bool:
-    """Return whether a prompt asks about a widget that exists; what is wrong in it, a patch can change."""
-    return any(
-        parsed.intents[parsed.sentence_of(hit.first)] is SentenceIntent.QUESTION
-        and _is_about_existing(parsed, hit, "logic")
-        for hit in parsed.hits.get("logic", ())
-    )
 
 
 def _is_wished(parsed: ParsedPrompt, named: int, hit: Hit) -> bool:

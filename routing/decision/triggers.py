@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from routing.decision.second_opinion import Opinion
 from routing.prompt.intents import SentenceIntent
 from routing.prompt.parsed_prompt import ParsedPrompt
 from routing.prompt.tokens import WORD, Kind, Token, is_reference, singular
@@ -220,9 +221,17 @@ class Plan(NamedTuple):
     debate: Debate
     stakes: Stakes | None = None
     causes: tuple[str, ...] = ()
-    """Vocabulary groups that require it."""
+    """Vocabulary groups that require it, or `OPINION`."""
 
 
+OPINION = "opinion"
+"""The cause of a debate, and the rule of a tier or mode, that the trained second opinion chose."""
+DEBATED = 0.45
+"""The least probability of a debate that no rule finds."""
+_DEBATABLE = ("destructive", "destructive_stated", "deployment", "security", "access", "bulk", "vague")
+"""Groups of which a rule finds a debate, or finds none."""
+NEEDLESS = 0.05
+"""Below this probability of a debate, what a rule finds is none of its reasons."""
 _GREP_IGNORING_CASE = re.compile(
     r"\bgrep(?:\s+-{1,2}[\w=-]{1,20}){0,3}?\s+-(?:[a-z]{0,12}i[a-z]{0,12}|-ignore-case)(?!\w)"
 )
@@ -235,7 +244,13 @@ _SENSITIVE_FILES = frozenset(
 
 
 def plan_debate(
-    parsed: ParsedPrompt, *, confidence: Confidence, read_only: bool, debated: bool, is_new: bool = False
+    parsed: ParsedPrompt,
+    *,
+    confidence: Confidence,
+    read_only: bool,
+    debated: bool,
+    is_new: bool = False,
+    opinion: Opinion | None = None,
 ) -> Plan:
     """Decide about the debate of an ACTION.
 
@@ -245,10 +260,13 @@ def plan_debate(
         read_only: whether the request changes nothing.
         debated: whether this session has debated the same request.
         is_new: whether there is no site yet, so that nobody's access is at stake.
+        opinion: the trained second opinion, which speaks where no rule does.
     """
     only_looks = read_only and not _ignores_case(parsed)
     if only_looks or debated or "insist" in parsed.hits:
         return Plan(Debate.BYPASS)
+    if opinion is not None and opinion.debated < NEEDLESS:
+        return Plan(Debate.NONE)
     high = tuple(
         name
         for name, holds in (
@@ -269,7 +287,11 @@ def plan_debate(
         )
         if holds
     )
-    return Plan(Debate.PLANNING, Stakes.MEDIUM, medium) if medium else Plan(Debate.NONE)
+    if medium:
+        return Plan(Debate.PLANNING, Stakes.MEDIUM, medium)
+    if opinion is None or opinion.debated < DEBATED or parsed.found(*_DEBATABLE):
+        return Plan(Debate.NONE)
+    return Plan(Debate.PLANNING, Stakes.HIGH if opinion.high_stakes >= 0.5 else Stakes.MEDIUM, (OPINION,))
 
 
 def changes_much(parsed: ParsedPrompt) -> bool:

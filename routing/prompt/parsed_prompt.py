@@ -80,8 +80,6 @@ _QUOTED = frozenset({Kind.QUOTE, Kind.CODE})
 _CLOSING_WORDS = frozenset({"with", "below", "above", "under", "after", "before", "and", "in", "to"})
 _WRONGS = ("defect", "repair", "destructive_stated", "copy_fix")
 """Groups that a statement about oneself must avoid to be mere background of a question."""
-_WANTED = ("wish", "asks_for_it", "vague", "bulk", "destructive", "deployment")
-"""Groups with which no second opinion may find a mere question."""
 _TELLING = frozenset({"tell", "give", "say", "explain", "suggest", "recommend", "describe", "have"})
 _OTHERS = frozenset({"people", "they", "he", "she", "someone", "somebody", "everybody", "everyone", "some", "most"})
 _EDITS = (
@@ -90,8 +88,6 @@ _EDITS = (
     *("destructive", "deployment", "copy_to_stop"),
 )
 """The same for other statements: `I sell cakes online` explains, `cakes sold online` orders."""
-_QUOTED_PAIR = 2
-"""Two quotes are an old and a new wording."""
 _FEWEST_SAID = 3
 """Tokens before `make that the subtitle` that can be the text itself; with fewer it is the previous sentence."""
 _LABEL_WORDS = 3
@@ -230,19 +226,6 @@ def _only_wants_to_know(parsed: ParsedPrompt) -> bool:
     """Return whether all that is ordered is to look and to tell: `tell me what to improve, but change nothing yet`."""
     verbs = {parsed.tokens[at].word for at in parsed.orders}
     return bool(verbs) and verbs <= parsed.vocabulary.words["read"] | _TELLING and not parsed.found(*_WRONGS)
-
-
-def may_only_ask(parsed: ParsedPrompt) -> bool:
-    """Return whether no rule finds an order, a wish, a defect or something to work on in the prompt."""
-    if parsed.text.cut or not parsed.intents or parsed.has_reference or parsed.copied:
-        return False
-    if not {SentenceIntent.ORDER, SentenceIntent.DEFECT}.isdisjoint(parsed.intents):
-        return False
-    if SentenceIntent.QUESTION in parsed.intents and parsed.intents[-1] is SentenceIntent.STATEMENT:
-        return False  # `why is this here? one is enough`
-    if parsed.found(*_WANTED, *_WRONGS):
-        return False
-    return Kind.QUOTE not in parsed.kinds or sum(token.kind is Kind.QUOTE for token in parsed.tokens) < _QUOTED_PAIR
 
 
 def _is_background(parsed: ParsedPrompt, sentence: Sentence) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from routing.decision import router, tier_rules
+from routing.decision import router
 from routing.decision.evaluation import Evaluation, batch_line
 from routing.decision.second_opinion import Model, train
 from routing.policy.platform import Assist, Policy, platform_policy
@@ -103,8 +103,8 @@ TIERS = "routing_tiers.jsonl"
 EVERYDAY = "routing_everyday.jsonl"
 """As owners of small businesses type, in five languages, by people who have seen no rule: the hardest of all."""
 BLIND5 = "routing_blind5.jsonl"
-"""Written before its writer had seen a rule; the same hand then wrote `routing_owners.jsonl`, which is trained on, so
-its held half flatters more than that of `EVERYDAY`."""
+"""Written before its writer had seen a rule; the same hand then wrote the lines `o-` of `routing_opinion.jsonl`, which
+are trained on, so its held half flatters more than that of `EVERYDAY`."""
 BLIND6 = "routing_blind6.jsonl"
 """By somebody who has read the definitions alone. Half of its 45 questions, musings and thanks were taken for orders,
 and rules have been written for their kinds since."""
@@ -168,8 +168,7 @@ def only_tuned() -> Iterator[None]:
     )
     model = Model(train(rows))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (router, tier_rules):
-            patch.setattr(module, "shipped_model", lambda: model)
+        patch.setattr(router, "shipped_model", lambda: model)
         yield
 
 
@@ -197,13 +196,13 @@ def test_the_second_opinion_finds_tiers_of_unseen_prompts_that_the_rules_do_not(
 @pytest.mark.parametrize(
     ("file", "mode", "tier", "false_answers"),
     [
-        (EVERYDAY, 0.93, 0.80, 0),
-        (BLIND5, 0.95, 0.85, 0),
-        (BLIND6, 0.94, 0.90, 0),
-        (BLIND7, 0.97, 0.94, 0),
-        (BLIND8, 0.97, 0.94, 0),
-        (BLIND9, 0.90, 0.86, 0),
-        (BLIND10, 0.92, 0.86, 0),
+        (EVERYDAY, 0.96, 0.88, 0),
+        (BLIND5, 0.96, 0.86, 0),
+        (BLIND6, 0.97, 0.95, 0),
+        (BLIND7, 0.98, 0.96, 0),
+        (BLIND8, 0.98, 0.96, 0),
+        (BLIND9, 0.94, 0.90, 0),
+        (BLIND10, 0.94, 0.91, 0),
     ],
     ids=["everyday", "blind5", "blind6", "blind7", "blind8", "blind9", "blind10"],
 )

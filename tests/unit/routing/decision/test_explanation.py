@@ -41,7 +41,7 @@ def test_triggers_are_named_with_their_places_in_the_prompt_as_sent() -> None:
 @pytest.mark.parametrize(
     ("prompt", "rule", "words", "runners_up"),
     [
-        ("Use the code agent to add a quiz", "V1-1", ["code agent"], ["V1-2", "opinion", "V1-4"]),
+        ("Use the code agent to add a quiz", "V1-1", ["code agent"], ["V1-2", "V1-4"]),
         ("Add a webgl hero, the menu is broken", "V1-2", ["webgl"], ["V1-3", "V1-4"]),
         ("Fix the broken menu", "V1-3", ["broken"], ["V1-4"]),
         ("Make the heading bigger", "V1-4", None, []),

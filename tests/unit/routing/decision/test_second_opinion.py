@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 from routing.decision.explanation import explain
 from routing.decision.llm_router import wants_tier
 from routing.decision.router import Mode, Route, Signals, SiteSignals, decide
-from routing.decision.second_opinion import Model, shipped_model, train
+from routing.decision.second_opinion import Asked, Model, Site, shipped_model, train
+from routing.decision.triggers import OPINION
 from routing.policy.platform import Assist, platform_policy
-from routing.prompt.parsed_prompt import may_only_ask, parse_prompt
+from routing.prompt.parsed_prompt import parse_prompt
 from routing.prompt.vocabulary import shipped_vocabulary
 from routing.queues import Tier
 
@@ -21,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[4]
 POLICY = platform_policy()
 RULES_ALONE = POLICY.model_copy(update={"assist": Assist(second_opinion=False)})
 SITE = SiteSignals(files=4)
-UNDECIDED = "Der Kasten mit den Zeiten klebt schief am Rand"
+SEEN = Site(files=4, has_build=False)
+UNDECIDED = "Auf dem Fernseher im Vereinsheim ist alles winzig"
 """No rule knows its words; the labelled prompts hold its like."""
 ASKED = "Duzen oder siezen auf der Seite einer Yogaschule?"
 """Likewise, of a question."""
@@ -44,34 +47,25 @@ def both(signals: Signals) -> tuple[Route, Route]:
     return route, decide(signals, RULES_ALONE).model_copy(update={"policy_version": route.policy_version})
 
 
-def test_it_changes_the_tier_and_nothing_else_and_only_where_no_rule_is_sure() -> None:
-    changed = asked = doubted = 0
+def test_it_decides_where_no_rule_is_certain() -> None:
+    changed: Counter[str] = Counter()
     for row in rows():
         route, by_rules = routes(row)
         if route == by_rules:
             continue
-        if route.mode is Mode.ANSWER:
-            assert by_rules.mode is Mode.ACTION
-            assert (route.rule, route.cause) == ("opinion", "default")
-            assert may_only_ask(parse_prompt(row["prompt"], shipped_vocabulary())), row["prompt"]
-            assert row["expect"]["mode"] == "ANSWER", row["prompt"]
-            asked += 1
-            continue
-        if by_rules.rule == "V1-2":
-            doubted += 1
-            assert (route.rule, route.cause) == ("opinion", "default")
-            assert row["expect"]["tier"] != 3, row["prompt"]
-            continue
-        changed += 1
-        assert (by_rules.rule, by_rules.tier, by_rules.read_only) == ("V1-4", Tier.SPEC, False), row["prompt"]
-        assert (route.rule, route.cause) == ("opinion", "default")
-        assert route.opinion_version == shipped_model().version
-        assert route.tier in (Tier.PATCH, Tier.AGENT)
-        kept = ("mode", "intent", "debate", "stakes", "triggers", "confidence", "target", "trivial")
-        assert [getattr(route, name) for name in kept] == [getattr(by_rules, name) for name in kept]
-    assert changed > 100
-    assert asked > 10
-    assert doubted > 30
+        if OPINION not in (route.rule, by_rules.rule) and route.mode is by_rules.mode and route.tier is by_rules.tier:
+            assert (route.debate, route.stakes) != (by_rules.debate, by_rules.stakes), row["prompt"]
+            changed["debate"] += 1
+        elif route.mode is not by_rules.mode:
+            changed[f"to {route.mode}"] += 1
+        else:
+            assert (route.rule, route.cause) == (OPINION, "default"), row["prompt"]
+            assert route.opinion_version == shipped_model().version
+            changed[f"{by_rules.tier} to {route.tier}"] += 1
+    assert changed["to ANSWER"] > 100
+    assert changed["1 to 2"] > 100
+    assert changed["3 to 1"] > 10
+    assert changed["debate"] > 10
 
 
 @pytest.mark.parametrize(
@@ -100,8 +94,8 @@ def test_a_question_that_no_rule_knows_is_answered_and_explained_by_its_words() 
     assert (route.mode, by_rules.mode) == (Mode.ANSWER, Mode.ACTION)
     assert route.opinion_version == shipped_model().version
     found = explain(Signals(prompt=ASKED, site=SITE), POLICY)
-    assert found.winner.rule == "opinion"
-    said = shipped_model().mode_evidence(parse_prompt(ASKED, shipped_vocabulary()))
+    assert found.winner.rule == OPINION
+    said = shipped_model().evidence(parse_prompt(ASKED, shipped_vocabulary()), SEEN, Asked.ONLY_ASKS)
     assert len(found.winner.evidence) == len(said) > 0
 
 
@@ -126,12 +120,12 @@ def test_it_says_nothing_of_a_site_that_is_still_to_be_made() -> None:
 
 def test_its_decision_is_explained_by_the_words_that_weigh_most() -> None:
     found = explain(Signals(prompt=UNDECIDED, site=SITE), POLICY)
-    assert found.route.rule == "opinion"
+    assert found.route.rule == OPINION
     parsed = parse_prompt(UNDECIDED, shipped_vocabulary())
-    assert shipped_model().tier(parsed)[0] is found.route.tier
+    assert shipped_model().read(parsed, SEEN).tier is found.route.tier is Tier.PATCH
     tokens = UNDECIDED.split()
     assert [UNDECIDED[place.start : place.end] for place in found.winner.evidence] == [
-        tokens[at] for at in sorted(shipped_model().tier_evidence(parsed))
+        tokens[at] for at in sorted(shipped_model().evidence(parsed, SEEN, Asked.BEYOND_SPEC))
     ]
 
 
@@ -155,7 +149,7 @@ def test_the_shipped_file_is_small_and_made_from_the_labels_in_the_repository() 
 
 
 def test_a_file_of_another_shape_is_refused() -> None:
-    with pytest.raises(ValueError, match="has 327708 bytes"):
+    with pytest.raises(ValueError, match="has 327720 bytes"):
         Model(b"\0" * 100)
 
 
@@ -168,5 +162,5 @@ def test_a_file_of_another_shape_is_refused() -> None:
         "Supprime la partie presse",
     ],
 )
-def test_no_opinion_is_asked_whether_a_wish_that_rules_know_is_a_question(prompt: str) -> None:
-    assert not may_only_ask(parse_prompt(prompt, shipped_vocabulary()))
+def test_a_wish_in_the_form_of_a_question_or_beside_praise_is_no_question(prompt: str) -> None:
+    assert decide(Signals(prompt=prompt, site=SITE), POLICY).mode is Mode.ACTION
