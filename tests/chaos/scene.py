@@ -207,7 +207,7 @@ def _fleet(home: Path, options: Options, notes: list[str]) -> Fleet:
     made = EmbeddedOptions(
         home=home / "home",
         fake_provider=fake_provider,
-        policy=_policy(home),
+        policy=write_policy(home),
         api_port=0,
         concurrency=options.concurrency,
         environment=environment,
@@ -225,7 +225,7 @@ def write_scenarios(home: Path, options: Options) -> Path:
     return path
 
 
-def _policy(home: Path) -> Path:
+def write_policy(home: Path) -> Path:
     """The platform's policy, but that projects may lie in a directory of this machine, and that a job waits for a
     provider that never answers for seconds instead of an hour."""
     path = home / "platform.yaml"

@@ -409,6 +409,16 @@ def test_a_move_can_be_given_up_until_it_has_switched(two: Two) -> None:
     two.check_books()
 
 
+def test_audit_rows_of_a_tenant_that_comes_back_are_there_once_sealed_or_not(two: Two) -> None:
+    trail = "SELECT count(*) FROM audit WHERE tenant = 'acme' AND action NOT LIKE 'tenant_moved%'"
+    before = two.east.scalar(trail)
+    two.east.execute("UPDATE audit SET sealed_in = 1 WHERE seq IN (SELECT max(seq) FROM audit WHERE tenant = 'acme')")
+    move_tenant(two.directory, "acme", "west", timing=NOW)
+    two.west.execute("UPDATE audit SET sealed_in = 1 WHERE seq IN (SELECT max(seq) FROM audit)")
+    move_tenant(two.directory, "acme", "east", timing=NOW)
+    assert two.east.scalar(trail) == two.west.scalar(trail) == before
+
+
 def test_one_process_moves_a_tenant_at_a_time_however_long_that_takes(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
