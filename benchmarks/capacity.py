@@ -16,18 +16,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import UUID
 
 import httpx2
 from sqlalchemy import text
 
 from benchmarks.answer import Answer
+from benchmarks.jobs import accepted, claimed, ended
 from benchmarks.question import Survey
 from gateway.fake_provider.config import FakeProviderConfig
-from ledger.start_attempt import Claim, claim, finish
-from ledger.store import Ledger, create_ledger_engine
-from ledger.submission import accept
-from ledger.tables import NewJob
+from ledger.start_attempt import Claim
 from monitoring.capacity.plan import Limits
 from monitoring.event_metrics import fold_pending
 from producers.config import DispatcherConfig
@@ -36,10 +33,7 @@ from producers.dispatch.dispatcher import Dispatcher
 from producers.local.embedded import Embedded, Options
 from producers.local.preparation import TENANT
 from routing.broker import create_app
-from routing.ids import new_id
-from routing.jobs import JobMessage, JobRequest, Reason, Source, State
 from routing.policy.platform import Policy, load_policy
-from routing.queues import QueueName
 from tests.bulk import fill
 from tests.factories import Shop
 from tests.services import wait_until
@@ -132,9 +126,8 @@ class Fleet:
     def __init__(self, embedded: Embedded) -> None:
         self._embedded = embedded
         self._policy: Policy = load_policy(None)
-        self._ledger = Ledger(create_ledger_engine(embedded.environment["POINTSMAN_LEDGER__URL"], pool_size=_CALLERS))
-        headers = {"authorization": f"Bearer {embedded.api_key}"}
-        self._http = httpx2.Client(base_url=embedded.api_url, headers=headers, timeout=30, trust_env=False)
+        self._ledger = embedded.open_ledger(pool_size=_CALLERS)
+        self._http = embedded.open_api()
 
     def close(self) -> None:
         self._http.close()
@@ -197,8 +190,8 @@ class Fleet:
                 assert found.status_code == httpx2.codes.OK, found.text
 
             done = self._together(one, range(count))
-        for claimed in held:
-            self._end(claimed)
+        for one in held:
+            ended(self._ledger, one)
         return done
 
     def dispatch(self, count: int) -> tuple[Rate, Rate]:
@@ -246,30 +239,10 @@ class Fleet:
             rounds += 1
 
     def _live_once(self, _: int) -> None:
-        self._end(self._claim())
+        ended(self._ledger, self._claim())
 
     def _claim(self) -> Claim:
-        job_id: UUID = new_id()
-        request = JobRequest(prompt=f"Explain how bread number {job_id} rises")
-        new = NewJob(
-            id=job_id,
-            tenant=TENANT,
-            source=Source.PYTHON,
-            request=request,
-            state=State.QUEUED,
-            queue=QueueName.ANSWER,
-            mode="ANSWER",
-            cap_nanousd=650_000_000,
-        )
-        with self._ledger.begin() as session:
-            accept(session, new)
-        message = JobMessage(job_id=job_id, fence=0)
-        claimed = claim(self._ledger, message, queue=QueueName.ANSWER, worker="bench", policy=self._policy)
-        assert claimed is not None
-        return claimed
-
-    def _end(self, claimed: Claim) -> None:
-        assert finish(self._ledger, claimed, State.ANSWERED, reason=Reason.DONE)
+        return claimed(self._ledger, accepted(self._ledger, TENANT))
 
     def _together(self, one: Callable[[int], None], numbers: Sequence[int]) -> Rate:
         began = time.monotonic()

@@ -23,21 +23,16 @@ from sqlalchemy import text
 
 from benchmarks.answer import OURS, Answer, Comparison, Unit
 from benchmarks.environments import ROOT, python_with
+from benchmarks.jobs import accepted, claimed
 from benchmarks.load import Callers
 from benchmarks.progress import say
 from benchmarks.question import Survey
 from benchmarks.race import EndedError, Peer, Race, Turn
 from ledger.operations.migrate import migrate
-from ledger.start_attempt import claim
 from ledger.store import Ledger, create_ledger_engine
-from ledger.submission import accept
-from ledger.tables import NewJob, Tenant
+from ledger.tables import Tenant
 from producers.local.preparation import start_postgres
 from producers.local.supervisor import free_port
-from routing.ids import new_id
-from routing.jobs import JobMessage, JobRequest, Source, State
-from routing.policy.platform import platform_policy
-from routing.queues import QueueName
 from tests.services import wait_until
 
 AT_ONCE = 32
@@ -248,27 +243,10 @@ def _tokens(ledger_url: str) -> list[str]:
     """Make a ledger in which as many jobs run as calls are made at once; return their tokens."""
     engine = create_ledger_engine(ledger_url, pool_size=1)
     migrate(engine)
-    ledger, policy = Ledger(engine), platform_policy()
-    tokens = []
+    ledger = Ledger(engine)
     with ledger.begin() as session:
         session.add(Tenant(name="bench", provider="bench"))
-    for _ in range(AT_ONCE):
-        new = NewJob(
-            id=new_id(),
-            tenant="bench",
-            source=Source.PYTHON,
-            request=JobRequest(prompt="Does bread rise?"),
-            state=State.QUEUED,
-            queue=QueueName.ANSWER,
-            mode="ANSWER",
-            cap_nanousd=650_000_000,
-        )
-        with ledger.begin() as session:
-            accept(session, new)
-        message = JobMessage(job_id=new.id, fence=0)
-        claimed = claim(ledger, message, queue=QueueName.ANSWER, worker="bench", policy=policy)
-        assert claimed is not None
-        tokens.append(claimed.token)
+    tokens = [claimed(ledger, accepted(ledger)).token for _ in range(AT_ONCE)]
     with ledger.begin() as session:  # the benchmark takes longer than the job may
         session.execute(
             text("UPDATE attempt SET deadline = now() + interval '1 h', lease_until = now() + interval '1 h'")

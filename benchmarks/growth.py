@@ -17,14 +17,14 @@ from uuid import UUID, uuid4
 from sqlalchemy import text
 
 from benchmarks.answer import Answer, Comparison, Curve, Spread, spread_of
+from benchmarks.jobs import accepted, claimed, ended
 from benchmarks.past import fill
 from benchmarks.progress import say
 from benchmarks.race import Turn, interleave
 from ledger import audit
-from ledger.start_attempt import Claim, claim, finish
+from ledger.start_attempt import Claim
 from ledger.store import Ledger, create_ledger_engine
-from ledger.submission import accept
-from ledger.tables import Job, NewJob
+from ledger.tables import Job
 from monitoring.exporter import render_metrics
 from producers.dispatch.broker import Publisher
 from producers.dispatch.sweeping import RowSweeper
@@ -32,10 +32,8 @@ from producers.intake.submit import Submitter
 from producers.use_cases.job_search import JobFilter
 from producers.use_cases.jobs import page_of_jobs
 from routing.broker import create_app
-from routing.ids import new_id
-from routing.jobs import JobMessage, JobRequest, Reason, Source, State
+from routing.jobs import JobMessage, Source, State
 from routing.policy.platform import platform_policy
-from routing.queues import QueueName
 from tests.services import Postgres, Valkey
 
 MOST = 1.3
@@ -163,28 +161,13 @@ class Bench:
     # -- what steps are made of --------------------------------------------------------------------------------------
 
     def _accepted(self) -> JobMessage:
-        job_id = new_id()
-        new = NewJob(
-            id=job_id,
-            tenant=_TENANT,
-            source=Source.PYTHON,
-            state=State.QUEUED,
-            queue=QueueName.ANSWER,
-            mode="ANSWER",
-            request=JobRequest(prompt=f"Explain how bread number {job_id} rises"),
-            cap_nanousd=650_000_000,
-        )
-        with self._ledger.begin() as session:
-            accept(session, new)
-        return JobMessage(job_id=job_id, fence=0)
+        return accepted(self._ledger, _TENANT)
 
     def _claimed(self, message: JobMessage) -> Claim:
-        claimed = claim(self._ledger, message, queue=QueueName.ANSWER, worker="bench", policy=self._policy)
-        assert claimed is not None
-        return claimed
+        return claimed(self._ledger, message)
 
-    def _ended(self, claimed: Claim) -> None:
-        assert finish(self._ledger, claimed, State.ANSWERED, reason=Reason.DONE)
+    def _ended(self, held: Claim) -> None:
+        ended(self._ledger, held)
 
     def _listed(
         self, *, tenant: str, states: Sequence[State] = (), site_id: UUID | None = None, limit: int = 50

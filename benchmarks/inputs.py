@@ -112,10 +112,7 @@ def edit() -> Edit:
 def site() -> dict[str, bytes]:
     """Return the files of a site of 1 MB that has nothing to hide: pages, a style sheet, a script."""
     chance = random.Random(4)
-    files = {
-        "styles.css": "".join(_rules(chance, 400)).encode(),
-        "app.js": "".join(_statements(chance, 120)).encode(),
-    }
+    files = {"styles.css": "".join(_rules(chance, 400)).encode(), "app.js": "".join(_statements(chance, 120)).encode()}
     while (left := SITE_BYTES - sum(map(len, files.values()))) > 0:
         path = "index.html" if "index.html" not in files else f"page-{len(files)}.html"
         files[path] = "".join(_markup(chance, min(left // 140, 120))).encode()

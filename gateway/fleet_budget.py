@@ -50,10 +50,7 @@ class FleetBudget:
     async def extend(self, caps: Sequence[CapLimit], tried: Sequence[CapLimit], *, needed_nanousd: int) -> bool:
         """Lease a further slice for a call that found no room; False when the fleet has no more.
 
-        Args:
-            caps: of the call, with the whole fleet's budget.
-            tried: those that had no room.
-            needed_nanousd: the most that the call may cost.
+        `caps` are the call's with the whole fleet's budget, `tried` those that had no room.
 
         Raises:
             LedgerUnreachableError: the directory is away: nobody knows what the fleet has left.

@@ -29,8 +29,7 @@ Outcome = TypeVar("Outcome")
 class GroupCommit(Generic[Item, Outcome]):
     """Commits one batch at a time; what comes while one is under way shares the next.
 
-    Args:
-        commit: returns what became of each item of a batch, in order; what it raises, everybody in the batch gets.
+    `commit` returns what became of each item of a batch, in order; what it raises, everybody in the batch gets.
     """
 
     def __init__(self, commit: Callable[[Sequence[Item]], Awaitable[Sequence[Outcome]]]) -> None:
@@ -63,12 +62,7 @@ class GroupCommit(Generic[Item, Outcome]):
 
 
 class Journal:
-    """Appends served calls to a file of this process; one flush serves all that end together.
-
-    Args:
-        directory: made with the first call.
-        instance: names this process.
-    """
+    """Appends served calls to this process's own file, made with the first; one flush serves all that end together."""
 
     def __init__(self, directory: Path, *, instance: str) -> None:
         self._directory = directory

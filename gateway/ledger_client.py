@@ -314,10 +314,7 @@ class Executed(NamedTuple):
 class Connections:
     """Runs statements, each in its own transaction, on at most `size` connections.
 
-    Args:
-        url: the ledger's database.
-        size: number of connections.
-        waits: whether a commit waits for the disk.
+    `waits` says whether a commit waits for the disk.
     """
 
     def __init__(self, url: str, *, size: int, waits: bool = False) -> None:

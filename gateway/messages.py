@@ -65,12 +65,7 @@ def parse_request(
 ) -> ModelRequest:
     """Parse and check the body of a request.
 
-    Args:
-        raw: the body as received.
-        models: the models that the caller's queue may use.
-        most_tokens: the cap on `max_tokens`.
-        names: what the provider calls those models, where it has names of its own.
-        is_count: whether only a token count is wanted, without `max_tokens`.
+    `names` are what the provider calls the `models` that the caller may use; only a count has no `max_tokens`.
 
     Raises:
         RefusedError: the caller's fault; names the field and the rule.
@@ -119,6 +114,11 @@ def _max_tokens(fields: dict[str, Any], most_tokens: int) -> int:
     if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
         raise bad_request("max_tokens: must be an integer of at least 1")
     return min(tokens, most_tokens)
+
+
+def as_event(kind: str, data: bytes) -> bytes:
+    """Return an event of a stream."""
+    return b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"
 
 
 _TOOL_INPUT = "partial_json"
@@ -301,7 +301,7 @@ class RefusedError(GatewayError):
     @property
     def event(self) -> bytes:
         """The refusal as an event, for a stream that has already begun."""
-        return b"event: error\ndata: " + to_json(self._fields()) + b"\n\n"
+        return as_event("error", to_json(self._fields()))
 
     def _fields(self) -> dict[str, Any]:
         kind = _ANSWERS[self.code][1]

@@ -16,6 +16,7 @@ from gateway.ledger_client import Ledger
 from gateway.messages import Code, RefusedError
 from gateway.providers.provider import Meter, Settlement
 from ledger import money
+from ledger.attempts import stopped_attempts
 from routing.policy.prices import Usage
 
 logger = logging.getLogger(__name__)
@@ -165,7 +166,7 @@ class OpenCalls:
 
     async def _watch(self) -> None:
         attempts = {call.attempt_id for call in self._calls.values()}
-        rows = await self._ledger.query(money.stopped_attempts(list(attempts)))
+        rows = await self._ledger.query(stopped_attempts(list(attempts)))
         stops = {row[0]: _stop(has_ended=row[1], is_late=row[2], is_cancelled=row[3]) for row in rows}
         for call in list(self._calls.values()):
             if (stop := stops.get(call.attempt_id)) is not None:

@@ -45,13 +45,7 @@ class _Marks(BaseModel):
 
 
 class Reconciliation:
-    """The standing reconciliation of a directory of journals.
-
-    Args:
-        directory: of the journals.
-        ledger: the ledger.
-        keep_days: how long a file is kept after its last call.
-    """
+    """The standing reconciliation of a directory of journals, each kept for `keep_days` after its last call."""
 
     def __init__(self, directory: Path, ledger: Ledger, *, keep_days: float) -> None:
         self._directory = directory

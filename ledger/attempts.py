@@ -456,3 +456,32 @@ def expire_waiting(session: Session, job_id: UUID, queue: QueueName, *, wait_sec
     detail = f"no worker of queue {queue.value} took it up within {wait_seconds:g} s"
     end(session, job, State.EXPIRED, reason=Reason.QUEUE_EXPIRED, detail=detail)
     return True
+
+
+_STOPPED = """
+SELECT asked.id, attempt.ended_at IS NOT NULL AS has_ended, attempt.deadline <= clock_timestamp() AS is_late,
+       job.cancel_requested_at IS NOT NULL AS is_cancelled
+FROM unnest(%(ids)s::uuid[]) AS asked (id)
+LEFT JOIN attempt ON attempt.id = asked.id LEFT JOIN job ON job.id = attempt.job_id
+WHERE attempt.id IS NULL OR attempt.ended_at IS NOT NULL OR attempt.deadline <= clock_timestamp()
+   OR attempt.fence <> job.fence OR job.cancel_requested_at IS NOT NULL
+"""
+
+
+def stopped_attempts(attempt_ids: Sequence[UUID]) -> Statement:
+    """Return the statement that selects the attempts that must stop: id, has_ended, is_late, is_cancelled."""
+    return Statement(_STOPPED, {"ids": list(attempt_ids)})
+
+
+_IS_LIVE_ADDRESS = """
+SELECT EXISTS (
+    SELECT FROM attempt JOIN job ON job.id = attempt.job_id
+    WHERE attempt.ended_at IS NULL AND attempt.egress_address = %(address)s AND attempt.deadline > clock_timestamp()
+      AND attempt.fence = job.fence AND job.cancel_requested_at IS NULL
+)
+"""
+
+
+def is_live_address(address: str) -> Statement:
+    """Return the statement that tells whether a live attempt is bound to this address."""
+    return Statement(_IS_LIVE_ADDRESS, {"address": address})

@@ -30,9 +30,9 @@ from sqlmodel import Session, SQLModel, col
 
 from ledger.durable import replace_file
 from ledger.events import BARRIER_SECONDS, await_commit_barrier
-from ledger.record_tables import AuditRow, AuditSeal
+from ledger.record_tables import Approval, AuditRow, AuditSeal
 from ledger.store import Statement, dump_json, now
-from ledger.tables import Approval, Job, Release
+from ledger.tables import Job, Release
 from routing.redaction import redact, redact_all
 
 _COLUMNS = """
@@ -368,15 +368,7 @@ def _make_seal(previous: AuditSeal | None, digest: Digest, *, at: datetime, sign
 
 
 def _hash(item: AuditSeal) -> str:
-    parts = (
-        item.previous_hash,
-        item.number,
-        item.first_seq,
-        item.last_seq,
-        item.rows,
-        item.rows_hash,
-        _iso(item.at),
-    )
+    parts = (item.previous_hash, item.number, item.first_seq, item.last_seq, item.rows, item.rows_hash, _iso(item.at))
     return hashlib.sha256("|".join(str(part) for part in parts).encode()).hexdigest()
 
 

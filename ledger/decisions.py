@@ -19,9 +19,10 @@ from ledger.errors import SiteNotFoundError, WrongStateError
 from ledger.events import EventKind, record
 from ledger.job_control import newer_rival, supersede
 from ledger.jobs import close_attempt, end, move, wait_on
+from ledger.record_tables import Debate
 from ledger.releases import active_release, find_site
 from ledger.store import after
-from ledger.tables import Attempt, Call, ClaimedJob, Debate, Job, Release, Site
+from ledger.tables import Attempt, Call, ClaimedJob, Job, Release, Site
 from routing.clarify import questions
 from routing.clarify.ladder import LadderResult, Outcome
 from routing.clarify.questions import Clarification

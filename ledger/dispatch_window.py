@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import Connection, DateTime, cast, func, select
-from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
-from ledger.record_tables import Leader, QueueControl
+from ledger.record_tables import QueueControl
 from ledger.store import Statement, after, dump_json, moment, now, wake_dispatcher
 from ledger.tables import Job
 from routing.policy.platform import DispatchWindow
@@ -193,10 +192,6 @@ ALL_TENANTS = ""
 """Stands for all tenants of a queue in the `backlog` table."""
 WRITING_QUEUES = frozenset(name for name, queue in QUEUES.items() if queue.writes_site)
 """Queues whose work writes its site."""
-DISPATCHER = "dispatcher"
-"""The role of the process that tops up the dispatch windows."""
-CELERY_INTAKE = "celery_intake"
-"""The role of the process that reads the messages of Celery clients."""
 _PASSES = 4
 """How often one top-up replaces jobs that have to wait for their site."""
 _HELD_AT_ONCE = 500
@@ -245,10 +240,7 @@ class Work(NamedTuple):
 
 
 def look(
-    session: Session | Connection,
-    *,
-    older_than_seconds: float,
-    wait_seconds: Mapping[QueueName, float] | None = None,
+    session: Session | Connection, *, older_than_seconds: float, wait_seconds: Mapping[QueueName, float] | None = None
 ) -> Work:
     """Return what there is to do, with one statement: most of the time nothing.
 
@@ -333,11 +325,7 @@ def _ready(session: Session, queue: QueueName, shares: Sequence[Share], order: O
 def _crowded(session: Session, queue: QueueName, chosen: Sequence[Ready]) -> set[UUID]:
     """Return the jobs among these whose site another job writes, or will write first."""
     writing = [job for job in chosen if job.site_id is not None]
-    values = {
-        "queue": queue.value,
-        "jobs": [job.job_id for job in writing],
-        "sites": [job.site_id for job in writing],
-    }
+    values = {"queue": queue.value, "jobs": [job.job_id for job in writing], "sites": [job.site_id for job in writing]}
     crowded = set(_CROWDED.scalars(session, values)) if writing else set()
     seen: set[UUID | None] = set()
     for job in writing:
@@ -414,34 +402,6 @@ def paused_queues(session: Session) -> dict[str, datetime]:
         col(QueueControl.paused_at).is_not(None)
     )
     return {queue: paused_at for queue, paused_at in session.execute(paused)}
-
-
-_LEAD = Statement("""
-    INSERT INTO leader (role, holder, until)
-    VALUES (%(role)s, %(holder)s, clock_timestamp() + make_interval(secs => CAST(%(seconds)s AS float)))
-    ON CONFLICT (role) DO UPDATE SET holder = excluded.holder, until = excluded.until
-     WHERE leader.until < clock_timestamp() OR leader.holder = excluded.holder
-    RETURNING holder
-""")
-
-
-def lead(session: Session | Connection, role: str, holder: str, *, seconds: float) -> bool:
-    """Become or stay the only leader of a role for this many seconds; False while another process leads."""
-    values = {"role": role, "holder": holder, "seconds": seconds}
-    return bool(_LEAD.scalar(session, values) == holder)
-
-
-def leaders(session: Session) -> dict[str, str]:
-    """Return the current leaders by role."""
-    alive = select(col(Leader.role), col(Leader.holder)).where(col(Leader.until) > func.clock_timestamp())
-    return {role: holder for role, holder in session.execute(alive)}
-
-
-def resign(session: Session, role: str, holder: str) -> None:
-    """Give up a role on a clean stop, so that another process takes over at once."""
-    session.execute(
-        sql_update(Leader).where(col(Leader.role) == role, col(Leader.holder) == holder).values(until=now())
-    )
 
 
 RELEASED_AT_ONCE = 500

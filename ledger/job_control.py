@@ -25,10 +25,11 @@ from ledger.attempts import effective_policy
 from ledger.errors import ApprovalRefusal, ApprovalRefusedError, NotUndoableError, UndoRefusal, WrongStateError
 from ledger.job_ends import is_run, is_step, live_steps
 from ledger.jobs import end, find_job, lock_job, move, requeue, stop_waiting
+from ledger.record_tables import Approval
 from ledger.runs.steps import has_live_attempt
 from ledger.runs.tables import AgentExecution
 from ledger.store import Statement, after, moment, now, storable
-from ledger.tables import Approval, ClaimedJob, Job, NewJob, Release, Site, on_bill
+from ledger.tables import ClaimedJob, Job, NewJob, Release, Site, on_bill
 from routing.jobs import ANSWERS, ENDS, Reason, State
 from routing.policy.platform import Policy
 from routing.queues import QueueName

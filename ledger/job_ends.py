@@ -27,9 +27,10 @@ from sqlmodel import Session, col
 from ledger import audit
 from ledger.errors import ClusterNotFoundError, WrongStateError
 from ledger.events import EventKind, record
+from ledger.record_tables import TaskFailure
 from ledger.runs.tables import AgentExecution, Gate, Project, ReviewComment, Run, RunStep, TicketNote
 from ledger.store import Statement, after, moment, now, storable
-from ledger.tables import ClaimedJob, Job, TaskFailure, Tenant
+from ledger.tables import ClaimedJob, Job, Tenant
 from routing.decision.router import debate_key
 from routing.decision.triggers import Stakes
 from routing.failures import (

@@ -92,11 +92,7 @@ _RECORD_END = Statement(f"""
 _UNDECIDED = frozenset({State.RECEIVED, State.CLARIFYING})
 """States in which a model or the owner may still change the decision."""
 
-LIMIT_OF_END = {
-    State.TIMED_OUT: "time",
-    State.BUDGET_EXCEEDED: "cost",
-    State.OUTPUT_EXCEEDED: "output",
-}
+LIMIT_OF_END = {State.TIMED_OUT: "time", State.BUDGET_EXCEEDED: "cost", State.OUTPUT_EXCEEDED: "output"}
 
 
 def _decision_of(job: Job) -> dict[str, Any]:
@@ -171,14 +167,7 @@ def _record_end(
 
 
 def _events_of_end(
-    session: Session,
-    job: Job,
-    facts: _EndFacts,
-    cost_nanousd: int,
-    *,
-    origin: State,
-    reason: Reason,
-    left: str | None,
+    session: Session, job: Job, facts: _EndFacts, cost_nanousd: int, *, origin: State, reason: Reason, left: str | None
 ) -> list[NewEvent]:
     decision = _decision_made(session, job, origin, State(job.state))
     place = {"queue": job.queue, "tier": job.tier}

@@ -17,30 +17,12 @@ from uuid import UUID
 from sqlmodel import Session
 
 from ledger.events import EventKind
+from ledger.provider_circuits import GATE, OPEN_SECONDS, CircuitUse
 from ledger.store import Statement, dump_json
 from routing.jobs import USED_ENDS, WASTED_OUTCOMES
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Usage
-from routing.provider_circuit import CircuitRules
 from routing.queues import QueueName
-
-# Seconds for which a circuit takes no call: while it is open, and, a short pause at a time, while another call tests
-# it. NULL when it takes calls.
-OPEN_SECONDS = """
-    CASE WHEN open_until > clock_timestamp() THEN extract(epoch FROM open_until - clock_timestamp())
-         WHEN open_until IS NOT NULL AND probing_until > clock_timestamp()
-         THEN least(extract(epoch FROM probing_until - clock_timestamp()), %(pause_seconds)s::float) END
-"""
-
-
-def _filled(column: str, per_minute: str) -> str:
-    """Return SQL for the current level of a one-minute bucket; a new bucket is full."""
-    since = "coalesce(extract(epoch FROM clock_timestamp() - provider_circuit.filled_at), 60)"
-    return f"least({per_minute}, provider_circuit.{column} + {per_minute} * greatest({since}, 0) / 60)"
-
-
-FILLED_REQUESTS = _filled("requests", "%(requests_per_minute)s::float")
-FILLED_TOKENS = _filled("tokens", "%(tokens_per_minute)s::float")
 
 AFTER_LEASE = "clock_timestamp() + make_interval(secs => %(lease_seconds)s)"
 
@@ -67,35 +49,6 @@ ORDER BY wanted.place
 ON CONFLICT DO NOTHING
 RETURNING scope
 """
-
-# The circuit's row is locked after the caps, and only when it has buckets or is to be tested: one gateway alone gets to
-# test it, and a call takes from a bucket together with its reserve.
-_GATE = f""", gate AS MATERIALIZED (
-    SELECT provider_circuit.open_until IS NOT NULL AS is_test, provider_circuit.reason, {OPEN_SECONDS} AS open_seconds,
-           {FILLED_REQUESTS} AS requests, {FILLED_TOKENS} AS tokens,
-           %(input_tokens)s::float + verdict.tokens AS needed
-    FROM verdict CROSS JOIN provider_circuit
-    WHERE verdict.is_asked AND verdict.tokens >= %(least_tokens)s::bigint
-      AND provider_circuit.provider = %(account)s AND provider_circuit.model = %(model)s
-      AND (%(is_metered)s::bool OR EXISTS (SELECT FROM seen WHERE is_shut))
-    FOR UPDATE OF provider_circuit
-), shortage AS MATERIALIZED (
-    SELECT greatest((1 - requests) * 60 / %(requests_per_minute)s::float,
-                    (least(needed, %(tokens_per_minute)s::float) - tokens) * 60 / %(tokens_per_minute)s::float
-           ) AS seconds
-    FROM gate
-), passed AS (
-    UPDATE provider_circuit SET probing_until = CASE WHEN gate.is_test THEN
-                        clock_timestamp() + make_interval(secs => %(probe_seconds)s::float) END,
-                    requests = coalesce(gate.requests - 1, provider_circuit.requests),
-                    tokens = coalesce(gate.tokens - gate.needed, provider_circuit.tokens),
-                    filled_at = CASE WHEN %(is_metered)s::bool THEN clock_timestamp()
-                                     ELSE provider_circuit.filled_at END
-    FROM gate CROSS JOIN shortage
-    WHERE provider_circuit.provider = %(account)s AND provider_circuit.model = %(model)s
-      AND coalesce(gate.open_seconds, 0) <= 0 AND coalesce(shortage.seconds, 0) <= 0
-    RETURNING gate.is_test
-)"""
 
 
 # The job is locked before the caps: the call's foreign keys lock it anyway, and a worker that holds it must not make
@@ -173,7 +126,7 @@ RESERVE = _reserve(
     told="coalesce(seen.is_shut, false) AS is_test, seen.reason, seen.wait AS open_seconds, NULL::float AS short",
 )
 RESERVE_GATED = _reserve(
-    gate=_GATE,
+    gate=GATE,
     passes="""(NOT (%(is_metered)s::bool OR EXISTS (SELECT FROM seen WHERE is_shut))
            OR EXISTS (SELECT FROM passed))""",
     told="""coalesce(passed.is_test, false) AS is_test, coalesce(gate.reason, seen.reason) AS reason,
@@ -265,15 +218,6 @@ WHERE id IN (SELECT id FROM call WHERE id = ANY(%(ids)s::uuid[]) AND state = 're
 RETURNING id
 """
 
-STOPPED = """
-SELECT asked.id, attempt.ended_at IS NOT NULL AS has_ended, attempt.deadline <= clock_timestamp() AS is_late,
-       job.cancel_requested_at IS NOT NULL AS is_cancelled
-FROM unnest(%(ids)s::uuid[]) AS asked (id)
-LEFT JOIN attempt ON attempt.id = asked.id LEFT JOIN job ON job.id = attempt.job_id
-WHERE attempt.id IS NULL OR attempt.ended_at IS NOT NULL OR attempt.deadline <= clock_timestamp()
-   OR attempt.fence <> job.fence OR job.cancel_requested_at IS NOT NULL
-"""
-
 LIMIT_HIT = """
 INSERT INTO event (kind, job_id, tenant, data)
 VALUES (%(event)s, %(job_id)s, %(tenant)s, jsonb_build_object(
@@ -342,22 +286,6 @@ class Bearer:
 
 _BEARER_FIELDS = tuple(item.name for item in fields(Bearer))
 """In the order of the columns of `BEARER`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CircuitUse:
-    """The circuit that a call wants to use, and its rules; without an account there is none."""
-
-    account: str = ""
-    """The gateway's name for the provider's account: each account has circuits of its own."""
-    rules: CircuitRules = field(default_factory=CircuitRules)
-    input_tokens: int = 0
-    """The most that the call can read."""
-
-    @property
-    def is_metered(self) -> bool:
-        """Whether we limit the circuit's rate ourselves."""
-        return self.rules.requests_per_minute is not None or self.rules.tokens_per_minute is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -535,11 +463,6 @@ def renew_calls(call_ids: Sequence[UUID]) -> Statement:
     return Statement(RENEW, {"ids": list(call_ids), "lease_seconds": CALL_LEASE_SECONDS})
 
 
-def stopped_attempts(attempt_ids: Sequence[UUID]) -> Statement:
-    """Return the statement that selects the attempts that must stop: id, has_ended, is_late, is_cancelled."""
-    return Statement(STOPPED, {"ids": list(attempt_ids)})
-
-
 def limit_hit(bearer: Bearer, *, scope: str, phase: str) -> Statement:
     """Return the statement that records a budget hit, on admission of a call (`admit`) or in its stream (`stream`)."""
     place = {"job_id": bearer.job_id, "tenant": bearer.tenant, "queue": bearer.queue.value, "tier": bearer.tier}
@@ -565,17 +488,3 @@ def _cap_rows(caps: tuple[CapLimit, ...]) -> str:
 def cap_pairs(caps: tuple[CapLimit, ...]) -> str:
     """Return how a call's row names its caps."""
     return dump_json([[cap.scope, cap.key] for cap in caps])
-
-
-_IS_LIVE_ADDRESS = """
-SELECT EXISTS (
-    SELECT FROM attempt JOIN job ON job.id = attempt.job_id
-    WHERE attempt.ended_at IS NULL AND attempt.egress_address = %(address)s AND attempt.deadline > clock_timestamp()
-      AND attempt.fence = job.fence AND job.cancel_requested_at IS NULL
-)
-"""
-
-
-def is_live_address(address: str) -> Statement:
-    """Return the statement that tells whether a live attempt is bound to this address."""
-    return Statement(_IS_LIVE_ADDRESS, {"address": address})

@@ -7,6 +7,7 @@ Time is the database's. `routing.provider_circuit` decides what counts as troubl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -14,10 +15,56 @@ from uuid import UUID
 from sqlmodel import Session
 
 from ledger.events import EventKind
-from ledger.money import FILLED_REQUESTS
 from ledger.store import Statement, wake_dispatcher
-from routing.provider_circuit import CircuitState, Trouble
+from routing.provider_circuit import CircuitRules, CircuitState, Trouble
 from routing.scheduling import WaitReason
+
+# Seconds for which a circuit takes no call: while it is open, and, a short pause at a time, while another call tests
+# it. NULL when it takes calls.
+OPEN_SECONDS = """
+    CASE WHEN open_until > clock_timestamp() THEN extract(epoch FROM open_until - clock_timestamp())
+         WHEN open_until IS NOT NULL AND probing_until > clock_timestamp()
+         THEN least(extract(epoch FROM probing_until - clock_timestamp()), %(pause_seconds)s::float) END
+"""
+
+
+def _filled(column: str, per_minute: str) -> str:
+    """Return SQL for the current level of a one-minute bucket; a new bucket is full."""
+    since = "coalesce(extract(epoch FROM clock_timestamp() - provider_circuit.filled_at), 60)"
+    return f"least({per_minute}, provider_circuit.{column} + {per_minute} * greatest({since}, 0) / 60)"
+
+
+FILLED_REQUESTS = _filled("requests", "%(requests_per_minute)s::float")
+FILLED_TOKENS = _filled("tokens", "%(tokens_per_minute)s::float")
+
+# The circuit's row is locked after the caps, and only when it has buckets or is to be tested: one gateway alone gets to
+# test it, and a call takes from a bucket together with its reserve.
+GATE = f""", gate AS MATERIALIZED (
+    SELECT provider_circuit.open_until IS NOT NULL AS is_test, provider_circuit.reason, {OPEN_SECONDS} AS open_seconds,
+           {FILLED_REQUESTS} AS requests, {FILLED_TOKENS} AS tokens,
+           %(input_tokens)s::float + verdict.tokens AS needed
+    FROM verdict CROSS JOIN provider_circuit
+    WHERE verdict.is_asked AND verdict.tokens >= %(least_tokens)s::bigint
+      AND provider_circuit.provider = %(account)s AND provider_circuit.model = %(model)s
+      AND (%(is_metered)s::bool OR EXISTS (SELECT FROM seen WHERE is_shut))
+    FOR UPDATE OF provider_circuit
+), shortage AS MATERIALIZED (
+    SELECT greatest((1 - requests) * 60 / %(requests_per_minute)s::float,
+                    (least(needed, %(tokens_per_minute)s::float) - tokens) * 60 / %(tokens_per_minute)s::float
+           ) AS seconds
+    FROM gate
+), passed AS (
+    UPDATE provider_circuit SET probing_until = CASE WHEN gate.is_test THEN
+                        clock_timestamp() + make_interval(secs => %(probe_seconds)s::float) END,
+                    requests = coalesce(gate.requests - 1, provider_circuit.requests),
+                    tokens = coalesce(gate.tokens - gate.needed, provider_circuit.tokens),
+                    filled_at = CASE WHEN %(is_metered)s::bool THEN clock_timestamp()
+                                     ELSE provider_circuit.filled_at END
+    FROM gate CROSS JOIN shortage
+    WHERE provider_circuit.provider = %(account)s AND provider_circuit.model = %(model)s
+      AND coalesce(gate.open_seconds, 0) <= 0 AND coalesce(shortage.seconds, 0) <= 0
+    RETURNING gate.is_test
+)"""
 
 _EVENT = """
 INSERT INTO event (kind, data)
@@ -99,6 +146,22 @@ RETURNING requests
 """
 _COUNTS = "count_tokens"
 """Stands for a model in the row of that bucket."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CircuitUse:
+    """The circuit that a call wants to use, and its rules; without an account there is none."""
+
+    account: str = ""
+    """The gateway's name for the provider's account: each account has circuits of its own."""
+    rules: CircuitRules = field(default_factory=CircuitRules)
+    input_tokens: int = 0
+    """The most that the call can read."""
+
+    @property
+    def is_metered(self) -> bool:
+        """Whether we limit the circuit's rate ourselves."""
+        return self.rules.requests_per_minute is not None or self.rules.tokens_per_minute is not None
 
 
 class CircuitView(NamedTuple):

@@ -1,4 +1,4 @@
-"""Tables of what happened and of the fleet: events, metrics, audit trail, notifications, workers, circuits, backlog."""
+"""Tables of what happened, of the fleet and of people: events, audit trail, messages, decisions, workers, sessions."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Column, Index, Text, text
+from sqlalchemy import BigInteger, Column, DateTime, Index, Text, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
-from ledger.tables import json_column, when_column
+from ledger.tables import json_column, money_column, partial_index, when_column
 from routing.ids import new_id
 
 
@@ -139,8 +139,8 @@ class Notification(SQLModel, table=True):
 
     __tablename__ = "notification"
     __table_args__ = (
-        Index("ix_notification_due", "next_at", postgresql_where=text("delivered_at IS NULL")),
-        Index("ix_notification_turn", "tenant", "next_at", postgresql_where=text("next_at IS NOT NULL")),
+        partial_index("ix_notification_due", "next_at", where="delivered_at IS NULL"),
+        partial_index("ix_notification_turn", "tenant", "next_at", where="next_at IS NOT NULL"),
     )
 
     job_id: UUID = Field(primary_key=True)
@@ -180,7 +180,7 @@ class Notice(SQLModel, table=True):
 
     __tablename__ = "notice"
     __table_args__ = (
-        Index("ix_notice_turn", "tenant", "next_at", postgresql_where=text("next_at IS NOT NULL")),
+        partial_index("ix_notice_turn", "tenant", "next_at", where="next_at IS NOT NULL"),
         Index("ix_notice_created", "tenant", "created_at"),
     )
 
@@ -292,3 +292,144 @@ class Backlog(SQLModel, table=True):
     turn: float = Field(default=0.0, sa_column_kwargs={"server_default": "0"})
     """The tenant's position in the order of turns on this queue; in the row for all, the queue's."""
     counted_at: datetime = when_column(nullable=False, default_now=True)
+
+
+class OrphanCall(SQLModel, table=True):
+    """A served call of an attempt that this ledger does not know: another server or a restore lost it.
+
+    What it cost is owed and counts against the caps of its day. Its work counts for nothing.
+    """
+
+    __tablename__ = "orphan_call"
+
+    id: UUID = Field(primary_key=True)
+    job_id: UUID
+    attempt_id: UUID
+    tenant: str
+    caps: list[list[str]] = json_column(list)
+    provider: str
+    model: str
+    key_hash: str
+    gateway: str
+    cost_nanousd: int = money_column()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_read_tokens: int = 0
+    finish: str
+    status: int
+    prices_as_of: str
+    served_at: datetime = when_column(nullable=False)
+    booked_at: datetime = when_column(nullable=False, default_now=True)
+
+
+class Approval(SQLModel, table=True):
+    """A decision on a preview, bound to the release, its scan and the release it was made from (threat H3)."""
+
+    __tablename__ = "approval"
+
+    job_id: UUID = Field(foreign_key="job.id", primary_key=True)
+    release_id: UUID
+    base_release_id: UUID | None = None
+    scan_digest: str
+    decision: str
+    actor: str
+    reason: str = ""
+    at: datetime = when_column(nullable=False, default_now=True)
+    expires_at: datetime | None = when_column()
+    """When the preview would have expired, which an undo restores."""
+
+
+class Debate(SQLModel, table=True):
+    """A debate and its verdict."""
+
+    __tablename__ = "debate"
+    __table_args__ = (Index("ix_debate_session", "tenant", "session"),)
+
+    id: UUID = Field(default_factory=new_id, primary_key=True)
+    job_id: UUID = Field(foreign_key="job.id", index=True)
+    tenant: str
+    session: str | None = None
+    key: str
+    decision_key: str
+    """The router's key of the decision, which is not debated twice in a session."""
+    kind: str
+    stakes: str | None = None
+    verdict: str
+    record: dict[str, Any] = json_column(dict)
+    at: datetime = when_column(nullable=False, default_now=True)
+
+
+class TaskFailure(SQLModel, table=True):
+    """The failures of a task since its last success; it has no row without any."""
+
+    __tablename__ = "task_failure"
+    __table_args__ = (Index("ix_task_failure_signature", "tenant", "error_signature"),)
+
+    key: str = Field(primary_key=True)
+    """Digest of tenant, site and canonical request."""
+    tenant: str
+    failures: int = 0
+    """Unsuccessful ends in a row, including rejections."""
+    rejections: int = 0
+    is_debated: bool = False
+    error_signature: str | None = None
+    """Groups the newest error with others like it."""
+    recent: list[dict[str, str]] = json_column(list)
+    """Reason and detail of the newest failures, the newest last."""
+    updated_at: datetime = when_column(nullable=False, default_now=True)
+
+
+class Person(SQLModel, table=True):
+    """A person who signed in by the identity provider, and what its claims said at the latest sign-in."""
+
+    __tablename__ = "person"
+    __table_args__ = (UniqueConstraint("issuer", "subject"), Index("uq_person_name", "name", unique=True))
+
+    id: UUID = Field(default_factory=new_id, primary_key=True)
+    issuer: str
+    subject: str
+    """Within the issuer; the two identify the person, whatever happens to the name."""
+    tenant: str = Field(foreign_key="tenant.name", index=True)
+    name: str
+    """Given at the first sign-in and never changed, so that it stands for one person in the audit trail."""
+    role: str
+    created_at: datetime = when_column(nullable=False, default_now=True)
+    seen_at: datetime = when_column(nullable=False, default_now=True)
+    """When they last signed in."""
+    disabled_at: datetime | None = when_column()
+
+
+class LoginSession(SQLModel, table=True):
+    """A session of the console, of a person or of the holder of a key."""
+
+    __tablename__ = "login_session"
+
+    id: UUID = Field(default_factory=new_id, primary_key=True)
+    nonce: str = Field(unique=True)
+    """As in its cookie."""
+    key_id: UUID | None = Field(default=None, foreign_key="api_key.id")
+    person_id: UUID | None = Field(default=None, foreign_key="person.id")
+    created_at: datetime = when_column(nullable=False, default_now=True)
+    seen_at: datetime = when_column(nullable=False, default_now=True)
+    """To a minute."""
+    expires_at: datetime = Field(sa_type=DateTime(timezone=True), nullable=False, index=True)
+    revoked_at: datetime | None = when_column()
+
+
+class ApiKey(SQLModel, table=True):
+    """A caller's key: only its hash is stored."""
+
+    __tablename__ = "api_key"
+
+    id: UUID = Field(default_factory=new_id, primary_key=True)
+    tenant: str = Field(foreign_key="tenant.name", index=True)
+    name: str
+    key_hash: str = Field(unique=True)
+    scopes: list[str] = json_column(list)
+    created_at: datetime = when_column(nullable=False, default_now=True)
+    created_by: str | None = None
+    """The actor, as in the audit trail."""
+    last_used_at: datetime | None = when_column()
+    """To five minutes."""
+    revoked_at: datetime | None = when_column()

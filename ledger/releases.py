@@ -56,9 +56,9 @@ class NewRelease:
     job_id: UUID | None = field(default=None)
 
 
-def ensure_site(session: Session, tenant: str, name: str, *, profile: str = "default") -> Site:
+def ensure_site(session: Session, tenant: str, name: str) -> Site:
     """Return the tenant's site of this name, created empty if needed."""
-    add_site(session, tenant, name, profile=profile)
+    add_site(session, tenant, name)
     return find_site(session, tenant, name)
 
 

@@ -1,4 +1,4 @@
-"""Tables of tenants, sites, jobs and money, as SQLModel classes; `record_tables` and `runs.tables` have the rest.
+"""Tables of tenants, sites, jobs and money; `record_tables` and `runs.tables` have the rest.
 
 Their history is in `migrations/`; a test compares the two. Times are `timestamptz` by the database's clock. Money is in
 nanodollars. Text from outside is stored unchanged and escaped where it is shown.
@@ -49,14 +49,25 @@ def when_column(*, nullable: bool = True, default_now: bool = False) -> Any:
     )
 
 
-def json_column(default: type) -> Any:
+def json_column(default: type, *, server_default: str = "") -> Any:
     """Return a JSON column that is never NULL."""
-    return Field(default_factory=default, sa_type=JSONB, nullable=False)
+    kwargs = {"server_default": text(server_default)} if server_default else {}
+    return Field(default_factory=default, sa_type=JSONB, nullable=False, sa_column_kwargs=kwargs)
+
+
+def optional_json_column() -> Any:
+    """Return a JSON column that is NULL by default."""
+    return Field(default=None, sa_type=JSONB(none_as_null=True), nullable=True)
 
 
 def money_column(*, nullable: bool = False) -> Any:
     """Return a column of nanodollars: 0 by default, or NULL where that is allowed."""
     return Field(default=None if nullable else 0, sa_type=BigInteger, nullable=nullable)
+
+
+def partial_index(name: str, *columns: str, where: str, **options: Any) -> Index:
+    """Return an index of the rows of which a condition is true."""
+    return Index(name, *columns, postgresql_where=text(where), **options)
 
 
 class Tenant(SQLModel, table=True):
@@ -78,72 +89,13 @@ class Tenant(SQLModel, table=True):
     paused_at: datetime | None = when_column()
     recording_days: float | None = None
     """How long its model calls are kept for a replay; None or 0 to record none."""
-    notices: list[str] = Field(
-        default_factory=list, sa_type=JSONB, nullable=False, sa_column_kwargs={"server_default": text("'[]'")}
-    )
+    notices: list[str] = json_column(list, server_default="'[]'")
     """States that jobs wait for a person in, of which it wants to hear (ledger.job_ends.ASKING)."""
     chat_url: str | None = None
     """An incoming webhook of a chat, which hears of the same; whoever knows it can write there."""
-    mail_to: list[str] = Field(
-        default_factory=list, sa_type=JSONB, nullable=False, sa_column_kwargs={"server_default": text("'[]'")}
-    )
+    mail_to: list[str] = json_column(list, server_default="'[]'")
     """Addresses that get the same by e-mail."""
     created_at: datetime = when_column(nullable=False, default_now=True)
-
-
-class ApiKey(SQLModel, table=True):
-    """A caller's key: only its hash is stored."""
-
-    __tablename__ = "api_key"
-
-    id: UUID = Field(default_factory=new_id, primary_key=True)
-    tenant: str = Field(foreign_key="tenant.name", index=True)
-    name: str
-    key_hash: str = Field(unique=True)
-    scopes: list[str] = json_column(list)
-    created_at: datetime = when_column(nullable=False, default_now=True)
-    created_by: str | None = None
-    """The actor, as in the audit trail."""
-    last_used_at: datetime | None = when_column()
-    """To five minutes."""
-    revoked_at: datetime | None = when_column()
-
-
-class Person(SQLModel, table=True):
-    """A person who signed in by the identity provider, and what its claims said at the latest sign-in."""
-
-    __tablename__ = "person"
-    __table_args__ = (UniqueConstraint("issuer", "subject"), Index("uq_person_name", "name", unique=True))
-
-    id: UUID = Field(default_factory=new_id, primary_key=True)
-    issuer: str
-    subject: str
-    """Within the issuer; the two identify the person, whatever happens to the name."""
-    tenant: str = Field(foreign_key="tenant.name", index=True)
-    name: str
-    """Given at the first sign-in and never changed, so that it stands for one person in the audit trail."""
-    role: str
-    created_at: datetime = when_column(nullable=False, default_now=True)
-    seen_at: datetime = when_column(nullable=False, default_now=True)
-    """When they last signed in."""
-    disabled_at: datetime | None = when_column()
-
-
-class LoginSession(SQLModel, table=True):
-    """A session of the console, of a person or of the holder of a key."""
-
-    __tablename__ = "login_session"
-
-    id: UUID = Field(default_factory=new_id, primary_key=True)
-    nonce: str = Field(unique=True)
-    """As in its cookie."""
-    key_id: UUID | None = Field(default=None, foreign_key="api_key.id")
-    person_id: UUID | None = Field(default=None, foreign_key="person.id")
-    created_at: datetime = when_column(nullable=False, default_now=True)
-    seen_at: datetime = when_column(nullable=False, default_now=True)
-    """To a minute."""
-    expires_at: datetime = Field(sa_type=DateTime(timezone=True), nullable=False, index=True)
-    revoked_at: datetime | None = when_column()
 
 
 class Site(SQLModel, table=True):
@@ -152,7 +104,7 @@ class Site(SQLModel, table=True):
     __tablename__ = "site"
     __table_args__ = (
         UniqueConstraint("tenant", "name"),
-        Index("ix_site_lagging", "id", postgresql_where=text("active_release_id IS DISTINCT FROM shown_release_id")),
+        partial_index("ix_site_lagging", "id", where="active_release_id IS DISTINCT FROM shown_release_id"),
     )
 
     id: UUID = Field(default_factory=new_id, primary_key=True)
@@ -173,76 +125,42 @@ class Job(SQLModel, table=True):
 
     __tablename__ = "job"
     __table_args__ = (
-        Index(
-            "uq_job_key",
-            "tenant",
-            "idempotency_key",
-            unique=True,
-            postgresql_where=text("idempotency_key IS NOT NULL"),
+        partial_index("uq_job_key", "tenant", "idempotency_key", unique=True, where="idempotency_key IS NOT NULL"),
+        partial_index(
+            "ix_job_waiting", "queue", "waiting_since", postgresql_include=["tenant"], where="waiting_since IS NOT NULL"
         ),
-        Index(
-            "ix_job_waiting",
-            "queue",
-            "waiting_since",
-            postgresql_include=["tenant"],
-            postgresql_where=text("waiting_since IS NOT NULL"),
-        ),
-        Index(
+        partial_index(
             "ix_job_ready",
             "queue",
             "tenant",
             "priority",
             "created_at",
-            postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL"),
+            where="waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL",
         ),
-        Index("ix_job_held_until", "held_until", postgresql_where=text("held_until IS NOT NULL")),
-        Index(
-            "ix_job_held_for_site",
-            "site_id",
-            "queue",
-            "priority",
-            "created_at",
-            postgresql_where=text("held_for = 'site'"),
+        partial_index("ix_job_held_until", "held_until", where="held_until IS NOT NULL"),
+        partial_index("ix_job_held_for_site", "site_id", "queue", "priority", "created_at", where="held_for = 'site'"),
+        partial_index(
+            "ix_job_at_site", "site_id", "queue", "held_for", where="site_id IS NOT NULL AND ended_at IS NULL"
         ),
-        Index(
-            "ix_job_at_site",
-            "site_id",
-            "queue",
-            "held_for",
-            postgresql_where=text("site_id IS NOT NULL AND ended_at IS NULL"),
+        partial_index(
+            "ix_job_supersede", "tenant", "supersede_key", where="supersede_key IS NOT NULL AND ended_at IS NULL"
         ),
-        Index(
-            "ix_job_supersede",
-            "tenant",
-            "supersede_key",
-            postgresql_where=text("supersede_key IS NOT NULL AND ended_at IS NULL"),
-        ),
-        Index(
+        partial_index(
             "ix_job_dead",
             "tenant",
             "failure_signature",
             "ended_at",
-            postgresql_where=text("failure_signature IS NOT NULL AND dismissed_at IS NULL"),
+            where="failure_signature IS NOT NULL AND dismissed_at IS NULL",
         ),
-        Index("ix_job_ended", "ended_at", postgresql_where=text("ended_at IS NOT NULL")),
-        Index(
-            "ix_job_runway",
-            "queue",
-            "tenant",
-            postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NOT NULL"),
-        ),
+        partial_index("ix_job_ended", "ended_at", where="ended_at IS NOT NULL"),
+        partial_index("ix_job_runway", "queue", "tenant", where="waiting_since IS NOT NULL AND pushed_at IS NOT NULL"),
         Index("ix_job_tenant_created", "tenant", "created_at"),
-        Index("ix_job_tenant_open", "tenant", "created_at", postgresql_where=text("ended_at IS NULL")),
-        Index("ix_job_tenant_ended", "tenant", "state", "created_at", postgresql_where=text("ended_at IS NOT NULL")),
-        Index("ix_job_created_site", "site_id", "created_at", postgresql_where=text("site_id IS NOT NULL")),
-        Index("ix_job_expiring", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
-        Index(
-            "uq_job_next",
-            "parent_id",
-            unique=True,
-            postgresql_where=text("parent_id IS NOT NULL AND queue <> 'steps'"),
-        ),
-        Index("ix_job_bill", "root_id", postgresql_where=text("root_id <> id")),
+        partial_index("ix_job_tenant_open", "tenant", "created_at", where="ended_at IS NULL"),
+        partial_index("ix_job_tenant_ended", "tenant", "state", "created_at", where="ended_at IS NOT NULL"),
+        partial_index("ix_job_created_site", "site_id", "created_at", where="site_id IS NOT NULL"),
+        partial_index("ix_job_expiring", "expires_at", where="expires_at IS NOT NULL"),
+        partial_index("uq_job_next", "parent_id", unique=True, where="parent_id IS NOT NULL AND queue <> 'steps'"),
+        partial_index("ix_job_bill", "root_id", where="root_id <> id"),
     )
 
     id: UUID = Field(primary_key=True)
@@ -294,7 +212,7 @@ class Job(SQLModel, table=True):
     """Work kept by an earlier job of its session, which this one starts from; empty: it starts from the base."""
     release_id: UUID | None = None
     """Its result: a candidate, or what was kept when it ended early."""
-    clarification: dict[str, Any] | None = Field(default=None, sa_type=JSONB(none_as_null=True), nullable=True)
+    clarification: dict[str, Any] | None = optional_json_column()
     """The question its owner has to answer first (routing.clarify.questions.Clarification)."""
     expires_at: datetime | None = when_column()
     result: dict[str, Any] = json_column(dict)
@@ -412,8 +330,8 @@ class Attempt(SQLModel, table=True):
     __tablename__ = "attempt"
     __table_args__ = (
         UniqueConstraint("job_id", "number"),
-        Index("ix_attempt_at_work", "worker", postgresql_where=text("ended_at IS NULL")),
-        Index("ix_attempt_reported", "id", postgresql_where=text("ended_at IS NULL AND lost_cause IS NOT NULL")),
+        partial_index("ix_attempt_at_work", "worker", where="ended_at IS NULL"),
+        partial_index("ix_attempt_reported", "id", where="ended_at IS NULL AND lost_cause IS NOT NULL"),
         Index("ix_attempt_started", "started_at"),
         Index("ix_attempt_token", "token_hash", postgresql_using="hash"),
     )
@@ -488,7 +406,7 @@ class Call(SQLModel, table=True):
 
     __tablename__ = "call"
     __table_args__ = (
-        Index("ix_call_reserved", "id", postgresql_where=text("state = 'reserved'")),
+        partial_index("ix_call_reserved", "id", where="state = 'reserved'"),
         CheckConstraint("reserved_nanousd >= 0 AND cost_nanousd >= 0", name="ck_call_money"),
     )
 
@@ -519,35 +437,6 @@ class Call(SQLModel, table=True):
     ended_at: datetime | None = when_column()
 
 
-class OrphanCall(SQLModel, table=True):
-    """A served call of an attempt that this ledger does not know: another server or a restore lost it.
-
-    What it cost is owed and counts against the caps of its day. Its work counts for nothing.
-    """
-
-    __tablename__ = "orphan_call"
-
-    id: UUID = Field(primary_key=True)
-    job_id: UUID
-    attempt_id: UUID
-    tenant: str
-    caps: list[list[str]] = json_column(list)
-    provider: str
-    model: str
-    key_hash: str
-    gateway: str
-    cost_nanousd: int = money_column()
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_write_tokens: int = 0
-    cache_read_tokens: int = 0
-    finish: str
-    status: int
-    prices_as_of: str
-    served_at: datetime = when_column(nullable=False)
-    booked_at: datetime = when_column(nullable=False, default_now=True)
-
-
 class Cap(SQLModel, table=True):
     """A limit on money: `spent + reserved` never passes `limit` by an admitted call."""
 
@@ -566,11 +455,11 @@ class Release(SQLModel, table=True):
 
     __tablename__ = "release"
     __table_args__ = (
-        Index("ix_release_swept", "swept_at", postgresql_where=text("swept_at IS NOT NULL")),
-        Index(
+        partial_index("ix_release_swept", "swept_at", where="swept_at IS NOT NULL"),
+        partial_index(
             "ix_release_unpictured",
             "published_at",
-            postgresql_where=text("published_at IS NOT NULL AND swept_at IS NULL AND thumbnail_sha256 IS NULL"),
+            where="published_at IS NOT NULL AND swept_at IS NULL AND thumbnail_sha256 IS NULL",
         ),
     )
 
@@ -602,60 +491,3 @@ class Release(SQLModel, table=True):
     published_at: datetime | None = when_column()
     swept_at: datetime | None = when_column()
     """When its files were given up: it stays on record, but cannot be shown, exported or rolled back to."""
-
-
-class Approval(SQLModel, table=True):
-    """A decision on a preview, bound to the release, its scan and the release it was made from (threat H3)."""
-
-    __tablename__ = "approval"
-
-    job_id: UUID = Field(foreign_key="job.id", primary_key=True)
-    release_id: UUID
-    base_release_id: UUID | None = None
-    scan_digest: str
-    decision: str
-    actor: str
-    reason: str = ""
-    at: datetime = when_column(nullable=False, default_now=True)
-    expires_at: datetime | None = when_column()
-    """When the preview would have expired, which an undo restores."""
-
-
-class Debate(SQLModel, table=True):
-    """A debate and its verdict."""
-
-    __tablename__ = "debate"
-    __table_args__ = (Index("ix_debate_session", "tenant", "session"),)
-
-    id: UUID = Field(default_factory=new_id, primary_key=True)
-    job_id: UUID = Field(foreign_key="job.id", index=True)
-    tenant: str
-    session: str | None = None
-    key: str
-    decision_key: str
-    """The router's key of the decision, which is not debated twice in a session."""
-    kind: str
-    stakes: str | None = None
-    verdict: str
-    record: dict[str, Any] = json_column(dict)
-    at: datetime = when_column(nullable=False, default_now=True)
-
-
-class TaskFailure(SQLModel, table=True):
-    """The failures of a task since its last success; it has no row without any."""
-
-    __tablename__ = "task_failure"
-    __table_args__ = (Index("ix_task_failure_signature", "tenant", "error_signature"),)
-
-    key: str = Field(primary_key=True)
-    """Digest of tenant, site and canonical request."""
-    tenant: str
-    failures: int = 0
-    """Unsuccessful ends in a row, including rejections."""
-    rejections: int = 0
-    is_debated: bool = False
-    error_signature: str | None = None
-    """Groups the newest error with others like it."""
-    recent: list[dict[str, str]] = json_column(list)
-    """Reason and detail of the newest failures, the newest last."""
-    updated_at: datetime = when_column(nullable=False, default_now=True)

@@ -18,9 +18,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session, col
 
 from ledger.cells.directory import Directory
-from ledger.dispatch_window import DISPATCHER, leaders
 from ledger.notifications import count_undelivered
 from ledger.operations.activity import read_blockers, read_connections
+from ledger.operations.leaders import DISPATCHER, leaders
 from ledger.operations.workers import fleet_slots, slots_by_queue
 from ledger.provider_circuits import circuits
 from ledger.tables import Tenant

@@ -81,14 +81,7 @@ def _clean(value: Any, *, depth: int = 0) -> Any:
     return redacted if len(redacted) <= MAX_TEXT else redacted[:MAX_TEXT] + "..."
 
 
-_CHATTY = (
-    "alembic",
-    "httpx2",
-    "httpcore2",
-    "aiohttp.access",
-    "celery.worker.strategy",
-    "celery.app.trace",
-)
+_CHATTY = ("alembic", "httpx2", "httpcore2", "aiohttp.access", "celery.worker.strategy", "celery.app.trace")
 """Libraries that log every action; callers log what matters."""
 
 

@@ -127,12 +127,10 @@ def of_job(name: str, trace: str | None, *, kind: Kind = Kind.INTERNAL, facts: F
     return _recorder.open(name, parent, kind=kind, facts=facts)
 
 
-def past(
-    name: str, trace: str | None, *, began: float, ended: float, kind: Kind = Kind.INTERNAL, facts: Facts = _NO_FACTS
-) -> None:
+def past(name: str, trace: str | None, *, began: float, ended: float, facts: Facts = _NO_FACTS) -> None:
     """Record a completed span in a job's trace; times are seconds since the epoch."""
     if _recorder is not None and (parent := _recorder.parse(trace)) is not None:
-        _recorder.put(name, parent, began=began, ended=ended, kind=kind, facts=facts)
+        _recorder.put(name, parent, began=began, ended=ended, kind=Kind.INTERNAL, facts=facts)
 
 
 def current() -> str | None:

@@ -220,10 +220,7 @@ app = typer.Typer(
     cls=_RootGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "obj": _read_environment,
-    },
+    context_settings={"help_option_names": ["-h", "--help"], "obj": _read_environment},
     help="Run AI edit jobs on a fleet of queue workers: routed before any model call, limited in time, money and "
     "output, published only after a scan and an approval.",
     epilog="Exit codes: 0 success, 1 the job or check failed, 2 usage error. `--json` prints machine-readable "
@@ -248,6 +245,9 @@ def _root(
     ] = False,
 ) -> None:
     """Options of the program itself."""
+    from producers.commands.context import choose_json  # every command imports it; `--version` does not
+
+    choose_json(False)
     if profile:  # what a command line says is stronger than its environment
         own = {name: value for name, value in ctx.obj().items() if name not in ("POINTSMAN_URL", "POINTSMAN_KEY")}
         ctx.obj = lambda: {**own, "POINTSMAN_PROFILE": profile}

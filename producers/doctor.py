@@ -23,15 +23,10 @@ from gateway.config import GatewayConfig
 from gateway.forges.deploy_keys import check_keys
 from gateway.network import authorities
 from ledger.audit import check_newest
-from ledger.dispatch_window import CELERY_INTAKE, DISPATCHER, leaders
 from ledger.errors import SchemaMismatchError
 from ledger.notifications import count_undelivered
-from ledger.operations.activity import (
-    oldest_transaction,
-    read_blockers,
-    read_connections,
-    read_session,
-)
+from ledger.operations.activity import oldest_transaction, read_blockers, read_connections, read_session
+from ledger.operations.leaders import CELERY_INTAKE, DISPATCHER, leaders
 from ledger.operations.partitions import may_tend
 from ledger.operations.workers import slots_by_queue
 from ledger.store import Fit, Ledger, fit, found_revision, wanted_revision

@@ -208,12 +208,7 @@ def _find(release: Release, path: str, request: Request) -> FoundFile:
 
 
 def _serve(
-    resources: PageResources,
-    request: Request,
-    found: FoundFile,
-    headers: dict[str, str],
-    *,
-    is_probed: bool = False,
+    resources: PageResources, request: Request, found: FoundFile, headers: dict[str, str], *, is_probed: bool = False
 ) -> Response:
     served = headers | {
         "Content-Type": content_type_of(found.entry.media_type),

@@ -353,7 +353,7 @@ def parse_as(model: type[ModelT], body: object) -> ModelT:
 
 
 _RULES = {
-    "extra_forbidden": "is not a field of a job request",
+    "extra_forbidden": "is not a field of this request",
     "missing": "is required",
     "model_type": "must be a JSON object",
     "dict_type": "must be a JSON object",

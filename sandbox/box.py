@@ -198,6 +198,13 @@ class Clocks:
     """Limit of a silence on stdout."""
     grace_seconds: float = 10.0
 
+    @classmethod
+    def within(
+        cls, soft: float, *, grace: float, start_seconds: float | None = None, idle_seconds: float | None = None
+    ) -> Clocks:
+        """Return the clocks of a command that is interrupted after `soft` seconds and has `grace` to end."""
+        return cls(soft, soft + grace + 2, start_seconds, idle_seconds, grace)
+
 
 @dataclass(frozen=True)
 class OutputLimits:
@@ -240,7 +247,6 @@ class ExecResult:
     """The end of stderr."""
     output_bytes: int
     seconds: float
-    first_output_seconds: float | None
     oom_kills: int | None = None
     """Processes that the kernel killed since the last command for the box's memory limit; None if nobody counted."""
 

@@ -135,14 +135,11 @@ class Watch:
 
     clocks: Clocks
     last_output: float | None = None
-    first_output: float | None = None
     interrupted: tuple[Ending, float] | None = None
 
     def saw_output(self, now: float) -> None:
         """Note output on stdout."""
         self.last_output = now
-        if self.first_output is None:
-            self.first_output = now
 
     def overdue(self, now: float) -> Ending | None:
         """Return the ending of the strictest expired clock."""
@@ -283,7 +280,6 @@ class _Follower:
         return Ending.SOFT_TIMEOUT if is_late and self.code in _TIMED_OUT_CODES else Ending.EXITED
 
     def result(self, ending: Ending) -> ExecResult:
-        """Return the command's result."""
         return ExecResult(
             ending=ending,
             exit_code=self.code,
@@ -291,5 +287,4 @@ class _Follower:
             stderr=bytes(self._seen.stderr),
             output_bytes=self._seen.total,
             seconds=self._elapsed,
-            first_output_seconds=self._watch.first_output,
         )

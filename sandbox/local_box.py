@@ -62,7 +62,6 @@ class _PipeChannel:
         self._outputs = {process.stdout: 0, process.stderr: 1}
 
     def exchange(self, outgoing: bytes, *, seconds: float) -> Exchanged:
-        """See `Channel`."""
         sent = self._send(outgoing)
         came = [b"", b""]
         for key, _ in self._selector.select(0 if sent else seconds):
@@ -86,22 +85,18 @@ class _PipeChannel:
             return len(outgoing)
 
     def end_input(self) -> None:
-        """See `Channel`."""
         with suppress(BrokenPipeError):
             self._stdin.close()
 
     def interrupt(self) -> None:
-        """See `Channel`."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGINT)
 
     def exit_code(self) -> int | None:
-        """See `Channel`."""
         code = self._process.poll()
         return 128 - code if code is not None and code < 0 else code
 
     def close(self) -> None:
-        """Close the pipes."""
         self._selector.close()
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:

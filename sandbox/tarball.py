@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import IO
 
 from sandbox.box import WORKSPACE, CollectRules
-from sites.archives import MEMBER_KINDS, CountedStream, open_tar, tar_members
+from sites.archives import MEMBER_OVERHEAD, CountedStream, open_tar, refused_kind, tar_members
 from sites.content_store import ContentStore, Entry, Manifest
 from sites.errors import TreeRefusedError
 from sites.files import NameSet, media_type_of
@@ -23,8 +23,6 @@ _FILE_MODE, _RUNNABLE_MODE = 0o644, 0o755
 _SCRIPT = b"#!"
 """What names its interpreter may be run: a tree of files by content has no modes."""
 _MAX_MEMBERS = 120_000
-_MEMBER_OVERHEAD = 4096
-"""Upper bound of one member's headers and padding."""
 
 
 def pack(files: Mapping[str, bytes], *, owner: int = OWNER) -> bytes:
@@ -123,17 +121,13 @@ class _Collector:
     def _check_parent(self, member: tarfile.TarInfo, segments: list[str]) -> None:
         """Check the collected directory, or one of its parents."""
         if not member.isdir():
-            raise TreeRefusedError(MEMBER_KINDS.get(member.type, "not_a_directory"), member.name, "must be a directory")
+            raise TreeRefusedError(refused_kind(member) or "not_a_directory", member.name, "must be a directory")
         self._is_below_there = self._is_below_there or len(segments) == len(self._below)
 
     def _take(self, member: tarfile.TarInfo, path: str) -> Entry | None:
-        if member.isdir():
-            path = self._names.add(path, is_file=False)
-        elif member.isreg() and not member.issparse():
-            path = self._names.add(path)
-        else:
-            kind = "sparse" if member.issparse() else MEMBER_KINDS.get(member.type, "device")
+        if kind := refused_kind(member):
             raise TreeRefusedError(kind, path, "only plain files and directories may come out of a box")
+        path = self._names.add(path, is_file=not member.isdir())
         if self._rules.planted(path):
             raise TreeRefusedError("planted", path, "a tool would obey this file")
         return None if member.isdir() else self._store(member, path)
@@ -160,4 +154,4 @@ def _read(stream: IO[bytes] | None, size: int) -> bytes:
 
 def stream_limit(*, workspace_bytes: int, workspace_files: int) -> int:
     """Return the maximum size of a full workspace's archive, in bytes."""
-    return workspace_bytes + (workspace_files + 2) * _MEMBER_OVERHEAD
+    return workspace_bytes + (workspace_files + 2) * MEMBER_OVERHEAD

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import uvicorn
 
@@ -53,13 +53,7 @@ class OneBox:
 def open_trial_box(
     config: BoxConfig, mirror: MirrorConfig, environment: Mapping[str, str], *, listen: Listen = listen_here
 ) -> Iterator[Box]:
-    """Yield a box like those of runs, with packages from this account's registries.
-
-    Args:
-        config: engine, image and limits.
-        mirror: settings of the package mirror.
-        environment: of npm and pip, which name the registries.
-        listen: makes the mirror's socket.
+    """Yield a box like those of runs, with packages from the registries that npm's and pip's environment names.
 
     Raises:
         SandboxUnavailableError: no engine, or no image (the operator's fault).
@@ -67,8 +61,7 @@ def open_trial_box(
         RegistryConfigError: the operator's fault: npm names no registry.
     """
     own = {"install": INSTALL, "warm": 0, "gateway_host": "", "mirror_host": "", "network": ""}
-    engine = open_engine(config.model_copy(update=own))
-    try:
+    with closing(open_engine(config.model_copy(update=own))) as engine:
         with translating_start_errors():
             Reaper(engine).sweep()
         host = engine.outer(has_masquerade=False).host
@@ -80,14 +73,9 @@ def open_trial_box(
         with place, _served(mirror, environment, admitted, place):
             port = place.getsockname()[1]
             mirror_only = {**own, "gateway_port": port, "mirror_port": port}
-            box = build_maker(config.model_copy(update=mirror_only), engine).create()
-            try:
+            with closing(build_maker(config.model_copy(update=mirror_only), engine).create()) as box:
                 admitted.address = box.egress.address
                 yield box
-            finally:
-                box.close()
-    finally:
-        engine.close()
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import IO, NamedTuple, Self
 
+from sites.directories import MODE_KINDS
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.files import INDEX, INSTALLED, PACKAGE, NameSet, is_planted
 
@@ -25,25 +26,10 @@ MAGIC_BYTES = 4
 """How much of an archive tells its format."""
 SPEC_FILE = "site.json"
 """A site with this file is a spec with its assets; one without it is a site of plain files."""
-MEMBER_KINDS = {
-    tarfile.SYMTYPE: "symlink",
-    tarfile.LNKTYPE: "hardlink",
-    tarfile.FIFOTYPE: "fifo",
-    tarfile.CHRTYPE: "device",
-    tarfile.BLKTYPE: "device",
-    tarfile.GNUTYPE_SPARSE: "sparse",
-}
-"""What a tar archive may hold besides files and directories."""
-_MODE_KINDS = {
-    stat.S_IFLNK: "symlink",
-    stat.S_IFIFO: "fifo",
-    stat.S_IFSOCK: "socket",
-    stat.S_IFBLK: "device",
-    stat.S_IFCHR: "device",
-}
+_MEMBER_KINDS = {tarfile.SYMTYPE: "symlink", tarfile.LNKTYPE: "hardlink", tarfile.FIFOTYPE: "fifo"}
 _MEMBERS_PER_FILE = 4
 """Directories, and what desktops add, beside each file that a site may have."""
-_MEMBER_OVERHEAD = 4096
+MEMBER_OVERHEAD = 4096
 """Upper bound of the headers and the padding of one member of a tar archive, in bytes."""
 _ROOTS = (INDEX, SPEC_FILE, PACKAGE)
 """What stands at the root of a site; an archive without any of it there may hold the site as its one directory."""
@@ -67,14 +53,11 @@ def is_archive(head: bytes) -> bool:
 
 
 def read_archive(data: bytes, *, max_bytes: int, max_files: int) -> dict[str, bytes]:
-    """Return a site's files by checked name; if all lie in one directory, that directory is the site.
+    """Return the files of a zip or tar.gz archive by checked name; if all lie in one directory, that is the site.
 
     Installed packages and what desktops add are left out.
 
-    Args:
-        data: a zip or tar.gz archive.
-        max_bytes: the most bytes of all files together, inclusive, counted before they are unpacked.
-        max_files: the most files, inclusive.
+    `max_bytes` of all files together are counted before they are unpacked.
 
     Raises:
         PathRefusedError: a name breaks a rule (the sender's fault).
@@ -156,7 +139,7 @@ def _zip_members(data: bytes, most: int) -> Iterator[_Member]:
 def _check_zip(info: zipfile.ZipInfo, name: str) -> None:
     mode = stat.S_IFMT(info.external_attr >> 16)
     if mode not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise TreeRefusedError(_MODE_KINDS.get(mode, "device"), name, _ONLY_PLAIN)
+        raise TreeRefusedError(MODE_KINDS.get(mode, "device"), name, _ONLY_PLAIN)
     if info.flag_bits & _ENCRYPTED:
         raise TreeRefusedError("encrypted", name, "it is encrypted")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
@@ -166,20 +149,21 @@ def _check_zip(info: zipfile.ZipInfo, name: str) -> None:
 def _tar_members(data: bytes, most: int, max_bytes: int) -> Iterator[_Member]:
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as unpacked:
         chunks = iter(lambda: unpacked.read(_READ_BYTES), b"")
-        stream = CountedStream(chunks, max_bytes + (most + 2) * _MEMBER_OVERHEAD)
+        stream = CountedStream(chunks, max_bytes + (most + 2) * MEMBER_OVERHEAD)
         with open_tar(stream) as archive:
             for member in tar_members(archive, most):
                 if not _is_left_out(member.name):
-                    _check_tar(member)
+                    if kind := refused_kind(member):
+                        raise TreeRefusedError(kind, member.name, _ONLY_PLAIN)
                     content = None if member.isdir() else partial(archive.extractfile, member)
                     yield _Member(member.name, member.size, content)
 
 
-def _check_tar(member: tarfile.TarInfo) -> None:
-    is_plain = member.isdir() or (member.isreg() and not member.issparse())
-    if not is_plain:
-        kind = "sparse" if member.issparse() else MEMBER_KINDS.get(member.type, "device")
-        raise TreeRefusedError(kind, member.name, _ONLY_PLAIN)
+def refused_kind(member: tarfile.TarInfo) -> str:
+    """Return what a member is; empty for a plain file or a directory, the only kinds that are taken."""
+    if member.issparse():
+        return "sparse"
+    return "" if member.isdir() or member.isreg() else _MEMBER_KINDS.get(member.type, "device")
 
 
 def open_tar(stream: CountedStream) -> tarfile.TarFile:

@@ -6,7 +6,6 @@ disk is full or read-only, blobs are read from afar.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import secrets
@@ -15,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sites.blobs import check_blob
+from sites.disk import locked_file
 from sites.errors import BlobCorruptError
 
 logger = logging.getLogger(__name__)
@@ -31,9 +31,7 @@ class BlobCache:
     Files appear by rename. Their total stands in a file that is also the lock, and is raised before a file is written:
     after a crash it is too high, never too low, until the next eviction counts anew.
 
-    Args:
-        root: a directory of this host.
-        most_bytes: of all files together; 0 for no cache.
+    `most_bytes` is of all files together; with 0 there is no cache.
     """
 
     def __init__(self, root: Path, *, most_bytes: int) -> None:
@@ -92,14 +90,10 @@ class BlobCache:
 
     @contextmanager
     def _counted(self) -> Iterator[int]:
-        """Lock the cache and yield the file with its total; the kernel releases the lock with the process."""
+        """Lock the cache and yield the file with its total."""
         self._root.mkdir(parents=True, exist_ok=True)
-        count = os.open(self._root / COUNT, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(count, fcntl.LOCK_EX)
+        with locked_file(self._root / COUNT) as count:
             yield count
-        finally:
-            os.close(count)
 
     def _evict(self, most_bytes: int) -> int:
         """Remove the least recently used files until the others have at most so many bytes; return how many."""

@@ -209,11 +209,7 @@ class ContentStore:
     ) -> Manifest:
         """Store a set of files and return its manifest; nothing is written unless all names and limits are in order.
 
-        Args:
-            files: contents by name.
-            max_bytes: of all files together.
-            max_files: the most files.
-            public: the directory that is served; empty for all.
+        `public` is the directory that is served; empty for all.
 
         Raises:
             PathRefusedError, TreeRefusedError: as `check_tree`.
@@ -272,13 +268,10 @@ class ContentStore:
         self.disk.point(site / "releases" / release_id, Path("..") / "trees" / manifest.served.digest)
 
     def show(self, site_key: str, *, release_id: str) -> Path:
-        """Point the site's `active` link at a release that was laid out, by one rename.
+        """Point the site's `active` link at a release that was laid out, by one rename, and return the link's path.
 
         A reader, or a crash at any step, sees the old release or the new one. To stay on one release, a reader
         resolves `active` once.
-
-        Returns:
-            The path of the link.
 
         Raises:
             ValueError: as `lay_out`.

@@ -25,7 +25,7 @@ _NO_FOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | _NO_FOLLOW
 _OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | _NO_FOLLOW  # a FIFO must not block
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW
-_KINDS = {
+MODE_KINDS = {
     stat.S_IFLNK: "symlink",
     stat.S_IFIFO: "fifo",
     stat.S_IFSOCK: "socket",
@@ -37,7 +37,7 @@ _KINDS = {
 def read_directory(
     root: Path, *, max_bytes: int, max_files: int, keep_planted: bool = False, without: Collection[str] = ()
 ) -> dict[str, bytes]:
-    """Read a directory as a site.
+    """Return a directory's files by checked name.
 
     Args:
         root: the directory itself, not a link to it.
@@ -45,9 +45,6 @@ def read_directory(
         max_files: the most files.
         keep_planted: read configuration that a tool would obey like any other file, for a scan to judge.
         without: names that are skipped at any depth.
-
-    Returns:
-        Contents by checked name.
 
     Raises:
         PathRefusedError: a name breaks a rule (the directory's fault).
@@ -131,7 +128,7 @@ def _walk(
         elif stat.S_ISREG(mode):
             yield path, _read_below(directory, name, max_bytes)
         else:
-            kind = _KINDS.get(stat.S_IFMT(mode), "device")
+            kind = MODE_KINDS.get(stat.S_IFMT(mode), "device")
             raise TreeRefusedError(kind, path, "only plain files and directories can be imported")
 
 
@@ -186,9 +183,6 @@ class Worktree(Mapping[str, bytes]):
     """The plain files of a directory to which a diff is applied, by path in normal form C, without `.git`.
 
     It may be any checkout, with configuration and links in it: only the files that a diff names are opened.
-
-    Args:
-        root: the directory.
 
     Raises:
         TreeRefusedError: `not_a_directory`, `too_many_files` (the operator's fault).
@@ -256,9 +250,8 @@ class Worktree(Mapping[str, bytes]):
     def write(self, changed: Mapping[str, bytes | None], modes: Mapping[str, str]) -> None:
         """Write and remove files; new contents are staged beside the old ones, then renamed into place.
 
-        Args:
-            changed: contents by path; None for a file to remove.
-            modes: new modes by path, in six octal digits; other files keep theirs.
+        `changed` are contents by path, None for a file to remove; `modes` are new modes in six octal digits, other
+        files keep theirs.
 
         Raises:
             OSError: nothing has changed unless a rename itself failed (the disk's or the operator's fault).

@@ -134,6 +134,17 @@ class Disk:
 
 
 @contextmanager
+def locked_file(path: Path) -> Iterator[int]:
+    """Lock a file for this process alone and yield its descriptor; the kernel releases the lock with the process."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def _locked(root: Path, operation: int) -> Iterator[None]:
     """Lock a store by its own directory; the kernel releases the lock with the process."""
     root.mkdir(parents=True, exist_ok=True)

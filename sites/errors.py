@@ -90,10 +90,9 @@ class PreviewRefusedError(SiteError, ValueError):
 
 # Findings about a site, and the exceptions of the spec engine.
 #
-# json-render decides what a spec is: what its validator refuses is refused here under its own code, and what it
-# accepts
-# is accepted unless a rule of ours refuses it. docs/sites.md lists every code; tests hold the page against this
-# package and against the real one.
+# json-render decides what a spec is: what its validator refuses is refused here under its own code, and what it accepts
+# is accepted unless a rule of ours refuses it. docs/sites.md lists every code; tests hold the page against this package
+# and against the real one.
 
 Severity = Literal["error", "warning"]
 _SHOWN_FINDINGS = 5

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from html import unescape
 from html.parser import HTMLParser
 from itertools import chain, count
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sites.files import is_text_file
 from sites.pages_meant import pages_meant
@@ -79,11 +79,7 @@ def excerpts(
     Of a large style sheet the rules of what the pages hold are shown, and few where only text is asked for (issue 20);
     a drawing only where it is named.
 
-    Args:
-        files: the site's, by path.
-        prompt: the request.
-        has_spec: whether the site has a spec, whose tool does what concerns words: what comes here needs its styles.
-        max_bytes: shown at most.
+    A site that `has_spec` is shown with its styles, because its own tool does what concerns only words.
     """
     wanted = _Wanted.of(prompt)
     sheet_bytes = MAX_SHEET_BYTES if has_spec or wanted.needs_styles else SMALL_SHEET_BYTES
@@ -328,10 +324,6 @@ class Hidden(NamedTuple):
     """`comment`, `hidden element` or `invisible characters`."""
     text: str
     """The text, escaped to ASCII and cut."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the place as JSON data."""
-        return self._asdict()
 
 
 def hidden_text(files: Mapping[str, bytes]) -> tuple[Hidden, ...]:

@@ -184,12 +184,7 @@ DEFAULT_MAX_TREE_FILES = 5_000
 def check_tree(
     files: Mapping[str, bytes], *, max_bytes: int = DEFAULT_MAX_TREE_BYTES, max_files: int = DEFAULT_MAX_TREE_FILES
 ) -> dict[str, bytes]:
-    """Return files under their checked names.
-
-    Args:
-        files: contents by unchecked name.
-        max_bytes: the most bytes of all files together, inclusive.
-        max_files: the most files, inclusive.
+    """Return files under their checked names; both limits are inclusive.
 
     Raises:
         PathRefusedError: a name breaks a rule (the sender's fault).

@@ -26,7 +26,9 @@ class DeadLink(NamedTuple):
 
 def dead_links(files: Mapping[str, bytes]) -> frozenset[DeadLink]:
     """Return the links between a site's own pages that have no target; what scripts may add counts as there."""
-    pages = {path: page for path, data in files.items() if path.endswith(".html") and (page := _read(data)) is not None}
+    pages = {
+        path: page for path, data in files.items() if path.endswith(".html") and (page := read_page(data)) is not None
+    }
     ids = {path: _ids(page) for path, page in pages.items()}
     has_target = partial(_has_target, files=files, ids=ids)
     return frozenset(
@@ -34,11 +36,25 @@ def dead_links(files: Mapping[str, bytes]) -> frozenset[DeadLink]:
     )
 
 
-def _read(data: bytes) -> etree._Element | None:
+def read_page(data: bytes) -> etree._Element | None:
+    """Return a page as a tree; None if there is nothing but white space and comments."""
     try:
         return html.document_fromstring(data, parser=html.HTMLParser(encoding="utf-8"))
     except etree.ParserError:
-        return None  # an empty page
+        return None
+
+
+def path_of(href: str, page: str) -> str | None:
+    """Return the path within its site that an address on a page means; None for an address elsewhere."""
+    try:
+        parts = urlsplit(href)
+    except ValueError:
+        return None  # the scan judges addresses
+    if parts.scheme or parts.netloc:
+        return None
+    path = unquote(parts.path)
+    start = "" if path.startswith("/") else posixpath.dirname(page)
+    return posixpath.normpath(posixpath.join(start, path.lstrip("/"))) if path else page
 
 
 def _hrefs(page: etree._Element) -> Iterator[str]:
@@ -55,16 +71,11 @@ def _ids(page: etree._Element) -> frozenset[str] | None:
 
 
 def _has_target(page: str, href: str, *, files: Mapping[str, bytes], ids: Mapping[str, frozenset[str] | None]) -> bool:
-    try:
-        parts = urlsplit(href)
-    except ValueError:
-        return True  # the scan judges addresses
-    if parts.scheme or parts.netloc:
+    target = path_of(href, page)
+    if target is None:
         return True
-    path = unquote(parts.path)
-    start = "" if path.startswith("/") else posixpath.dirname(page)
-    target = posixpath.normpath(posixpath.join(start, path.lstrip("/"))) if path else page
-    if path.endswith("/") or target == ".":
+    parts = urlsplit(href)
+    if unquote(parts.path).endswith("/") or target == ".":
         target = posixpath.normpath(posixpath.join(target, _INDEX))
     places = ids.get(target)
     if target not in files:

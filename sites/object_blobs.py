@@ -92,11 +92,6 @@ class ObjectBlobs:
     """Blobs below one prefix of a bucket, with a cache on this host.
 
     It opens a connection at the first call, after whatever fork leads to it, and pickles without one.
-
-    Args:
-        place: where the objects are.
-        cache: keeps copies.
-        clock: seconds since the epoch.
     """
 
     at_once = 8

@@ -5,15 +5,14 @@ Computed from the stored files: a page's own scripts have no say in it.
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
-from urllib.parse import unquote, urlsplit
 
-from lxml import etree, html
+from lxml import html
 
 from sites.diff.canonical import changes
+from sites.links import path_of, read_page
 
 Status = Literal["changed", "added", "removed", "restyled"]
 
@@ -48,10 +47,7 @@ def changed_pages(
 ) -> list[PageChange]:
     """Return the pages that differ, the most changed first.
 
-    Args:
-        before: what was served: path to digest.
-        after: what is served now.
-        read: returns the content with a digest.
+    `before` and `after` are the digests of what is served, by path; `read` returns the content with a digest.
     """
     differing = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
     assets = _loaded_changes({path for path in differing if not _is_page(path)}, after, read)
@@ -75,7 +71,7 @@ def _is_page(path: str) -> bool:
 def _loaded_changes(differing: set[str], after: Mapping[str, str], read: Callable[[str], bytes]) -> set[str]:
     """Return the assets that changed, with the style sheets that load them."""
     loading = {
-        path: {_resolve(path, target.decode("utf-8", "replace")) for target in _URL.findall(read(digest))}
+        path: {path_of(target.decode("utf-8", "replace"), path) for target in _URL.findall(read(digest))}
         for path, digest in after.items()
         if differing and path.endswith(".css")
     }
@@ -102,10 +98,8 @@ def _compare(path: str, old: bytes, new: bytes, assets: set[str]) -> PageChange:
 
 
 def _parse(data: bytes) -> Any:
-    try:
-        return html.document_fromstring(data, parser=html.HTMLParser(encoding="utf-8"))
-    except etree.ParserError:  # nothing but white space or comments
-        return html.document_fromstring("<body></body>")
+    page = read_page(data)
+    return html.document_fromstring("<body></body>") if page is None else page
 
 
 def _seen(page: Any) -> Iterator[Any]:
@@ -144,21 +138,14 @@ def _selector(element: Any) -> str:
     return "body" + "".join(reversed(parts))
 
 
-def _loads(element: Any, path: str) -> set[str]:
+def _loads(element: Any, path: str) -> set[str | None]:
     found = [value for name in _LOADS if (value := element.get(name))]
-    return {_resolve(path, part.split()[0]) for value in found for part in value.split(",") if part.strip()}
+    return {path_of(part.split()[0], path) for value in found for part in value.split(",") if part.strip()}
 
 
-def _loads_of_head(page: Any, path: str) -> set[str]:
+def _loads_of_head(page: Any, path: str) -> set[str | None]:
     loaded = page.xpath("//link[@href] | //script[@src]")
     return {target for each in loaded for target in _loads(each, path)}
-
-
-def _resolve(path: str, target: str) -> str:
-    parts = urlsplit(target)
-    if parts.scheme or parts.netloc or not parts.path:
-        return ""
-    return posixpath.normpath(posixpath.join(posixpath.dirname(path), unquote(parts.path)))
 
 
 def _title(page: Any, path: str) -> str:

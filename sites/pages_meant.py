@@ -23,11 +23,7 @@ _WORD: Final = re.compile(r"\w{4,}")
 def pages_meant(pages: Mapping[str, str], prompt: str, words: frozenset[str], quotes: Sequence[str]) -> dict[str, None]:
     """Return the pages that a request concerns, in their order; all, where it may be any.
 
-    Args:
-        pages: the source of each page by its path.
-        prompt: the request.
-        words: its words, in lower case.
-        quotes: what it quotes.
+    `words` are the request's, in lower case, and `quotes` what it quotes.
     """
     every = dict.fromkeys(pages)
     if len(pages) < 2 or sum(map(len, pages.values())) <= _ALL_SHOWN_CHARS:

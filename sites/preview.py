@@ -101,10 +101,7 @@ def live_headers(csp: str, *, sandbox: str = SANDBOX) -> dict[str, str]:
 def preview_headers(csp: str, *, framed_by: str = "", sandbox: str = SANDBOX) -> dict[str, str]:
     """Return the headers of a previewed page, which is never stored or indexed.
 
-    Args:
-        csp: the scan report's value.
-        framed_by: the one origin that may frame it, with the probe; empty for none.
-        sandbox: what its scripts may do.
+    `framed_by` is the one origin that may frame it, with the probe; `sandbox` is what its scripts may do.
     """
     headers = {
         **SECURITY_HEADERS,
@@ -136,11 +133,7 @@ class PreviewSigner:
     """Signs and verifies preview tokens; itsdangerous compares signatures in constant time."""
 
     def __init__(self, keys: Sequence[str], *, clock: Callable[[], float] = time.time) -> None:
-        """Take the installation's keys.
-
-        Args:
-            keys: the first one signs, all verify, so that keys can be rotated.
-            clock: seconds since the epoch.
+        """Take the installation's keys: the first one signs, all verify, so that keys can be rotated.
 
         Raises:
             ValueError: there is no key, or one has fewer than 32 characters (the operator's fault).

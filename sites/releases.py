@@ -59,20 +59,8 @@ def build_release(
 ) -> NewRelease:
     """Store and scan a site's whole content.
 
-    Args:
-        content_store: the store.
-        files: every file of the site, by path.
-        site: the site.
-        policy: holds the site's publish profile.
-        spec: the site's spec, if its pages are rendered from one.
-        diff: the change for review, if a patch made it.
-        reverse: the patch that undoes the change.
-        base_release_id: the release it is based on.
-        job_id: the job that made it.
-        build_seconds: how long its build took.
-        known_keys: secrets of this installation that no artifact may hold.
-        new_keys: likewise, secrets that are younger than `base`.
-        base: the files that it is based on.
+    `reverse` is the patch that undoes `diff`. No file may hold a secret of `known_keys`, or of `new_keys`, which are
+    younger than `base`.
 
     Returns:
         The candidate, not yet recorded; only with `scan_passed` can it ever be published.
@@ -227,9 +215,7 @@ class Sweeper:
 
     Only old files are removed: a young one may belong to a release that is not recorded yet.
 
-    Args:
-        content_store: where they are.
-        check: called before each removal; what it raises ends the sweep.
+    `check` is called before each removal; what it raises ends the sweep.
     """
 
     def __init__(self, content_store: ContentStore, *, check: Callable[[], None] = lambda: None) -> None:

@@ -21,8 +21,9 @@ from sqlmodel import Session
 
 from ledger.attempts import lock_owned_job
 from ledger.audit import seal
-from ledger.dispatch_window import lead, pause_queue
+from ledger.dispatch_window import pause_queue
 from ledger.jobs import close_attempt, end, find_job
+from ledger.operations.leaders import lead
 from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.releases import active_release, find_site
 from ledger.store import Ledger, create_ledger_engine

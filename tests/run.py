@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-WHOLE = ("-q", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=30", "--durations-min=5")
+WHOLE = ("-q", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=30", "--durations-min=5")
 """Three processes for two processors, as half of what a test does is wait; each has servers and network of its own.
 
 A file's tests stay together and share them. The longest come first (tests/order.py): left to itself xdist begins with

@@ -366,10 +366,7 @@ class Attempt(Inputs):
     ) -> ResultT:
         """Compute what waits for nobody, with the attempt's inputs: in place, or in a child of a dense pool.
 
-        Args:
-            work: a function of a module, so that it has a name in the child.
-            values: its further arguments, which pickle.
-            named: likewise.
+        `work` is a function of a module, so that it has a name there, and its arguments pickle.
         """
         steps: list[Step] = []
         try:
@@ -407,9 +404,7 @@ class Attempt(Inputs):
     def enter(self, box: Box, *, token: str | None = None) -> None:
         """Work in a box from now on, and record whether it was warm (H-075).
 
-        Args:
-            box: where the work is done.
-            token: of the box's standby session, which becomes this attempt's.
+        `token`, of the box's standby session, becomes this attempt's.
 
         Raises:
             FencedError: nobody's fault: the job was taken away.

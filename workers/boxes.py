@@ -150,18 +150,13 @@ class _Placed:
 
 
 class EnginePool:
-    """Spare boxes on an engine, and a thread that removes what dead workers left there.
-
-    Args:
-        engine: closed with the pool.
-        pool: of spares.
-        on_swept: called in the sweeping thread with what a sweep removed.
-    """
+    """Spare boxes on an engine, which is closed with them, and a thread that removes what dead workers left there."""
 
     def __init__(self, engine: Engine, pool: Pool, *, on_swept: Callable[[Swept], None]) -> None:
         from sandbox.pool import Reaper
         from sandbox.pool import sweep_periodically as keep_swept
 
+        self.acquire = pool.acquire
         self._engine = engine
         self._pool = pool
         self._stopping = threading.Event()
@@ -176,12 +171,6 @@ class EnginePool:
     def start(self) -> None:
         """Sweep and make the first spares, in the background."""
         self._sweeper.start()
-
-    def acquire(
-        self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
-    ) -> Box:
-        """Return an unused box; raises as `Boxes.acquire` does."""
-        return self._pool.acquire(asked, image=image, watch=watch)
 
     def close(self) -> None:
         """Destroy the spares and disconnect from the engine."""
@@ -210,10 +199,8 @@ def open_engine_pool(
 ) -> EnginePool:
     """Open this process's pool.
 
-    Args:
-        config: which engine and image.
-        on_swept: called in a thread with what a sweep removed.
-        session: what spares prepare for, if the configuration wants that; None for no session at all.
+    `on_swept` is called in a thread with what a sweep removed; `session` is what spares prepare for, if the
+    configuration wants that.
 
     Raises:
         SandboxUnavailableError: no engine, or no image (the operator's fault).

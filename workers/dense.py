@@ -279,9 +279,7 @@ def _broken_off(error: BaseException, error_callback: Callable[[ExceptionInfo], 
 def allow_files(concurrency: int, *, sockets: int) -> None:
     """Raise this process's limit of open files as far as it may, and check that the pool's sockets fit.
 
-    Args:
-        concurrency: jobs at once.
-        sockets: that one job may have open at once.
+    `sockets` are those that one job may have open at once.
 
     Raises:
         TooFewFilesError: the operator's fault: they do not.

@@ -95,14 +95,6 @@ def interruptible(attempt: Attempt) -> Iterator[None]:
         _interrupts.is_armed = False
 
 
-# What an attempt adds to its job's trace: how long the job waited, its claim, and the work with all its parts.
-#
-# An attempt learns its trace from the job's row, so waiting and claim are over by then. They, and each attempt, a
-# publish
-# hours later as well, stand below the request that submitted the job: one job is one trace, whoever works on it and
-# when.
-
-
 def trace_claim(claimed: Claim, *, asked: float) -> None:
     """Trace the wait and the claim, which are over before the attempt learns of its trace from the row."""
     if not traces.is_on():
@@ -245,12 +237,8 @@ def hand_back(
 ) -> None:
     """Give a job back because this worker stops or has no ledger; its box is gone by now. It is queued again.
 
-    Args:
-        message: the one that the attempt was started from.
-        resources: of this worker.
-        cause: one of `HANDED_BACK`.
-        replies: of models, which the next attempt reads.
-        until: monotonic time until which to wait for the ledger.
+    `cause` is one of `HANDED_BACK`, `replies` of models are for the next attempt, and `until` is the monotonic time
+    until which to wait for the ledger.
     """
     logger.info("attempt_handed_back", extra={"cause": cause.value})
 

@@ -68,11 +68,7 @@ Decision = Ended | Deferred | Retry | Abandon
 
 
 def decide_call(error: GatewayError, *, tries: int, left_seconds: float = math.inf) -> Retry | None:
-    """Decide whether to retry a failed model call.
-
-    Returns:
-        The wait, or None when the attempt has to deal with the error.
-    """
+    """Return how to retry a failed model call; None when the attempt has to deal with the error."""
     if tries > BUSY_RETRIES:
         return None
     if not isinstance(error, ProviderBusyError | GatewayUnreachableError):
@@ -114,6 +110,23 @@ def step_pause(pauses: Sequence[float], *, tries: int, failure: str | None) -> f
     return retry_delay_seconds(pauses, tries=tries) if failure in OUTAGES else 0.0
 
 
+_ENDS: tuple[tuple[tuple[type[BaseException], ...], State, Reason, str], ...] = (
+    ((SoftTimeLimit,), State.TIMED_OUT, Reason.TIME_LIMIT, "the soft time limit ended it; {kept}"),
+    ((CancelledCallError, CancelledByOwnerError), State.CANCELLED, Reason.CANCELLED, "cancelled while it ran"),
+    ((BudgetExceededError,), State.BUDGET_EXCEEDED, Reason.COST_CAP, "{error}; {kept}"),
+    ((CallTimeoutError,), State.TIMED_OUT, Reason.TIME_LIMIT, "a model call took longer than was left; {kept}"),
+    ((NoProviderKeyError,), State.FAILED, Reason.NO_PROVIDER_KEY, "{error}"),
+    ((ProviderError,), State.FAILED, Reason.PROVIDER_ERROR, "{error}"),
+    ((SandboxUnavailableError,), State.FAILED, Reason.NOT_AVAILABLE, "not available in this installation: {error}"),
+    ((ServiceFailedError,), State.FAILED, Reason.SERVICE_FAILED, "{error}"),
+    ((SandboxStartupError, BoxLostError, BoxFrozenError), State.FAILED, Reason.BOX_FAILED, "{error}; {kept}"),
+    ((RemoteError,), State.FAILED, Reason.REMOTE_UNREACHABLE, "{error}"),
+    ((RepositoryRefusedError,), State.FAILED, Reason.INVALID_REQUEST, "{error}"),
+    ((ObstructedError, UncontainedSessionError), State.FAILED, Reason.OUTPUT_REFUSED, "{error}"),
+)
+"""How errors end a job that nothing lets wait; any other is ours."""
+
+
 def decide_end(
     error: BaseException, *, kept: str = "nothing was kept", was_gateway_away: bool = False
 ) -> Ended | Deferred | Abandon:
@@ -125,48 +138,13 @@ def decide_end(
         return Abandon()
     if isinstance(error, SoftTimeLimit) and was_gateway_away:
         return Deferred(Reason.GATEWAY_UNREACHABLE, "the gateway stood still until its time was over")
-    if isinstance(error, SoftTimeLimit):
-        return Ended(State.TIMED_OUT, Reason.TIME_LIMIT, f"the soft time limit ended it; {kept}")
-    if isinstance(error, CancelledCallError | CancelledByOwnerError):
-        return Ended(State.CANCELLED, Reason.CANCELLED, "cancelled while it ran")
     if isinstance(error, ProviderBusyError):
         return Deferred(Reason.PROVIDER_BUSY, f"the model provider is busy: {error}", error.retry_after)
     if isinstance(error, GatewayUnreachableError):
         return Deferred(Reason.GATEWAY_UNREACHABLE, "the gateway could not be reached")
     if isinstance(error, OSError) and error.errno in _STORAGE_ERRORS:
         return Deferred(Reason.STORAGE_UNAVAILABLE, f"its files could not be written: {os.strerror(error.errno)}")
-    if (ended := _end_of_call(error, kept) or _end_of_box(error, kept) or _end_of_workspace(error)) is not None:
-        return ended
+    for kinds, state, reason, detail in _ENDS:
+        if isinstance(error, kinds):
+            return Ended(state, reason, detail.format(error=error, kept=kept))
     return Ended(State.FAILED, Reason.INTERNAL_ERROR, f"internal error: {type(error).__name__}")
-
-
-def _end_of_call(error: BaseException, kept: str) -> Ended | None:
-    if isinstance(error, BudgetExceededError):
-        return Ended(State.BUDGET_EXCEEDED, Reason.COST_CAP, f"{error}; {kept}")
-    if isinstance(error, CallTimeoutError):
-        return Ended(State.TIMED_OUT, Reason.TIME_LIMIT, f"a model call took longer than was left; {kept}")
-    if isinstance(error, NoProviderKeyError):
-        return Ended(State.FAILED, Reason.NO_PROVIDER_KEY, str(error))
-    if isinstance(error, ProviderError):
-        return Ended(State.FAILED, Reason.PROVIDER_ERROR, str(error))
-    return None
-
-
-def _end_of_box(error: BaseException, kept: str) -> Ended | None:
-    if isinstance(error, SandboxUnavailableError):
-        return Ended(State.FAILED, Reason.NOT_AVAILABLE, f"not available in this installation: {error}")
-    if isinstance(error, ServiceFailedError):
-        return Ended(State.FAILED, Reason.SERVICE_FAILED, str(error))
-    if isinstance(error, SandboxStartupError | BoxLostError | BoxFrozenError):
-        return Ended(State.FAILED, Reason.BOX_FAILED, f"{error}; {kept}")
-    return None
-
-
-def _end_of_workspace(error: BaseException) -> Ended | None:
-    if isinstance(error, RemoteError):
-        return Ended(State.FAILED, Reason.REMOTE_UNREACHABLE, str(error))
-    if isinstance(error, RepositoryRefusedError):
-        return Ended(State.FAILED, Reason.INVALID_REQUEST, str(error))
-    if isinstance(error, ObstructedError | UncontainedSessionError):
-        return Ended(State.FAILED, Reason.OUTPUT_REFUSED, str(error))
-    return None

@@ -7,9 +7,9 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+from sites.disk import locked_file
 
 _PREFIX = "pointsman-worker-"
 _LOCK = "lock"
@@ -26,7 +26,7 @@ def create_scratch() -> Path:
         OSError: there is no place for temporary files (the operator's fault).
     """
     base = Path(tempfile.gettempdir())
-    with _sweep_lock(base):
+    with locked_file(base / f"pointsman-workers-{os.getuid()}.lock"):  # nobody sweeps a directory without its lock yet
         sweep_scratch(base)
         directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
         descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -39,18 +39,6 @@ def create_scratch() -> Path:
 def sweep_scratch(base: Path) -> list[Path]:
     """Remove the directories of dead workers and return them; other users' directories stay."""
     return [left for left in sorted(base.glob(f"{_PREFIX}*")) if _is_abandoned(left) and _remove(left)]
-
-
-@contextmanager
-def _sweep_lock(base: Path) -> Iterator[None]:
-    """Prevent a sweep between the creation of a directory and its lock."""
-    path = base / f"pointsman-workers-{os.getuid()}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _is_abandoned(directory: Path) -> bool:

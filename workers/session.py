@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -105,13 +106,7 @@ def hold_session(
 
     A conversation that cannot be gone on from costs nothing: the session begins afresh, on the same bill.
 
-    Args:
-        attempt: whose session it is; it is checked periodically that its job is still wanted.
-        box: with the files in place.
-        plan: what it may do.
-        prompt: the whole task, sent over stdin.
-        clocks: its idle and time limits.
-        begun: what it goes on from, if it can.
+    The prompt goes over stdin. It is checked periodically that the attempt's job is still wanted.
 
     Raises:
         UncontainedSessionError: the plan is for a container and the box is none; nothing was started.
@@ -198,6 +193,12 @@ def _hold(
     }
     verdict = reader.judge(result)
     return reader, SessionResult(replace(verdict, text=hider.text(verdict.text)), facts)
+
+
+def leave_box(attempt: Attempt, box: Box) -> None:
+    """Destroy a box; the token ends first, because its address will be another box's before the work is judged."""
+    with closing(box):
+        attempt.leave()
 
 
 def obstacle_to(

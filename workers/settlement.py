@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlmodel import Session
@@ -28,6 +29,7 @@ from sites.errors import PathRefusedError, TreeRefusedError
 from sites.excerpts import hidden_text
 from sites.files import is_built
 from sites.releases import build_release, manifest_of
+from sites.scan.rules import Finding
 from sites.spec.read_back import read_back
 from workers.attempt import Attempt, Inputs
 from workers.compute import timed
@@ -53,9 +55,11 @@ def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger) -> Settlement
     if isinstance(outcome, Routed):
         return _queue(outcome)
     if isinstance(outcome, Replied):
-        return _act(attempt, outcome)
+        return partial(
+            act_on_reply, result=outcome.result, policy=attempt.policy, rules=outcome.rules, actor="pointsman"
+        )
     if isinstance(outcome, StepReport):
-        return _settle_step(outcome, attempt.secrets)
+        return partial(settle_step, report=outcome, known_keys=attempt.secrets)
     if isinstance(outcome, Deferred):
         return _prepare_deferred(attempt, outcome)
     if outcome.kept is not None:
@@ -82,15 +86,6 @@ class EndWith:
         return ended.debate is None and finish(
             ledger, claimed, ended.state, reason=ended.reason, detail=ended.detail, result=ended.facts
         )
-
-
-def _settle_step(report: StepReport, known_keys: tuple[str, ...]) -> Settlement:
-    """Leave a step's result for its run, which decides what follows."""
-
-    def settle(session: Session, job: Job) -> None:
-        settle_step(session, job, report, known_keys=known_keys)
-
-    return settle
 
 
 def _too_large(attempt: Attempt, size: int) -> Ended:
@@ -123,23 +118,11 @@ def _ask(attempt: Attempt, outcome: Asked) -> Settlement:
     return settle
 
 
-def _act(attempt: Attempt, outcome: Replied) -> Settlement:
-    """Apply the meaning of a reply, or ask again."""
-
-    def settle(session: Session, job: Job) -> None:
-        act_on_reply(session, job, outcome.result, policy=attempt.policy, rules=outcome.rules, actor="pointsman")
-
-    return settle
-
-
 def _prepare_escalation(attempt: Attempt, outcome: Escalate) -> Settlement:
     if attempt.is_pinned:
         return EndWith(Ended(State.FAILED, outcome.reason, f"{outcome.detail}; the job is pinned to its tier"))
 
-    def settle(session: Session, job: Job) -> None:
-        escalate(session, job, to=outcome.to, reason=outcome.reason, detail=outcome.detail)
-
-    return settle
+    return partial(escalate, to=outcome.to, reason=outcome.reason, detail=outcome.detail)
 
 
 def _prepare_candidate(attempt: Attempt, outcome: Candidate, *, ledger: Ledger) -> Settlement:
@@ -170,7 +153,7 @@ def _release_and_hidden_text(
     """
     new = _release_of(inputs, outcome, known_keys=known_keys, new_keys=new_keys)
     found = hidden_text({**inputs.base_files, **outcome.files})
-    return new, {"hidden_text": [place.as_dict() for place in found], "needs_person": True} if found else {}
+    return new, {"hidden_text": [place._asdict() for place in found], "needs_person": True} if found else {}
 
 
 def _release_of(
@@ -294,8 +277,8 @@ def _offer(outcome: Candidate, new: NewRelease, *, hours: float) -> Settlement:
 
 def _first_finding(new: NewRelease) -> str:
     findings = new.scan["findings"]
-    first = findings[0]
-    return f"{len(findings)} findings of the scan; the first: {first['file']}, line {first['line']}: {first['message']}"
+    first = Finding(**findings[0])
+    return f"findings of the scan: {len(findings)}; the first: {first}; {first.fix}"
 
 
 def may_auto_approve(job: Job, tenant: Tenant) -> bool:

@@ -21,6 +21,8 @@ from workers.handlers.spec import edit_spec
 from workers.lifecycle import Handler, Resources, requeue_unknown, run_attempt
 from workers.runs.step import run_step
 
+_Work = Callable[[JobMessage, Resources], None]
+
 HANDLERS: Mapping[QueueName, Handler] = {
     QueueName.TOOLS: run_tool,
     QueueName.ANSWER: answer_question,
@@ -40,23 +42,17 @@ def register_tasks(
     vocabularies: Vocabularies | None = None,
     handlers: Mapping[QueueName, Handler] = HANDLERS,
 ) -> None:
-    """Register the tasks of every queue.
+    """Register the tasks of every queue with its time limits.
 
-    Args:
-        app: the worker's application.
-        resources: opens what a task needs, after the fork.
-        policy: the platform's policy; each task gets its queue's time limits.
-        environment: switches that are read for every decision.
-        vocabularies: the words that routing looks for; the shipped ones by default.
-        handlers: what does the work of each queue but intake and control.
+    `resources` opens what a task needs, after the fork; `environment` is read for every decision.
     """
     by_queue = {**handlers, QueueName.INTAKE: intake(environment, vocabularies)}
-    bodies = {queue: _attempt_body(queue, handler, resources) for queue, handler in by_queue.items()}
-    bodies[QueueName.CONTROL] = _control_body(resources)
+    works: dict[QueueName, _Work] = {queue: _attempts(queue, handler) for queue, handler in by_queue.items()}
+    works[QueueName.CONTROL] = run_control
     for queue, record in QUEUES.items():
         limits = policy.queues[queue]
         app.task(
-            bodies[queue],
+            _body(queue, works[queue], resources),
             name=record.task,
             shared=False,  # a shared task would join every other app of the process
             soft_time_limit=limits.soft_seconds,
@@ -64,31 +60,17 @@ def register_tasks(
         )
 
 
-def _attempt_body(
-    queue: QueueName, handler: Handler, resources: Callable[[], Resources]
-) -> Callable[[dict[str, Any]], None]:
-    def work(message: JobMessage) -> None:
-        run_attempt(message, queue, handler, resources())
-
-    return _decoding(queue, work, resources)
+def _attempts(queue: QueueName, handler: Handler) -> _Work:
+    return lambda message, resources: run_attempt(message, queue, handler, resources)
 
 
-def _control_body(resources: Callable[[], Resources]) -> Callable[[dict[str, Any]], None]:
-    def work(message: JobMessage) -> None:
-        run_control(message, resources())
-
-    return _decoding(QueueName.CONTROL, work, resources)
-
-
-def _decoding(
-    queue: QueueName, work: Callable[[JobMessage], None], resources: Callable[[], Resources]
-) -> Callable[[dict[str, Any]], None]:
+def _body(queue: QueueName, work: _Work, resources: Callable[[], Resources]) -> Callable[[dict[str, Any]], None]:
     def body(message: dict[str, Any]) -> None:
         try:
             read = read_message(message)
         except UnknownMessageError as unread:
             requeue_unknown(unread, queue, resources())
         else:
-            work(read)
+            work(read, resources())
 
     return body

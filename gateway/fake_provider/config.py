@@ -65,7 +65,6 @@ class LoggedCall(BaseModel):
     finish: Finish
     """completed; client_cut: the client left; stalled: it left during an injected stall; server_cut: cut by a scenario
     or by the server's shutdown; fault: another injected fault; refused: the request was invalid."""
-    prompt_sha256: str
     rule: str | None
     tools: tuple[str, ...]
     """Tools offered."""

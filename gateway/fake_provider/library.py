@@ -202,8 +202,7 @@ class Recordings:
     Our own calls get the reply to exactly the same request. Claude Code's hold names, times and outputs of its box, and
     get the next reply to a call with the same model, tools and number of messages.
 
-    Args:
-        path: JSON lines with `request` and `reply`.
+    The file holds JSON lines with `request` and `reply`.
 
     Raises:
         CaseError: the file is damaged.

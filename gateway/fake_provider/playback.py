@@ -50,12 +50,7 @@ _WORDY = (
 
 
 def plan_reply(request: Request, match: Match, *, counted: Usage) -> Reply:
-    """Return the reply of a matching rule.
-
-    Args:
-        request: the request.
-        match: the rule and its variables.
-        counted: usage of the request's input.
+    """Return the reply of a matching rule; `counted` is the usage of the request's input.
 
     Raises:
         ScenarioError: the scenario author's fault: a template or tool of the rule does not fit the request.

@@ -204,11 +204,7 @@ class Request:
 
 
 def parse_request(body: bytes, *, needs_max_tokens: bool = True) -> Request:
-    """Parse the body of a Messages request.
-
-    Args:
-        body: the body as received.
-        needs_max_tokens: whether `max_tokens` is required; not for `count_tokens`.
+    """Parse the body of a Messages request; one of `count_tokens` needs no `max_tokens`.
 
     Raises:
         RequestError: the caller's fault; names the field and the rule.

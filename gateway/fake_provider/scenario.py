@@ -261,11 +261,7 @@ class Scenario(_Section):
 
 
 def parse_scenario(text: str, *, source: str) -> Scenario:
-    """Parse one scenario file.
-
-    Args:
-        text: the YAML document.
-        source: its name in errors.
+    """Parse one scenario file; `source` is its name in errors.
 
     Raises:
         ScenarioError: its author's fault; one line `source:LINE: place: rule` for each mistake.
@@ -287,9 +283,8 @@ def parse_scenario(text: str, *, source: str) -> Scenario:
 def load_rules(paths: Iterable[Path], *, faults: bool = False) -> tuple[Rule, ...]:
     """Return the rules of the given scenario files, then the shipped ones.
 
-    Args:
-        paths: files, or directories whose `*.yaml` are read in order of name.
-        faults: whether to include the shipped `faults.yaml`, after the given files.
+    Of a directory its `*.yaml` are read in order of name. With `faults` the shipped `faults.yaml` follows the given
+    files.
 
     Raises:
         ScenarioError: a file is invalid or unreadable.

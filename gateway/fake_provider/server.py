@@ -57,11 +57,7 @@ def announce(address: Address) -> None:
 
 
 def serve(config: FakeProviderConfig, *, ready: Callable[[Address], None] = announce) -> None:
-    """Serve until SIGTERM or SIGINT.
-
-    Args:
-        config: the settings.
-        ready: called with the address once the server accepts requests.
+    """Serve until SIGTERM or SIGINT; `ready` is called once the server accepts requests.
 
     Raises:
         ScenarioError: the author's fault: a scenario file is wrong.
@@ -152,7 +148,6 @@ class _Call:
     reply: Reply | None = None
 
     def usage(self) -> Usage:
-        """Return the tokens billed."""
         if self.reply is None:
             return Usage()
         if not self.progress.has_begun:
@@ -163,7 +158,6 @@ class _Call:
         return self.reply.usage_after(self.progress.characters)
 
     def logged(self) -> LoggedCall:
-        """Return the log line."""
         request = self.request
         return LoggedCall(
             id=self.id,
@@ -176,7 +170,6 @@ class _Call:
             status=self.progress.status,
             **self.usage()._asdict(),
             finish=self.progress.finish,
-            prompt_sha256=_digest(request.prompt if request else ""),
             rule=self.rule,
             tools=request.tool_names if request else (),
             characters=self.progress.characters,
@@ -196,7 +189,6 @@ class _Server:
     is_ending: bool = False
 
     def app(self) -> web.Application:
-        """Return the server as an application."""
         app = web.Application(client_max_size=MAX_BODY_BYTES)
         app.on_shutdown.append(self.end)
         app.router.add_post("/v1/messages", self.messages)

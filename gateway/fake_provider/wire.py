@@ -21,6 +21,7 @@ from pydantic_core import from_json
 
 from gateway.fake_provider.request import Request
 from gateway.media import image_size, pdf_pages
+from gateway.messages import as_event
 from gateway.providers.prompt_cache import prompt_parts
 from gateway.providers.provider import error_fields
 from routing.policy.prices import Usage
@@ -120,12 +121,7 @@ class Step:
 
 
 def stream_steps(reply: Reply, *, boundary: int | None = None) -> Iterator[Step]:
-    """Yield the writes of a streamed reply.
-
-    Args:
-        reply: the reply.
-        boundary: a number of characters that no chunk may straddle, so that a fault can strike exactly there.
-    """
+    """Yield the writes of a streamed reply; no chunk straddles `boundary`, so that a fault can strike exactly there."""
     opening = _message(reply, content=[], usage=reply.usage._replace(output_tokens=1))
     yield Step(_event("message_start", message=opening | {"stop_reason": None, "stop_sequence": None}))
     sent = 0
@@ -194,7 +190,7 @@ def _event(kind: str, **fields: Any) -> bytes:
 
 
 def _data(kind: str, body: dict[str, Any]) -> bytes:
-    return f"event: {kind}\ndata: {json.dumps(body)}\n\n".encode()
+    return as_event(kind, json.dumps(body).encode())
 
 
 def output_tokens(characters: int) -> int:
@@ -237,13 +233,7 @@ class PromptCache:
     _expiry: OrderedDict[str, float] = field(default_factory=OrderedDict)
 
     def usage(self, request: Request, *, owner: str, now: float) -> Usage:
-        """Count a request's input, and cache the prefixes that it marks.
-
-        Args:
-            request: the request.
-            owner: of the cache: a digest of the caller's key.
-            now: a monotonic clock in seconds.
-        """
+        """Count a request's input, and cache the prefixes that it marks for their owner."""
         total = count_input(request)
         prefixes = _prefixes(request, owner)
         breakpoints = [index for index, prefix in enumerate(prefixes) if prefix.is_breakpoint]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 from uuid import UUID, uuid5
 
@@ -19,6 +19,9 @@ from gateway.errors import ForgeError
 from gateway.network import authorities
 from routing.jobs import visible
 from routing.policy.agents import Account
+
+if TYPE_CHECKING:
+    import httpx2
 
 TIMEOUT_SECONDS = 4
 """For one request. Opening a pull request takes two."""
@@ -160,23 +163,42 @@ def _refuse_errors(said: Mapping[str, Any], *, but: str | None = None) -> None:
 
 
 def _ask_linear(account: Account, query: str, variables: Mapping[str, str]) -> Mapping[str, Any]:
+    asked = {"query": query, "variables": variables}
+    headers = {"Authorization": account.token.get_secret_value()}
+    answer, said = ask("POST", account.address, headers=headers, whom="tracker", json=asked)
+    if answer.is_error:
+        raise ForgeError(f"the tracker answered {answer.status_code}", is_passing=is_passing_status(answer.status_code))
+    return said if isinstance(said, dict) else {}
+
+
+def ask(
+    method: str, url: str, *, headers: Mapping[str, str], whom: str = "forge", **options: Any
+) -> tuple[httpx2.Response, Any]:
+    """Make one request and return its answer and the JSON of that; `{}` for none.
+
+    Raises:
+        ForgeError: it cannot be reached, or speaks something else (its fault); `whom` names it.
+    """
     import httpx2
 
     try:
-        answer = httpx2.post(
-            account.address,
-            json={"query": query, "variables": variables},
-            headers={"Authorization": account.token.get_secret_value()},
+        answer = httpx2.request(
+            method,
+            url,
+            headers=headers,
             timeout=TIMEOUT_SECONDS,
             trust_env=False,
             verify=authorities(),
+            **options,
         )
-        body = answer.json() if answer.content else {}
-    except (httpx2.HTTPError, ValueError) as error:
-        raise ForgeError(f"the tracker cannot be reached ({type(error).__name__})", is_passing=True) from None
-    if answer.is_error:
-        raise ForgeError(f"the tracker answered {answer.status_code}", is_passing=is_passing_status(answer.status_code))
-    return body if isinstance(body, dict) else {}
+    except httpx2.HTTPError as error:
+        raise ForgeError(f"the {whom} cannot be reached ({type(error).__name__})", is_passing=True) from None
+    try:
+        return answer, answer.json() if answer.content else {}
+    except ValueError:
+        if answer.is_success:
+            raise ForgeError(f"the {whom} cannot be reached: its answer is no JSON", is_passing=True) from None
+        return answer, {}
 
 
 def is_passing_status(status: int) -> bool:

@@ -17,10 +17,9 @@ from urllib.parse import urlsplit
 
 from gateway.errors import ForgeError
 from gateway.forges.deploy_keys import problem_of_key
-from gateway.network import authorities
+from gateway.forges.forge import ask, is_passing_status
 from routing.policy.agents import Account
 
-_TIMEOUT_SECONDS = 4
 _LEAST_SECONDS = 300.0
 """A token with less time left is replaced: a push or a note must not outlive it."""
 _PERMISSIONS = {"contents": "write", "pull_requests": "write", "issues": "write"}
@@ -88,24 +87,11 @@ def _proof(app_id: str, path: Path) -> str:
 
 
 def _request(method: str, account: Account, path: str, proof: str, **options: Any) -> Any:
-    import httpx2
-
-    try:
-        answer = httpx2.request(
-            method,
-            f"{account.address}{path}",
-            headers={"Authorization": f"Bearer {proof}", "Accept": "application/vnd.github+json"},
-            timeout=_TIMEOUT_SECONDS,
-            trust_env=False,
-            verify=authorities(),
-            **options,
-        )
-        said = answer.json()
-    except (httpx2.HTTPError, ValueError) as error:
-        raise ForgeError(f"the forge cannot be reached ({type(error).__name__})", is_passing=True) from None
+    headers = {"Authorization": f"Bearer {proof}", "Accept": "application/vnd.github+json"}
+    answer, said = ask(method, f"{account.address}{path}", headers=headers, **options)
     if answer.is_success:
         return said
     why = str(said.get("message") if isinstance(said, dict) else "no reason")[:300]
-    is_passing = answer.status_code == HTTPStatus.TOO_MANY_REQUESTS or answer.status_code >= 500
-    where = "the GitHub App is not installed there" if answer.status_code == HTTPStatus.NOT_FOUND else why
-    raise ForgeError(f"the forge gives the App no token ({answer.status_code}): {where}", is_passing=is_passing)
+    status = answer.status_code
+    where = "the GitHub App is not installed there" if status == HTTPStatus.NOT_FOUND else why
+    raise ForgeError(f"the forge gives the App no token ({status}): {where}", is_passing=is_passing_status(status))

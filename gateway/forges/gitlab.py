@@ -10,19 +10,16 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-import httpx2
-
 from gateway.errors import ForgeError
 from gateway.forges.forge import (
     MANY_COMMENTS,
     MAX_TEXT,
-    TIMEOUT_SECONDS,
     PullRequest,
+    ask,
     check_covered,
     is_passing_status,
     read_reference,
 )
-from gateway.network import authorities
 from routing.policy.agents import Account
 
 _DEVELOPER = 30
@@ -94,21 +91,10 @@ class GitLabForge:
 
     def _ask(self, method: str, path: str, *, absent: Any = None, **options: Any) -> Any:
         """Make one request; `absent` is returned where what it asks for is not there."""
-        try:
-            answer = httpx2.request(
-                method,
-                f"{self.account.address}/api/v4/{path}",
-                headers={"PRIVATE-TOKEN": self.account.token.get_secret_value()},
-                timeout=TIMEOUT_SECONDS,
-                trust_env=False,
-                verify=authorities(),
-                **options,
-            )
-            if answer.status_code == HTTPStatus.NOT_FOUND and absent is not None:
-                return absent
-            said = answer.json() if answer.content else {}
-        except (httpx2.HTTPError, ValueError) as error:
-            raise ForgeError(f"the forge cannot be reached ({type(error).__name__})", is_passing=True) from None
+        headers = {"PRIVATE-TOKEN": self.account.token.get_secret_value()}
+        answer, said = ask(method, f"{self.account.address}/api/v4/{path}", headers=headers, **options)
+        if answer.status_code == HTTPStatus.NOT_FOUND and absent is not None:
+            return absent
         if not answer.is_success:
             why = said.get("message") or said.get("error") if isinstance(said, dict) else None
             message = f"the forge answered {answer.status_code}: {str(why or 'no reason')[:300]}"

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from pydantic_core import from_json, to_json
 
-from gateway.messages import ModelRequest, encode
+from gateway.messages import ModelRequest, as_event, encode
 from gateway.providers.anthropic import COUNTED_FIELDS, AnthropicProvider, betas_of, read_event
 from gateway.providers.provider import (
     MAX_EVENT_BYTES,
@@ -202,11 +202,11 @@ class _FrameStream:
                 return b""
             data = base64.b64decode(from_json(payload)["bytes"])
             read_event(data, self._meter)
-            return b"event: " + str(from_json(data)["type"]).encode() + b"\ndata: " + data + b"\n\n"
+            return as_event(str(from_json(data)["type"]), data)
         kind = str(headers.get(":exception-type") or headers.get(":error-code") or "")
         data = error_body(_ERRORS.get(kind, 500), message_of_error(payload))
         read_event(data, self._meter)
-        return b"event: error\ndata: " + data + b"\n\n"
+        return as_event("error", data)
 
 
 class VertexProvider(AnthropicProvider):

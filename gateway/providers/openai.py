@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 
 from pydantic_core import from_json, to_json
 
-from gateway.messages import Code, ModelRequest, RefusedError, bad_request, encode
+from gateway.messages import Code, ModelRequest, RefusedError, as_event, bad_request, encode
 from gateway.providers.provider import (
     EventSplitter,
     Meter,
@@ -288,9 +288,9 @@ class ChatStream:
 
     def feed(self, chunk: bytes) -> bytes:
         """Meter some bytes and return the events that they make."""
-        return b"".join(
-            event(fields) for part in self._splitter.feed(chunk) for fields in self._read(data_of(part).strip())
-        )
+        parts = self._splitter.feed(chunk)
+        events = (event for part in parts for event in self._read(data_of(part).strip()))
+        return b"".join(as_event(event["type"], to_json(event)) for event in events)
 
     def _read(self, data: bytes) -> Iterator[dict[str, Any]]:
         if not data or self._meter.is_complete:
@@ -363,11 +363,6 @@ class ChatStream:
 def _stop_of(finish: Any, *, has_tools: bool) -> str:
     """Return why a reply ended; servers call a forced tool's end `stop`, too."""
     return "tool_use" if has_tools and finish == "stop" else _STOPS.get(finish, "end_turn")
-
-
-def event(fields: Mapping[str, Any]) -> bytes:
-    """Return an event of a stream."""
-    return b"event: " + str(fields["type"]).encode() + b"\ndata: " + to_json(fields) + b"\n\n"
 
 
 def _message(reply: Mapping[str, Any], *, stop_reason: str | None, usage: Mapping[str, int]) -> dict[str, Any]:

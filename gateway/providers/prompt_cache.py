@@ -54,13 +54,7 @@ class PromptCache:
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
 
     def known(self, fields: dict[str, Any], *, context: str, now: float) -> KnownPrefix:
-        """Return what is known of a request's prompt.
-
-        Args:
-            fields: the request.
-            context: what else the provider tells prompts apart by.
-            now: monotonic time.
-        """
+        """Return what is known of a request's prompt; `context` is what else the provider tells prompts apart by."""
         return self._known(_prompt_blocks(fields, context), now) if self._entries else KnownPrefix()
 
     def _known(self, blocks: list[_Block], now: float) -> KnownPrefix:

@@ -165,9 +165,7 @@ class Provider(ABC):
     def check(self, request: ModelRequest, *, allows_references: bool) -> None:
         """Refuse what the provider must not do for a caller, or what the price table does not cover.
 
-        Args:
-            request: the request.
-            allows_references: whether media may be outside the body.
+        `allows_references` says whether media may be outside the body.
 
         Raises:
             RefusedError: the caller's fault; names the field and the rule.
@@ -185,12 +183,8 @@ class Provider(ABC):
     ) -> WorstInput | None:
         """Return an upper bound of the provider's bill for the input; None if only its own count can tell.
 
-        Args:
-            request: the request.
-            price: the model's price.
-            headers: the caller's.
-            counted: the provider's own count (`read_count`), if it was asked.
-            trusts_cache: whether what the provider promised to keep cached is priced as that.
+        `counted` is the provider's own count (`read_count`), if it was asked; with `trusts_cache`, what the provider
+        promised to keep cached is priced as that.
         """
 
     def note_usage(  # noqa: B027 - a provider without a cache has nothing to learn
@@ -202,14 +196,7 @@ class Provider(ABC):
     def call(
         self, request: ModelRequest, *, max_tokens: int, headers: Mapping[bytes, bytes], call_id: UUID
     ) -> UpstreamRequest:
-        """Return the request to post for a call, with the account's key.
-
-        Args:
-            request: the caller's request.
-            max_tokens: what the budgets allow.
-            headers: the caller's, of which only those of the API are passed on.
-            call_id: the call's id in the ledger.
-        """
+        """Return the request to post, with the account's key; of the headers only those of the API are passed on."""
 
     def count(self, request: ModelRequest, *, headers: Mapping[bytes, bytes]) -> UpstreamRequest | None:
         """Return the request that counts the input free of charge; None where the provider offers none."""
@@ -236,17 +223,17 @@ class Provider(ABC):
         """Return the provider's headers that the caller may see."""
 
     def trouble_of(self, status: int | None, *, kind: str = "") -> Trouble | None:
-        """Return what the end of a call says about the provider's health; None when it is healthy.
+        """Return what ails the provider, by a call's status (None for no answer) or the kind of error in its stream."""
+        return trouble_of(status, kind=kind)
 
-        Args:
-            status: its HTTP status; None when there was no answer.
-            kind: the kind of error reported inside a stream, which counts more; empty for none.
-        """
-        if kind:
-            return _TROUBLES_OF_KIND.get(kind)
-        if status is None:
-            return Trouble.FAILING
-        return _TROUBLES.get(status) or (Trouble.FAILING if status >= _FAULT else None)
+
+def trouble_of(status: int | None, *, kind: str = "") -> Trouble | None:
+    """Return what the end of a call of the Messages API says about its provider, as `Provider.trouble_of` does."""
+    if kind:
+        return _TROUBLES_OF_KIND.get(kind)
+    if status is None:
+        return Trouble.FAILING
+    return _TROUBLES.get(status) or (Trouble.FAILING if status >= _FAULT else None)
 
 
 _TROUBLES = {429: Trouble.RATE_LIMITED, 503: Trouble.OVERLOADED, 529: Trouble.OVERLOADED}

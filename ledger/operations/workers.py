@@ -108,9 +108,9 @@ def remove_worker(session: Session, worker: str) -> None:
     _REMOVE.all(session, {"id": worker})
 
 
-def sweep_workers(session: Session, *, silent_seconds: float = SWEPT_SECONDS) -> int:
-    """Remove workers that were silent this long, and return how many."""
-    swept = session.execute(delete(Worker).where(col(Worker.seen_at) < after(-silent_seconds)))
+def sweep_workers(session: Session) -> int:
+    """Remove workers that were silent for `SWEPT_SECONDS`, and return how many."""
+    swept = session.execute(delete(Worker).where(col(Worker.seen_at) < after(-SWEPT_SECONDS)))
     count: int = swept.rowcount  # type: ignore[attr-defined]
     return count
 

@@ -14,16 +14,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKeyConstraint, Index, Text, UniqueConstraint, text
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKeyConstraint, Text, UniqueConstraint
 from sqlmodel import Field, SQLModel
 
-from ledger.tables import json_column, money_column, when_column
+from ledger.tables import json_column, money_column, optional_json_column, partial_index, when_column
 from routing.ids import new_id
-
-
-def _absent() -> Any:
-    return Field(default=None, sa_type=JSONB(none_as_null=True), nullable=True)
 
 
 class Project(SQLModel, table=True):
@@ -37,7 +32,7 @@ class Project(SQLModel, table=True):
     name: str
     config: dict[str, Any] = json_column(dict)
     """routing.policy.project.ProjectConfig; it names keys and never holds them."""
-    image: dict[str, Any] | None = _absent()
+    image: dict[str, Any] | None = optional_json_column()
     """The image of its boxes that an operator built for it: `id`, `reference`, `source`; None for that of all boxes."""
     created_at: datetime = when_column(nullable=False, default_now=True)
     updated_at: datetime = when_column(nullable=False, default_now=True)
@@ -51,7 +46,7 @@ class Run(SQLModel, table=True):
     job_id: UUID = Field(foreign_key="job.id", primary_key=True)
     project_id: UUID = Field(foreign_key="project.id", index=True)
     ticket: dict[str, Any] = json_column(dict)
-    """title, body, labels, url, source: as it came (producers/use_cases/runs.py)."""
+    """title, body, labels, url, source: as it came (producers/use_cases/tickets.py)."""
     intent: str | None = None
     """build, fix or question, once that is known."""
     plans: list[dict[str, Any]] = json_column(list)
@@ -65,7 +60,7 @@ class Run(SQLModel, table=True):
     """The head of the run's branch; the workspace's ref is a projection of it."""
     workspace_id: UUID | None = None
     """The run in whose repository a later round works on; None for its own."""
-    pushed: dict[str, Any] | None = _absent()
+    pushed: dict[str, Any] | None = optional_json_column()
     """Of a later round: the branch, its `commit` as last pushed, and the `pull_request` that it adds a commit to."""
     estimate: dict[str, Any] = json_column(dict)
     """The estimated cost before it started (seed 001 ADR-012)."""
@@ -109,7 +104,7 @@ class RunStep(SQLModel, table=True):
     state: str = "pending"
     """`pending`, `running`, `completed`, `failed` or `skipped`."""
     tries: int = 0
-    result: dict[str, Any] | None = _absent()
+    result: dict[str, Any] | None = optional_json_column()
     """The `.agent-result.json` of the completed execution."""
     changed: list[str] = json_column(list)
     """Paths that its commit changed."""
@@ -127,9 +122,7 @@ class AgentExecution(SQLModel, table=True):
     __table_args__ = (
         UniqueConstraint("run_id", "step_key", "attempt"),
         ForeignKeyConstraint(["run_id", "step_key"], ["run_step.run_id", "run_step.key"]),
-        Index(
-            "ix_execution_unabsorbed", "run_id", postgresql_where=text("settled_at IS NOT NULL AND absorbed_at IS NULL")
-        ),
+        partial_index("ix_execution_unabsorbed", "run_id", where="settled_at IS NOT NULL AND absorbed_at IS NULL"),
     )
 
     job_id: UUID = Field(foreign_key="job.id", primary_key=True)
@@ -152,7 +145,7 @@ class AgentExecution(SQLModel, table=True):
     changed: list[str] = json_column(list)
     dropped: list[str] = json_column(list)
     """What it wrote outside its paths: dropped and reported (S-008)."""
-    result: dict[str, Any] | None = _absent()
+    result: dict[str, Any] | None = optional_json_column()
     reason: str | None = None
     detail: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = when_column(nullable=False, default_now=True)
@@ -169,7 +162,7 @@ class Gate(SQLModel, table=True):
     __tablename__ = "gate"
     __table_args__ = (
         UniqueConstraint("run_id", "key"),
-        Index("ix_gate_expiring", "expires_at", postgresql_where=text("state = 'open'")),
+        partial_index("ix_gate_expiring", "expires_at", where="state = 'open'"),
     )
 
     id: UUID = Field(default_factory=new_id, primary_key=True)
@@ -199,7 +192,7 @@ class ReviewComment(SQLModel, table=True):
     __tablename__ = "review_comment"
     __table_args__ = (
         UniqueConstraint("root_id", "source"),
-        Index("ix_review_comment_open", "root_id", postgresql_where=text("settled_at IS NULL")),
+        partial_index("ix_review_comment_open", "root_id", where="settled_at IS NULL"),
     )
 
     id: int | None = Field(default=None, sa_column=Column(BigInteger, primary_key=True, autoincrement=True))
@@ -225,7 +218,7 @@ class TicketNote(SQLModel, table=True):
     """A note that a run owes its ticket: written in the transaction that it reports, and sent afterwards (S-030)."""
 
     __tablename__ = "ticket_note"
-    __table_args__ = (Index("ix_ticket_note_due", "next_at", postgresql_where=text("delivered_at IS NULL")),)
+    __table_args__ = (partial_index("ix_ticket_note_due", "next_at", where="delivered_at IS NULL"),)
 
     run_id: UUID = Field(foreign_key="run.job_id", primary_key=True)
     kind: str = Field(primary_key=True)

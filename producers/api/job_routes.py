@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import Depends, Header, Query, Request, Response
@@ -58,8 +58,7 @@ router = create_router("/v1/jobs", tags=["jobs"])
 Body = Annotated[bytes, Depends(read_body)]
 Cursor = Annotated[str | None, Query(max_length=2000, description="`next_cursor` of the previous page.")]
 Key = Annotated[
-    str | None,
-    Header(description="The same key and body return the same job.", json_schema_extra=KEY_LENGTH),
+    str | None, Header(description="The same key and body return the same job.", json_schema_extra=KEY_LENGTH)
 ]
 
 
@@ -273,9 +272,7 @@ def get_job_scan(resources: ResourcesDep, caller: Reader, job_id: UUID) -> ScanV
     responses={
         200: {
             "description": "The events, as a stream or as one list.",
-            "content": {
-                "text/event-stream": {"example": EVENT_STREAM},
-            },
+            "content": {"text/event-stream": {"example": EVENT_STREAM}},
         },
         204: {"description": "The job has ended and the client has every event: do not reconnect."},
         429: {"description": "The key has as many streams open as it may; `Retry-After` says when to come back."},
@@ -415,9 +412,6 @@ def submit_jobs(resources: ResourcesDep, caller: SubmitCaller, raw: BatchBytes) 
     return respond(BatchView(accepted=accepted, refused=len(items) - accepted, jobs=items))
 
 
-RoundOrder = TypeVar("RoundOrder", ResumeOrder, ReviseOrder)
-
-
 class ContinuedView(BaseModel):
     """An accepted job that continues another one. It will reach exactly one final state."""
 
@@ -452,7 +446,7 @@ def resume_job(
     idempotency_key: Key = None,
 ) -> ContinuedView:
     """Resume a job that failed or hit a limit: the same request, from the kept work, with added budget."""
-    order = _order(ResumeOrder, raw, idempotency_key)
+    order = parse_model(ResumeOrder, raw, key=idempotency_key)
     return _round_view(resources.rounds.resume(job_id, order, requester=asker_of(caller)), job_id, response)
 
 
@@ -471,13 +465,8 @@ def revise_job(
     idempotency_key: Key = None,
 ) -> ContinuedView:
     """Request changes to a job's result. A preview that waits for approval ends `rejected`, reason `revised`."""
-    order = _order(ReviseOrder, raw, idempotency_key)
+    order = parse_model(ReviseOrder, raw, key=idempotency_key)
     return _round_view(resources.rounds.revise(job_id, order, requester=asker_of(caller)), job_id, response)
-
-
-def _order(model: type[RoundOrder], raw: bytes, key: str | None) -> RoundOrder:
-    body = parse_json(raw) if raw.strip() else {}
-    return parse_as(model, body if key is None else with_key(body, key))
 
 
 def _round_view(accepted: Accepted, parent_id: UUID, response: Response) -> ContinuedView:

@@ -20,7 +20,7 @@ from producers.api.http_rules import create_router
 from producers.api.job_routes import Body, Cursor
 from producers.api.openapi import body_of
 from producers.api.problems import problem
-from producers.api.requests import Admin, Reader, ResourcesDep, SubmitCaller, asker_of, parse_json
+from producers.api.requests import Admin, Reader, ResourcesDep, SubmitCaller, asker_of, parse_model
 from producers.use_cases.dead_letters import (
     ClustersPage,
     DeadLetterOrder,
@@ -32,7 +32,6 @@ from producers.use_cases.dead_letters import (
 )
 from producers.use_cases.fleet import QueueView, queue_depths
 from producers.use_cases.notices import NoticeChoice, NoticeChoiceView, NoticesPage, NoticeView
-from routing.jobs import parse_as
 
 logger = logging.getLogger(__name__)
 
@@ -68,14 +67,14 @@ def replay_dead_letters(resources: ResourcesDep, caller: SubmitCaller, raw: Body
 
     Each job succeeds or fails on its own. Replaying a job twice creates no second job.
     """
-    order = parse_as(ReplayOrder, parse_json(raw) if raw.strip() else {})
+    order = parse_model(ReplayOrder, raw)
     return resources.dead_letters.replay(order, requester=asker_of(caller))
 
 
 @router.post("/dead-letters/dismiss", tags=["dead letters"], openapi_extra=body_of(DeadLetterOrder, _EXAMPLE))
 def dismiss_dead_letters(resources: ResourcesDep, caller: SubmitCaller, raw: Body) -> Verdicts:
     """Mark dead letters as dealt with."""
-    order = parse_as(DeadLetterOrder, parse_json(raw) if raw.strip() else {})
+    order = parse_model(DeadLetterOrder, raw)
     return resources.dead_letters.dismiss(order, requester=asker_of(caller))
 
 
@@ -140,7 +139,7 @@ def get_notice_choice(resources: ResourcesDep, caller: Reader) -> NoticeChoiceVi
 @router.put("/notice-choice", tags=["notifications"], openapi_extra=body_of(NoticeChoice, _CHOICE))
 def choose_notices(resources: ResourcesDep, caller: Admin, raw: Body) -> NoticeChoiceView:
     """Choose of which waits for a person the tenant hears; the end of a job is always told to its `callback_url`."""
-    choice = parse_as(NoticeChoice, parse_json(raw) if raw.strip() else {})
+    choice = parse_model(NoticeChoice, raw)
     is_private_allowed = resources.submitter.private_callbacks
     return resources.notices.choose(choice, tenant=caller.tenant, allow_private=is_private_allowed, actor=caller.actor)
 

@@ -52,7 +52,7 @@ from producers.errors import (
     TooManyUploadsError,
     UploadTooSlowError,
 )
-from producers.intake.submit import Refusal
+from producers.intake.refusals import Refusal
 from routing.errors import FieldError, InvalidJobError, PolicyError
 from routing.jobs import Reason
 from sites.errors import HandoverError, StoreUnavailableError, WorkspaceMissingError

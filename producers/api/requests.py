@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from producers.api.event_streams import EventStreams
 from producers.api.key_limits import KeyLimits, Presented
@@ -24,8 +24,8 @@ from producers.use_cases.jobs import PreviewLinks
 from producers.use_cases.rounds import Requester
 from producers.use_cases.tenants import USE_SECONDS, Caller, Scope, authenticate, check_shape, hash_secret
 from routing.errors import FieldError, InvalidJobError
+from routing.jobs import parse_as
 from routing.policy.agents import AccountsConfig
-from routing.redaction import HIDDEN
 from sites.preview import PreviewSigner
 
 _MOST_CALLERS = 10_000
@@ -226,20 +226,20 @@ def check_text(body: object) -> None:
             raise InvalidJobError((FieldError(path or "body", "a field's name must be valid Unicode text"),))
 
 
-def parse_model(model: type[ModelT], raw: bytes) -> ModelT:
-    """Parse a body as a model; an empty body counts as an empty object.
+def parse_model(model: type[ModelT], raw: bytes, *, key: str | None = None) -> ModelT:
+    """Return a body as a model; an empty body is an empty object.
+
+    Args:
+        model: what it has to be.
+        raw: the body.
+        key: the header Idempotency-Key, if there is one.
 
     Raises:
-        BrokenBodyError: the caller's fault.
-        InvalidJobError: the caller's fault; names each field and its rule.
+        BrokenBodyError, BodyTooLargeError, InvalidJobError: the caller's fault.
     """
     body = parse_json(raw) if raw.strip() else {}
     check_text(body)
-    try:
-        return model.model_validate(body)
-    except ValidationError as error:
-        items = error.errors(include_url=False, include_input=False)
-        raise InvalidJobError(tuple(_field_error(item) for item in items)) from None
+    return parse_as(model, body if key is None else with_key(body, key))
 
 
 def with_key(body: Any, key: str) -> Any:
@@ -254,12 +254,6 @@ def with_key(body: Any, key: str) -> Any:
         rule = "differs from the header Idempotency-Key; give one of them, or the same in both"
         raise InvalidJobError((FieldError("idempotency_key", rule),))
     return body | {"idempotency_key": key}
-
-
-def _field_error(item: Any) -> FieldError:
-    rule = item["msg"].removeprefix("Value error, ")
-    field = HIDDEN.sub("[redacted]", ".".join(map(str, item["loc"])))[:200]
-    return FieldError(field or "body", rule[:1].lower() + rule[1:])
 
 
 def _walk(body: object) -> Iterator[tuple[str, object]]:

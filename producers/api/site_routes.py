@@ -28,10 +28,10 @@ from producers.intake.ticket_webhooks import Ignored
 from producers.intake.webhook_receiver import MAX_DELIVERY_BYTES, Tracker, WebhookReceiver
 from producers.use_cases.imports import Order
 from producers.use_cases.run_work import ChangedFile
-from producers.use_cases.runs import GateView, ProjectView, RunView, TicketBody, describe_run, job_body
+from producers.use_cases.runs import GateView, ProjectView, RunView, describe_run
 from producers.use_cases.sites import Comparison, ReleaseView, SiteView, release_view, site_view
 from producers.use_cases.tenants import Caller
-from routing.errors import FieldError, InvalidJobError
+from producers.use_cases.tickets import TicketBody, job_body
 from routing.jobs import SiteName, State
 from routing.policy.agents import Account
 from sites.directories import write_tar
@@ -262,7 +262,7 @@ def submit_run(
     ] = None,
 ) -> AcceptedRunView:
     """Submit a ticket. Its run plans itself: callers do not choose agents or their order."""
-    ticket = _with_key(parse_model(TicketBody, raw), idempotency_key)
+    ticket = parse_model(TicketBody, raw, key=idempotency_key)
     accepted = resources.submitter.submit(
         job_body(ticket), tenant=caller.tenant, source=caller.source, actor=caller.actor
     )
@@ -357,24 +357,9 @@ def fail_gate(resources: ResourcesDep, caller: Approver, gate_id: UUID, raw: Bod
 def _decide(resources: Resources, caller: Caller, gate_id: UUID, verdict: Verdict, reason: str) -> GateView:
     with resources.ledger.begin() as session:
         decide_gate(
-            session,
-            gate_id,
-            verdict,
-            actor=caller.actor,
-            policy=resources.policy,
-            note=reason,
-            tenant=caller.tenant,
+            session, gate_id, verdict, actor=caller.actor, policy=resources.policy, note=reason, tenant=caller.tenant
         )
         return GateView.of(find_gate(session, gate_id, tenant=caller.tenant))
-
-
-def _with_key(ticket: TicketBody, key: str | None) -> TicketBody:
-    if key is None:
-        return ticket
-    if ticket.idempotency_key not in (None, key):
-        rule = "differs from the header Idempotency-Key; give one of them, or the same in both"
-        raise InvalidJobError((FieldError("idempotency_key", rule),))
-    return ticket.model_copy(update={"idempotency_key": key})
 
 
 webhook_router = create_router("/v1/tickets", tags=["tickets"], is_strict=False)

@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 import typer
 
 from ledger.errors import CapacityError
-from producers.commands.context import (
-    FAILED,
-    USAGE,
-    AsJson,
-    fail,
-    installed,
-    out,
-    print_json,
-    print_table,
-)
+from producers.commands.context import FAILED, USAGE, AsJson, fail, installed, out, print_json, print_table
 from routing.queues import QUEUES, QueueName
 
 if TYPE_CHECKING:

@@ -69,11 +69,7 @@ def add(
             keys = keys_by_tenant(session)
         for tenant, hashes in keys.items():
             directory.claim(tenant, cell=record.name, key_hashes=hashes)
-    print_result(
-        {"cell": record.name, "tenants": sorted(keys)},
-        f"cell {record.name}: {len(keys)} tenants",
-        as_json=as_json,
-    )
+    print_result({"cell": record.name, "tenants": sorted(keys)}, f"cell {record.name}: {len(keys)} tenants")
 
 
 @cells_app.command("status")
@@ -134,7 +130,7 @@ def move(
         timing = Timing(drain=drain_seconds, lease=installation.settings.cells.lease_seconds)
         moved = move_tenant(directory, tenant, to, timing=timing, told=tell)
     text = f"{tenant} is in cell {to}" + ("" if moved else " already")
-    print_result({"tenant": tenant, "cell": to, "is_moved": moved is not None}, text, as_json=as_json)
+    print_result({"tenant": tenant, "cell": to, "is_moved": moved is not None}, text)
 
 
 @cells_app.command("abort")
@@ -144,4 +140,4 @@ def abort(ctx: typer.Context, tenant: TenantName, as_json: AsJson = False) -> No
         from producers.cells.move import abort_move
 
         abort_move(directory, tenant)
-    print_result({"tenant": tenant, "is_aborted": True}, f"{tenant} stays where it is", as_json=as_json)
+    print_result({"tenant": tenant, "is_aborted": True}, f"{tenant} stays where it is")

@@ -13,16 +13,7 @@ from uuid import UUID
 
 import typer
 
-from producers.commands.context import (
-    MOST_ALIKE,
-    USAGE,
-    check_ids,
-    context_of,
-    fail,
-    installed,
-    json_errors,
-    whole_id,
-)
+from producers.commands.context import MOST_ALIKE, USAGE, check_ids, context_of, fail, installed, whole_id
 from producers.errors import ServerChoiceError
 from producers.servers import KEY, URL, Server, checked_server, chosen_server, running_up
 
@@ -49,26 +40,25 @@ def connected(ctx: typer.Context) -> Iterator[Client]:
     """Yield a client of the API; its errors become one clear line and the right exit code."""
     from pointsman_client import ApiError, InvalidRequestError, NotAllowedError, PointsmanError, UnreachableError
 
-    with json_errors(ctx):
-        try:
-            with open_client(ctx) as client:
-                yield client
-        except ServerChoiceError as error:
-            fail(str(error), code=USAGE)
-        except InvalidRequestError as error:
-            rules = [f"{item.field}: {item.rule}" for item in error.problem.errors] or [error.problem.detail]
-            fail("\n  ".join(["refused", *rules]), code=USAGE, problem=error.problem)
-        except NotAllowedError as error:
-            hint = "; `pointsman login URL` stores another key" if error.problem.status == 401 else ""
-            fail(f"{error.problem.detail}{hint}", problem=error.problem)
-        except ApiError as error:
-            detail = error.problem.detail or f"the server answered {error.problem.status}"
-            hint = next((f"; {hint}" for start, hint in _HINTS.items() if detail.startswith(start)), "")
-            fail(f"{detail}{hint}", problem=error.problem)
-        except UnreachableError as error:
-            fail(f"the server cannot be reached: {error}")
-        except PointsmanError as error:
-            fail(str(error))
+    try:
+        with open_client(ctx) as client:
+            yield client
+    except ServerChoiceError as error:
+        fail(str(error), code=USAGE)
+    except InvalidRequestError as error:
+        rules = [f"{item.field}: {item.rule}" for item in error.problem.errors] or [error.problem.detail]
+        fail("\n  ".join(["refused", *rules]), code=USAGE, problem=error.problem)
+    except NotAllowedError as error:
+        hint = "; `pointsman login URL` stores another key" if error.problem.status == 401 else ""
+        fail(f"{error.problem.detail}{hint}", problem=error.problem)
+    except ApiError as error:
+        detail = error.problem.detail or f"the server answered {error.problem.status}"
+        hint = next((f"; {hint}" for start, hint in _HINTS.items() if detail.startswith(start)), "")
+        fail(f"{detail}{hint}", problem=error.problem)
+    except UnreachableError as error:
+        fail(f"the server cannot be reached: {error}")
+    except PointsmanError as error:
+        fail(str(error))
 
 
 @contextmanager

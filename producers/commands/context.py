@@ -71,7 +71,16 @@ OperatorTenant = Annotated[
     str | None,
     typer.Option("--tenant", metavar="NAME", help="The tenant, for an operator; elsewhere the key names it."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_as_json: ContextVar[bool] = ContextVar("as_json", default=False)
+
+
+def choose_json(is_json: bool) -> bool:
+    """Print the results and errors of the command that runs as JSON, or in words."""
+    _as_json.set(is_json)
+    return is_json
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.", callback=choose_json)]
 PROVIDER_HELP = (
     "fake: recorded and improvised replies, at no cost. anthropic: with ANTHROPIC_API_KEY. Any other: the account of "
     "that name in POINTSMAN_GATEWAY__PROVIDERS__<NAME>__..., of Bedrock, Vertex or an OpenAI-compatible server."
@@ -120,22 +129,9 @@ def context_of(ctx: typer.Context) -> Context:
     return Context(ctx.find_root().obj)
 
 
-_errors_as_json: ContextVar[bool] = ContextVar("errors_as_json", default=False)
-
-
-@contextmanager
-def json_errors(ctx: typer.Context) -> Iterator[None]:
-    """Print errors as JSON within, if the command prints JSON."""
-    token = _errors_as_json.set(bool(ctx.params.get("as_json")))
-    try:
-        yield
-    finally:
-        _errors_as_json.reset(token)
-
-
 def fail(message: str, *, code: int = FAILED, problem: Problem | None = None) -> NoReturn:
     """Print an error on stderr, with the API's problem (RFC 9457) where that is the cause, and exit."""
-    if _errors_as_json.get():
+    if _as_json.get():
         told = {"error": message} | ({} if problem is None else {"problem": problem})
         typer.echo(json.dumps(told, ensure_ascii=False, default=_to_json), err=True)
     else:
@@ -202,7 +198,7 @@ def _hint_for(error: Exception) -> str:
 @contextmanager
 def installed(ctx: typer.Context) -> Iterator[Installation]:
     """Yield the installation that the environment describes, within `clear_errors`, and close it afterwards."""
-    with json_errors(ctx), clear_errors():
+    with clear_errors():
         installation = context_of(ctx).installation()
         try:
             yield installation
@@ -219,14 +215,19 @@ def _to_json(value: object) -> object:
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)
 
 
-def print_result(value: Any, text: str, *, as_json: bool) -> None:
-    """Print a result as JSON, or in words."""
-    print_json(value) if as_json else out.print(text, markup=False)
+def wants_json() -> bool:
+    """Whether the running command was asked for JSON."""
+    return _as_json.get()
 
 
-def print_rows(values: Any, heads: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool) -> None:
-    """Print a list as JSON, or as rows in columns."""
-    print_json(values) if as_json else print_table(heads, rows)
+def print_result(value: Any, text: str) -> None:
+    """Print a result in words, or as JSON where that is asked for."""
+    print_json(value) if _as_json.get() else out.print(text, markup=False)
+
+
+def print_rows(values: Any, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a list as rows in columns, or as JSON where that is asked for."""
+    print_json(values) if _as_json.get() else print_table(heads, rows)
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:

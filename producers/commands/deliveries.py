@@ -25,6 +25,7 @@ from producers.commands.context import (
     print_rows,
     print_table,
     requester_of,
+    wants_json,
 )
 from routing.jobs import parse_as
 
@@ -98,7 +99,7 @@ def replay(
     compare the results. Exit 1 if they differ.
     """
     if recorded is not None:
-        _replay_recorded(ctx, recorded, tenant=tenant, as_json=as_json)
+        _replay_recorded(ctx, recorded, tenant=tenant)
     from producers.use_cases.dead_letters import ReplayOrder
 
     with installed(ctx) as installation:
@@ -107,16 +108,16 @@ def replay(
         verdicts = installation.use_cases.dead_letters.replay(
             parse_as(ReplayOrder, body), requester=requester_of(tenant)
         )
-    _show_verdicts(verdicts, as_json=as_json)
+    _show_verdicts(verdicts)
 
 
-def _replay_recorded(ctx: typer.Context, text: str, *, tenant: str, as_json: bool) -> NoReturn:
+def _replay_recorded(ctx: typer.Context, text: str, *, tenant: str) -> NoReturn:
     from producers.evaluation.replay import replay_recorded
 
     with installed(ctx) as installation:
         job_id = job_id_here(installation, text, tenant=tenant)
         replayed = replay_recorded(installation, job_id, tenant=tenant, environment=context_of(ctx).environment)
-    if as_json:
+    if wants_json():
         print_json(replayed)
     else:
         for step in replayed.steps:
@@ -142,11 +143,11 @@ def dismiss(
         wanted = [job_id_here(installation, text, tenant=tenant) for text in ids or ()]
         order = parse_as(DeadLetterOrder, {"ids": wanted, "signature": signature, "limit": limit})
         verdicts = installation.use_cases.dead_letters.dismiss(order, requester=requester_of(tenant))
-    _show_verdicts(verdicts, as_json=as_json)
+    _show_verdicts(verdicts)
 
 
-def _show_verdicts(verdicts: Verdicts, *, as_json: bool) -> None:
-    if as_json:
+def _show_verdicts(verdicts: Verdicts) -> None:
+    if wants_json():
         print_json(verdicts)
     else:
         for one in verdicts.jobs:
@@ -154,7 +155,7 @@ def _show_verdicts(verdicts: Verdicts, *, as_json: bool) -> None:
             done += "" if one.is_new else " earlier"
             out.print(f"{one.id}  {done if one.is_done else one.why_not}", markup=False)
     if failed := len(verdicts.jobs) - verdicts.done:
-        if as_json:
+        if wants_json():
             raise typer.Exit(FAILED)
         fail(f"{failed} of {len(verdicts.jobs)} failed")
 
@@ -193,7 +194,7 @@ def list_undelivered(
         (n.job_id, n.state, f"{n.next_at:%H:%M:%S}" if n.next_at else "-", n.callback_url or "")
         for n in page.notifications
     )
-    print_rows(page, ("job", "state", "next try", "callback"), rows, as_json=as_json)
+    print_rows(page, ("job", "state", "next try", "callback"), rows)
 
 
 @webhook_app.command("waiting")
@@ -210,7 +211,7 @@ def list_notices(
         (n.id, n.job_id, n.payload["state"], n.channel, n.state, n.deliveries[-1].outcome if n.deliveries else "")
         for n in page.notices
     )
-    print_rows(page, ("message", "job", "waits", "to", "state", "last try"), rows, as_json=as_json)
+    print_rows(page, ("message", "job", "waits", "to", "state", "last try"), rows)
 
 
 @webhook_app.command()

@@ -88,7 +88,7 @@ def build_image(
     if project is not None:
         if source is None:
             fail(f"--project: {_ONE}", code=USAGE)
-        _build_for(ctx, project, source, tenant=tenant, network=network, as_json=as_json)
+        _build_for(ctx, project, source, tenant=tenant, network=network)
         return
     if source is not None or network is not None:
         fail("--project NAME says whose image that is", code=USAGE)
@@ -142,9 +142,7 @@ def _source(
     return ImageSource(packages=names)
 
 
-def _build_for(
-    ctx: typer.Context, name: str, source: ImageSource, *, tenant: str, network: str | None, as_json: bool
-) -> None:
+def _build_for(ctx: typer.Context, name: str, source: ImageSource, *, tenant: str, network: str | None) -> None:
     from ledger.runs.run import find_project, set_project_image
     from sandbox.image.project import build_for_project, remove_image
 
@@ -164,7 +162,7 @@ def _build_for(
     text = (
         f"{name}: {built.reference} {built.id[:19]}, {built.source}, {built.bytes / 1e6:.0f} MB, {built.seconds:.0f} s"
     )
-    print_result({"project": name, **built._asdict()}, harmless(text), as_json=as_json)
+    print_result({"project": name, **built._asdict()}, harmless(text))
 
 
 @image_app.command("remove")
@@ -181,4 +179,4 @@ def remove_project_image(
         is_gone = before is not None and remove_image(box_config(ctx), before["id"])
     had = f"{before['reference']} is {'removed' if is_gone else 'not removed: in use, or not here'}" if before else ""
     text = f"{project}: the image of all boxes; {had or 'it had no other'}"
-    print_result({"project": project, "before": before, "is_removed": is_gone}, harmless(text), as_json=as_json)
+    print_result({"project": project, "before": before, "is_removed": is_gone}, harmless(text))

@@ -233,8 +233,7 @@ def restore(
         typer.Option(help="Resend notifications that were due at the time of the backup; receivers may have them."),
     ] = False,
     home: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Restore into the home of a stopped `pointsman up --home DIR`."),
+        Path | None, typer.Option(metavar="DIR", help="Restore into the home of a stopped `pointsman up --home DIR`.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -414,7 +413,5 @@ def clear(ctx: typer.Context, as_json: AsJson = False) -> None:
         finally:
             engine.close()
     print_result(
-        swept._asdict(),
-        f"removed {swept.containers} containers, {swept.networks} networks, {swept.volumes} volumes",
-        as_json=as_json,
+        swept._asdict(), f"removed {swept.containers} containers, {swept.networks} networks, {swept.volumes} volumes"
     )

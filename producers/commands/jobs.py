@@ -36,6 +36,7 @@ from producers.commands.context import (
     print_rows,
     read_lines,
     show_comparison,
+    wants_json,
     whole_id,
 )
 
@@ -51,8 +52,7 @@ app = typer.Typer(no_args_is_help=True)
 def submit(
     ctx: typer.Context,
     prompt: Annotated[
-        str | None,
-        typer.Argument(metavar="PROMPT", help="The edit or question, in plain words.", show_default=False),
+        str | None, typer.Argument(metavar="PROMPT", help="The edit or question, in plain words.", show_default=False)
     ] = None,
     site: Annotated[
         str | None, typer.Option(metavar="NAME", help="An existing site.", autocompletion=complete_sites)
@@ -84,19 +84,15 @@ def submit(
     texts = {"prompt": prompt, "site": site, "new_site": new_site, "project": project, "tier": tier}
     limits = {"budget_usd": budget, "supersede_key": supersede, "start_at": start_at}
     options = {**texts, **limits, "pin": pin or None, "advanced_edit": advanced or None}
-    body = {name: value for name, value in options.items() if value is not None}
+    body: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if batch is not None:
         _submit_batch(ctx, batch, has_options=bool(body) or wait)
     elif prompt is None:
         fail("submit: give a PROMPT or --batch FILE", code=USAGE)
     else:
-        _submit_one(ctx, body, wait=wait, as_json=as_json)
-
-
-def _submit_one(ctx: typer.Context, body: dict[str, Any], *, wait: bool, as_json: bool) -> None:
-    with connected(ctx) as client:
-        view = _shown(client, client.submit_job(**body).id, wait=wait, quiet=as_json)
-    exit_with(view, as_json=as_json)
+        with connected(ctx) as client:
+            view = _shown(client, client.submit_job(**body).id, wait=wait)
+        exit_with(view)
 
 
 MOST_IN_A_BATCH = 1_000
@@ -141,7 +137,7 @@ def list_jobs(
         if views is None:
             views = client.list_jobs(state=state, limit=limit).jobs
     rows = ((v.id, v.state, f"${v.spent_usd}", v.site or v.project or "", " ".join(v.prompt.split())) for v in views)
-    print_rows(views, ("job", "state", "cost", "site or project", "prompt"), rows, as_json=as_json)
+    print_rows(views, ("job", "state", "cost", "site or project", "prompt"), rows)
 
 
 @app.command()
@@ -165,7 +161,7 @@ def job(
             print_json(report) if as_json else _show_scan(report)
             return
         view = client.get_job(found)
-    _show_job(view, as_json=as_json)
+    _show_job(view)
 
 
 def _show_scan(report: ScanView) -> None:
@@ -185,8 +181,8 @@ def show_findings(report: ScanView) -> None:
 def watch(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: OperatorTenant = None) -> None:
     """Follow a job until it ends or waits for approval. Exit 1 if it failed."""
     with connected(ctx) as client:
-        view = follow(client, job_id_of(client, job_id), quiet=as_json)
-    exit_with(view, as_json=as_json)
+        view = follow(client, job_id_of(client, job_id))
+    exit_with(view)
 
 
 @app.command()
@@ -203,7 +199,7 @@ def reply(
     if as_json:
         print_json(taken)
     else:
-        _show_job(taken.job, as_json=False)
+        _print_job(taken.job)
     if not taken.handled:
         fail("this does not answer the question, which stays open")
 
@@ -213,19 +209,20 @@ def cancel(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: O
     """Cancel a job: at once if it waits, at its next model call or step if it runs."""
     with connected(ctx) as client:
         view = client.cancel_job(job_id_of(client, job_id))
-    print_result(view, "cancelled" if view.is_final else "cancellation requested", as_json=as_json)
+    print_result(view, "cancelled" if view.is_final else "cancellation requested")
 
 
-def exit_with(view: JobView, *, as_json: bool) -> NoReturn:
+def exit_with(view: JobView) -> NoReturn:
     """Print a job and exit: with failure if it ended without success."""
-    _show_job(view, as_json=as_json)
+    _show_job(view)
     raise typer.Exit(FAILED if view.is_final and view.state not in GOOD_ENDS else OK)
 
 
-def _show_job(view: JobView, *, as_json: bool) -> None:
-    if as_json:
-        print_json(view)
-        return
+def _show_job(view: JobView) -> None:
+    print_json(view) if wants_json() else _print_job(view)
+
+
+def _print_job(view: JobView) -> None:
     calls = "1 model call" if view.bill.calls == 1 else f"{view.bill.calls} model calls"
     rows: list[tuple[str, object]] = [
         ("job", view.id),
@@ -300,8 +297,7 @@ def approve(
         typer.Option(metavar="ID", help="Approve only if the preview still shows this release.", callback=check_ids),
     ] = None,
     undo_seconds: Annotated[
-        int,
-        typer.Option(min=0, max=60, metavar="SECONDS", help="Let the publish wait so long, for `pointsman undo`."),
+        int, typer.Option(min=0, max=60, metavar="SECONDS", help="Let the publish wait so long, for `pointsman undo`.")
     ] = 0,
     as_json: AsJson = False,
     tenant: OperatorTenant = None,
@@ -312,7 +308,7 @@ def approve(
         seen = None if release is None else _shown_release(client, found, release)
         view = client.approve_job(found, release_id=seen, undo_seconds=undo_seconds)
     when = f" in {undo_seconds} s, unless you `pointsman undo {view.id}`" if undo_seconds else ""
-    print_result(view, f"approved; publishing{when}", as_json=as_json)
+    print_result(view, f"approved; publishing{when}")
 
 
 def _shown_release(client: Client, job_id: UUID, text: str) -> UUID:
@@ -325,7 +321,7 @@ def undo(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: Ope
     """Undo an approval whose publish still waits; the preview awaits a decision again."""
     with connected(ctx) as client:
         view = client.undo_job_approval(job_id_of(client, job_id))
-    print_result(view, f"undone; the job is {view.state.replace('_', ' ')}", as_json=as_json)
+    print_result(view, f"undone; the job is {view.state.replace('_', ' ')}")
 
 
 @app.command()
@@ -339,7 +335,7 @@ def reject(
     """Reject a job's preview; the live site stays as it is."""
     with connected(ctx) as client:
         view = client.reject_job(job_id_of(client, job_id), reason)
-    print_result(view, "rejected", as_json=as_json)
+    print_result(view, "rejected")
 
 
 Wait = Annotated[bool, typer.Option("--wait", help="Follow the new job until it ends or waits for approval.")]
@@ -357,8 +353,8 @@ def resume(
     """Resume a job that failed or hit a limit: the same request, from the work it kept."""
     with connected(ctx) as client:
         new = client.resume_job(job_id_of(client, job_id), budget)
-        view = _shown(client, new.id, wait=wait, quiet=as_json)
-    exit_with(view, as_json=as_json)
+        view = _shown(client, new.id, wait=wait)
+    exit_with(view)
 
 
 @app.command()
@@ -376,23 +372,23 @@ def revise(
     options: dict[str, Any] = {"tier": tier, "budget_usd": budget}
     with connected(ctx) as client:
         new = client.revise_job(job_id_of(client, job_id), text, **options)
-        view = _shown(client, new.id, wait=wait, quiet=as_json)
-    exit_with(view, as_json=as_json)
+        view = _shown(client, new.id, wait=wait)
+    exit_with(view)
 
 
 WAITS_FOR_OWNER = frozenset({State.AWAITING_APPROVAL, State.CLARIFYING})
 FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.1, 1.0
 
 
-def _shown(client: Client, job_id: UUID, *, wait: bool, quiet: bool) -> JobView:
-    return follow(client, job_id, quiet=quiet) if wait else client.get_job(job_id)
+def _shown(client: Client, job_id: UUID, *, wait: bool) -> JobView:
+    return follow(client, job_id) if wait else client.get_job(job_id)
 
 
-def follow(client: Client, job_id: UUID, *, quiet: bool) -> JobView:
+def follow(client: Client, job_id: UUID) -> JobView:
     """Print each event on stderr until the job ends or waits for its owner. Ctrl-C stops following, not the job."""
     try:
-        with show_progress(err, is_shown=not quiet and err.is_terminal) as update:
-            return _follow(client, job_id, quiet=quiet, update=update)
+        with show_progress(err, is_shown=not wants_json() and err.is_terminal) as update:
+            return _follow(client, job_id, update=update)
     except KeyboardInterrupt:
         err.print(f"the job continues; `pointsman job {job_id}` shows it, `pointsman cancel {job_id}` cancels it")
         raise typer.Exit(INTERRUPTED) from None
@@ -413,7 +409,8 @@ def _status_line(view: JobView) -> Text:
     return Text(f"{view.state}{tier}, {view.seconds:.0f} s, ${view.bill.spent_usd} of ${view.bill.cap_usd}")
 
 
-def _follow(client: Client, job_id: UUID, *, quiet: bool, update: Callable[[JobView], None]) -> JobView:
+def _follow(client: Client, job_id: UUID, *, update: Callable[[JobView], None]) -> JobView:
+    quiet = wants_json()
     last_id, shown_blocker, pause = 0, "", FIRST_POLL_SECONDS
     while True:
         view = client.get_job(job_id)

@@ -76,8 +76,7 @@ def create_key(
         typer.echo(secret)
     if not has_provider:
         err.print(
-            f"tenant {tenant} has no provider, so jobs that need a model are refused; see --provider",
-            markup=False,
+            f"tenant {tenant} has no provider, so jobs that need a model are refused; see --provider", markup=False
         )
 
 
@@ -93,7 +92,7 @@ def list_keys(ctx: typer.Context, tenant: Tenant = "demo", as_json: AsJson = Fal
         (key.name, ",".join(key.scopes), _moment(key.created_at), key.created_by or "-", _moment(key.last_used_at))
         for key in views
     ]
-    print_rows(views, ("name", "scopes", "created", "by", "last used"), rows, as_json=as_json)
+    print_rows(views, ("name", "scopes", "created", "by", "last used"), rows)
 
 
 def _moment(at: datetime | None) -> str:
@@ -114,11 +113,7 @@ def revoke_key(
         is_revoked = keys.revoke(session, tenant, name=name)
     if not is_revoked:
         fail(f"tenant {tenant} has no valid key {name!r}")
-    print_result(
-        {"name": name, "tenant": tenant, "is_revoked": True},
-        f"key {name} of tenant {tenant} is revoked",
-        as_json=as_json,
-    )
+    print_result({"name": name, "tenant": tenant, "is_revoked": True}, f"key {name} of tenant {tenant} is revoked")
 
 
 Queue = Annotated[QueueName, typer.Argument(metavar="QUEUE", help="A queue.")]
@@ -127,24 +122,22 @@ Queue = Annotated[QueueName, typer.Argument(metavar="QUEUE", help="A queue.")]
 @queue_app.command("pause")
 def pause_queue(ctx: typer.Context, queue: Queue, as_json: AsJson = False) -> None:
     """Pause a queue: jobs that run finish, no others start. Survives restarts."""
-    _set_paused(ctx, queue, is_paused=True, as_json=as_json)
+    _set_paused(ctx, queue, is_paused=True)
 
 
 @queue_app.command("resume")
 def resume_queue(ctx: typer.Context, queue: Queue, as_json: AsJson = False) -> None:
     """Resume a paused queue."""
-    _set_paused(ctx, queue, is_paused=False, as_json=as_json)
+    _set_paused(ctx, queue, is_paused=False)
 
 
-def _set_paused(ctx: typer.Context, queue: QueueName, *, is_paused: bool, as_json: bool) -> None:
+def _set_paused(ctx: typer.Context, queue: QueueName, *, is_paused: bool) -> None:
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from producers.use_cases.tenants import pause_queue
 
         pause_queue(session, queue, is_paused=is_paused, actor="cli")
     print_result(
-        {"queue": queue.value, "is_paused": is_paused},
-        f"{queue.value} is {'paused' if is_paused else 'resumed'}",
-        as_json=as_json,
+        {"queue": queue.value, "is_paused": is_paused}, f"{queue.value} is {'paused' if is_paused else 'resumed'}"
     )
 
 
@@ -159,8 +152,7 @@ def _signing_key(installation: Installation) -> bytes:
 def verify(
     ctx: typer.Context,
     head: Annotated[
-        str | None,
-        typer.Option(metavar="HEAD", help="Head to check instead of the one that the dispatcher keeps."),
+        str | None, typer.Option(metavar="HEAD", help="Head to check instead of the one that the dispatcher keeps.")
     ] = None,
     archive: Annotated[
         Path | None,
@@ -248,7 +240,6 @@ def list_queues(ctx: typer.Context, as_json: AsJson = False) -> None:
             )
             for q in queues
         ),
-        as_json=as_json,
     )
 
 
@@ -321,8 +312,4 @@ def open_(
         is_known = reset_circuit(session, provider, model)
     if not is_known:
         fail(f"the circuit of {provider}/{model} has never tripped; `pointsman circuits` lists those that have")
-    print_result(
-        {"provider": provider, "model": model, "state": "open"},
-        f"the circuit of {provider}/{model} is reset",
-        as_json=as_json,
-    )
+    print_result({"provider": provider, "model": model, "state": "open"}, f"the circuit of {provider}/{model} is reset")

@@ -22,7 +22,7 @@ def list_people(ctx: typer.Context, tenant: Tenant = "demo", as_json: AsJson = F
 
         people = list_access(session, tenant, idle_seconds=installation.idle_seconds).people
     rows = [(p.name, p.role, f"{p.seen_at:%Y-%m-%d %H:%M}", "no" if p.disabled_at else "yes") for p in people]
-    print_rows(people, ("name", "role", "signed in", "may enter"), rows, as_json=as_json)
+    print_rows(people, ("name", "role", "signed in", "may enter"), rows)
 
 
 @people_app.command("sessions")
@@ -33,7 +33,7 @@ def list_sessions(ctx: typer.Context, tenant: Tenant = "demo", as_json: AsJson =
 
         found = list_access(session, tenant, idle_seconds=installation.idle_seconds).sessions
     rows = [(s.id, s.actor, f"{s.created_at:%Y-%m-%d %H:%M}", f"{s.seen_at:%Y-%m-%d %H:%M}") for s in found]
-    print_rows(found, ("session", "who", "since", "last used"), rows, as_json=as_json)
+    print_rows(found, ("session", "who", "since", "last used"), rows)
 
 
 @people_app.command("end")
@@ -60,24 +60,24 @@ def end_session(
         is_done = revoke_session(session, tenant, found, actor=_ACTOR)
     if not is_done:
         fail(f"tenant {tenant} has no open session {found}")
-    print_result({"session_id": str(found), "is_ended": True}, f"session {found} is over", as_json=as_json)
+    print_result({"session_id": str(found), "is_ended": True}, f"session {found} is over")
 
 
 @people_app.command("disable")
 def disable(ctx: typer.Context, name: Person, tenant: Tenant = "demo", as_json: AsJson = False) -> None:
     """Shut a person out: their sessions end at once, and they cannot sign in again."""
-    _set(ctx, name, tenant, is_disabled=True, as_json=as_json)
+    _set(ctx, name, tenant, is_disabled=True)
 
 
 @people_app.command("enable")
 def enable(ctx: typer.Context, name: Person, tenant: Tenant = "demo", as_json: AsJson = False) -> None:
     """Let a person sign in again."""
-    _set(ctx, name, tenant, is_disabled=False, as_json=as_json)
+    _set(ctx, name, tenant, is_disabled=False)
 
 
-def _set(ctx: typer.Context, name: str, tenant: str, *, is_disabled: bool, as_json: bool) -> None:
+def _set(ctx: typer.Context, name: str, tenant: str, *, is_disabled: bool) -> None:
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from producers.use_cases.people import set_disabled
 
         view = set_disabled(session, tenant, name, is_disabled=is_disabled, actor=_ACTOR)
-    print_result(view, f"{name} {'is shut out' if is_disabled else 'may sign in again'}", as_json=as_json)
+    print_result(view, f"{name} {'is shut out' if is_disabled else 'may sign in again'}")

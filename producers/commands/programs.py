@@ -88,7 +88,7 @@ def dispatcher(
     from producers.dispatch.broker import BrokerLists
     from producers.dispatch.dispatcher import Dispatcher, DispatcherLoop
     from producers.dispatch.housekeeping import Projector
-    from producers.use_cases.routing_log import open_routing_log
+    from producers.use_cases.routing_log import RoutingLog
 
     with installed(ctx) as installation:
         settings = installation.settings
@@ -97,6 +97,10 @@ def dispatcher(
             fail("POINTSMAN_AUDIT__SIGNING_KEY: must be set to seal the audit trail", code=USAGE)
         holder = f"{socket.gethostname()}.{os.getpid()}"
         _begin(settings, traced_as="dispatcher")
+        routing_log = None
+        if (directory := settings.logs.routing_dir) is not None:
+            known_keys = installation.use_cases.known_keys
+            routing_log = RoutingLog(installation.ledger, directory, known_keys=known_keys)
         dispatcher = Dispatcher(
             installation.ledger,
             installation.publisher,
@@ -105,7 +109,7 @@ def dispatcher(
             config=settings.dispatcher,
             holder=holder,
             signing_key=signing_key.encode(),
-            routing_log=open_routing_log(installation.ledger, settings.logs.routing_dir, settings=settings),
+            routing_log=routing_log,
             show_lagging=Projector(installation.ledger, installation.content_store).run,
             archive=Archive(settings.audit.archive_dir) if settings.audit.archive_dir is not None else None,
             heads=installation.audit_heads,
@@ -139,22 +143,18 @@ def _exporter_settings(installation: Installation) -> dict[str, Any]:
 @contextmanager
 def _background_threads(installation: Installation, holder: str) -> Iterator[None]:
     """Run what must not delay the dispatcher beside it: messages, notes, reviews, intake, thumbnails, housekeeping."""
-    from producers.dispatch.dispatcher import deliver
+    from producers.dispatch.containment import deliver
     from producers.dispatch.housekeeping import Housekeeper
     from producers.dispatch.thumbnails import ThumbnailMaker
     from producers.dispatch.webhooks import WebhookSender
     from producers.intake.celery_intake import CeleryIntake, IntakeLists
     from producers.use_cases.reviews import REVIEW_TICK_SECONDS, ReviewRounds
-    from producers.use_cases.runs import TicketWriter
+    from producers.use_cases.tickets import TicketWriter
 
     settings, stopping = installation.settings, threading.Event()
     console_url = f"{settings.api.public_url.rstrip('/')}/console"
     sender = WebhookSender(
-        installation.ledger,
-        settings.webhook,
-        installation.policy.webhooks,
-        console_url=console_url,
-        mail=settings.mail,
+        installation.ledger, settings.webhook, installation.policy.webhooks, console_url=console_url, mail=settings.mail
     )
     lists = IntakeLists(settings.broker.url, tls=settings.broker.tls)
     forwarder = None
@@ -328,7 +328,6 @@ def migrate_ledger(ctx: typer.Context, as_json: AsJson = False) -> None:
     print_result(
         {"revision": revision, "is_newer": is_newer},
         f"the ledger is newer than this version: revision {revision}" if is_newer else "the ledger is current",
-        as_json=as_json,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from producers.commands.connection import connected
 from producers.commands.context import (
     FAILED,
     OK,
@@ -18,7 +19,6 @@ from producers.commands.context import (
     context_of,
     fail,
     harmless,
-    json_errors,
     out,
     print_facts,
     print_json,
@@ -40,10 +40,7 @@ def init_project(
     file: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="By default pointsman.yaml at the checkout's top.")
     ] = None,
-    is_tried: Annotated[
-        bool,
-        typer.Option("--try", help="Run the commands in a box like those of runs."),
-    ] = False,
+    is_tried: Annotated[bool, typer.Option("--try", help="Run the commands in a box like those of runs.")] = False,
     is_here: Annotated[
         bool, typer.Option("--here", help="With --try: on this machine and outside of any box.")
     ] = False,
@@ -58,7 +55,7 @@ def init_project(
     from routing.policy.service_proposal import OPTIONAL_FILES
     from sites.repository.checkout import read_checkout
 
-    with json_errors(ctx), clear_errors():
+    with clear_errors():
         checkout = read_checkout(directory)
         path = file or checkout.root / "pointsman.yaml"
         if path.exists() and not force:
@@ -126,23 +123,17 @@ def add_project(
 ) -> None:
     """Add a code project, or replace the one of this name. Exit 2 if the file is invalid."""
     text = read_text_file(file)
-    from producers.commands.connection import connected
-
     with connected(ctx) as client:
         view = client.put_project(name or file.stem, text)
-    print_result(view, f"project {view.name}: {view.config['repo']['url']}", as_json=as_json)
+    print_result(view, f"project {view.name}: {view.config['repo']['url']}")
 
 
 @project_app.command("list")
 def list_projects(ctx: typer.Context, as_json: AsJson = False, tenant: OperatorTenant = None) -> None:
     """List code projects."""
-    from producers.commands.connection import connected
-
     with connected(ctx) as client:
         views = client.list_projects()
-    print_rows(
-        views, ("project", "repository"), ((view.name, view.config["repo"]["url"]) for view in views), as_json=as_json
-    )
+    print_rows(views, ("project", "repository"), ((view.name, view.config["repo"]["url"]) for view in views))
 
 
 @project_app.command("show")
@@ -153,8 +144,6 @@ def show_project(
     tenant: OperatorTenant = None,
 ) -> None:
     """Show a code project's configuration and the image of its boxes. Exit 1 if there is none of this name."""
-    from producers.commands.connection import connected
-
     with connected(ctx) as client:
         view = next((view for view in client.list_projects() if view.name == name), None)
     if view is None:

@@ -33,6 +33,7 @@ from producers.commands.context import (
     out,
     print_json,
     read_lines,
+    wants_json,
 )
 from routing.config import PolicyConfig, read_settings
 from routing.decision.evaluation import (
@@ -262,7 +263,7 @@ def route(
         site = {"files": files, "has_js": has_js, "has_build": has_build, "has_spec": has_spec}
         line = {"id": "1", "prompt": prompt, "site": site, "preference": preference, "advanced_edit": advanced}
         if explained:
-            _explain(explain(signals_of(line), rules.policy, words), str(prompt), as_json=as_json)
+            _explain(explain(signals_of(line), rules.policy, words), str(prompt))
             return
         decision = batch_line(line, rules.policy, vocabulary=words)
     if as_json:
@@ -273,8 +274,8 @@ def route(
             out.print(f"{name:>11}  {json.dumps(value, ensure_ascii=False)}", markup=False)
 
 
-def _explain(explanation: Explanation, prompt: str, *, as_json: bool) -> None:
-    if as_json:
+def _explain(explanation: Explanation, prompt: str) -> None:
+    if wants_json():
         print_json({"decision": route_fields(explanation.route), **explanation.model_dump(mode="json")})
     else:
         show_explanation(explanation, prompt)
@@ -373,8 +374,7 @@ def evaluate(
         list[Path] | None, typer.Argument(help="Files or directories of cases; the shipped ones by default.")
     ] = None,
     chosen: Annotated[
-        CaseSet,
-        typer.Option("--set", metavar="SET", help="sites: edits of sites; reviews: fixes that agents review."),
+        CaseSet, typer.Option("--set", metavar="SET", help="sites: edits of sites; reviews: fixes that agents review.")
     ] = CaseSet.SITES,
     provider: Annotated[str, typer.Option(metavar="NAME", help=PROVIDER_HELP)] = "fake",
     model: Annotated[str | None, typer.Option(help="For every call, instead of the policy's models.")] = None,

@@ -59,7 +59,7 @@ def submit(
     """Submit a ticket. Exit 0 if it was accepted (with --wait: if it succeeded or waits at a gate), 2 if refused."""
     text = read_text_file(ticket)
     from producers.commands.jobs import follow
-    from producers.use_cases.runs import read_ticket
+    from producers.use_cases.tickets import read_ticket
 
     with clear_errors():
         request = read_ticket(text, project=project)
@@ -67,7 +67,7 @@ def submit(
     with connected(ctx) as client:
         run_id = client.submit_run(**order).id
         if wait:
-            follow(client, run_id, quiet=as_json)
+            follow(client, run_id)
         view = client.get_run(run_id)
     print_json(view) if as_json else show_run(view)
     raise typer.Exit(FAILED if wait and view.is_final and view.state not in GOOD_ENDS else OK)
@@ -87,7 +87,7 @@ def show(
     with connected(ctx) as client:
         found = job_id_of(client, run_id)
         if wait:
-            follow(client, found, quiet=as_json)
+            follow(client, found)
         view = client.get_run(found)
     print_json(view) if as_json else show_run(view)
 
@@ -126,7 +126,7 @@ def fetch(
         path.write_bytes(bundle)
     except OSError as error:
         fail(f"{path}: cannot be written: {error.strerror}", code=USAGE)
-    _print_branch(bundle, as_json=as_json, path=path)
+    _print_branch(bundle, path=path)
 
 
 @run_app.command()
@@ -144,7 +144,7 @@ def branch(
         from sites.repository.handover import write_branch
 
         write_branch(repository, bundle)
-    _print_branch(bundle, as_json=as_json)
+    _print_branch(bundle)
 
 
 @run_app.command()
@@ -175,13 +175,13 @@ def shell(
     os.execve(sys.executable, argv, dict(context_of(ctx).environment))
 
 
-def _print_branch(bundle: bytes, *, as_json: bool, path: Path | None = None) -> None:
+def _print_branch(bundle: bytes, *, path: Path | None = None) -> None:
     from sites.repository.handover import branch_in
 
     name, commit = branch_in(bundle)
     result = {"bundle": str(path)} if path is not None else {}
     lines = [*result.values(), f"branch {name}", f"commit {commit}"]
-    print_result({**result, "branch": name, "commit": commit}, "\n".join(lines), as_json=as_json)
+    print_result({**result, "branch": name, "commit": commit}, "\n".join(lines))
 
 
 @gate_app.command("show")
@@ -221,7 +221,7 @@ def list_gates(ctx: typer.Context, as_json: AsJson = False, tenant: OperatorTena
     """List the open gates."""
     with connected(ctx) as client:
         views = client.list_gates()
-    print_rows(views, ("gate", "run", "why"), ((view.id, view.run_id, view.reason) for view in views), as_json=as_json)
+    print_rows(views, ("gate", "run", "why"), ((view.id, view.run_id, view.reason) for view in views))
 
 
 @gate_app.command("pass")
@@ -231,7 +231,7 @@ def pass_gate(
     """Pass a gate, so that its run continues."""
     with connected(ctx) as client:
         view = client.pass_gate(gate_id_of(client, gate_id), reason=reason)
-    print_result(view, view.state, as_json=as_json)
+    print_result(view, view.state)
 
 
 @gate_app.command("rework")
@@ -245,7 +245,7 @@ def rework_gate(
     """Send the work at a gate back to its agents; once it is reworked, a person is asked again."""
     with connected(ctx) as client:
         view = client.rework_gate(gate_id_of(client, gate_id), reason)
-    print_result(view, view.state, as_json=as_json)
+    print_result(view, view.state)
 
 
 @gate_app.command("fail")
@@ -255,7 +255,7 @@ def fail_gate(
     """Fail a gate, which ends its run; the work done so far is kept."""
     with connected(ctx) as client:
         view = client.fail_gate(gate_id_of(client, gate_id), reason=reason)
-    print_result(view, view.state, as_json=as_json)
+    print_result(view, view.state)
 
 
 _MARKS = {"completed": "✓", "failed": "✗", "running": "▶", "pending": "·", "skipped": "-"}

@@ -9,15 +9,9 @@ from typing import Annotated
 import typer
 
 from producers.commands.connection import client_of
-from producers.commands.context import USAGE, AsJson, context_of, fail, json_errors, print_result, read_plain_file
+from producers.commands.context import USAGE, AsJson, context_of, fail, print_result, read_plain_file
 from producers.errors import ServerChoiceError
-from producers.servers import (
-    DEFAULT_PROFILE,
-    PROFILE,
-    checked_server,
-    profile_path,
-    write_profile,
-)
+from producers.servers import DEFAULT_PROFILE, PROFILE, checked_server, profile_path, write_profile
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -38,22 +32,21 @@ def login(
 
     environment = context_of(ctx).given
     name = environment.get(PROFILE) or DEFAULT_PROFILE
-    with json_errors(ctx):
-        try:
-            path = profile_path(environment, name)
-            server = checked_server(url, _read_key(key_file), origin="login")
-            with client_of(server) as client:
-                client.list_jobs(limit=1)
-            write_profile(path, server)
-        except ServerChoiceError as error:
-            fail(str(error), code=USAGE)
-        except NotAllowedError as error:
-            fail(f"{url} refuses the key: {error.problem.detail}", problem=error.problem)
-        except PointsmanError as error:
-            fail(f"{url}: no API answers there: {error}")
-        except OSError as error:
-            fail(f"{error.filename}: {error.strerror}")
-    print_result({"profile": name, "url": server.url}, f"profile {name}: {server.url}", as_json=as_json)
+    try:
+        path = profile_path(environment, name)
+        server = checked_server(url, _read_key(key_file), origin="login")
+        with client_of(server) as client:
+            client.list_jobs(limit=1)
+        write_profile(path, server)
+    except ServerChoiceError as error:
+        fail(str(error), code=USAGE)
+    except NotAllowedError as error:
+        fail(f"{url} refuses the key: {error.problem.detail}", problem=error.problem)
+    except PointsmanError as error:
+        fail(f"{url}: no API answers there: {error}")
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}")
+    print_result({"profile": name, "url": server.url}, f"profile {name}: {server.url}")
 
 
 def _read_key(path: Path | None) -> str:
@@ -70,12 +63,11 @@ def logout(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Forget a server and its key. The key stays valid: `pointsman key revoke` ends it."""
     environment = context_of(ctx).given
     name = environment.get(PROFILE) or DEFAULT_PROFILE
-    with json_errors(ctx):
-        try:
-            path = profile_path(environment, name)
-            path.unlink()
-        except ServerChoiceError as error:
-            fail(str(error), code=USAGE)
-        except FileNotFoundError:
-            fail(f"there is no profile {name!r}")
-    print_result({"profile": name}, f"profile {name} is removed", as_json=as_json)
+    try:
+        path = profile_path(environment, name)
+        path.unlink()
+    except ServerChoiceError as error:
+        fail(str(error), code=USAGE)
+    except FileNotFoundError:
+        fail(f"there is no profile {name!r}")
+    print_result({"profile": name}, f"profile {name} is removed")

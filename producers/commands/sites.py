@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from producers.commands.connection import connected, release_id_of
 from producers.commands.context import (
     FAILED,
     OK,
@@ -29,6 +30,7 @@ from producers.commands.context import (
     print_rows,
     read_plain_file,
     show_comparison,
+    wants_json,
 )
 from routing.config import collect_secrets, read_settings
 
@@ -70,11 +72,9 @@ def create(
     tenant: OperatorTenant = None,
 ) -> None:
     """Create an empty site."""
-    from producers.commands.connection import connected
-
     with connected(ctx) as client:
         view = client.create_site(name, profile=profile)
-    print_result(view, f"created {name}", as_json=as_json)
+    print_result(view, f"created {name}")
 
 
 @site_app.command("profile")
@@ -91,9 +91,7 @@ def set_profile(
     with _installed(ctx) as installation:
         site = installation.use_cases.sites.set_profile(tenant, name, profile, actor="cli")
     print_result(
-        site_view(site, pages_url=installation.settings.pages.public_url),
-        f"{name} uses profile {profile} from now on",
-        as_json=as_json,
+        site_view(site, pages_url=installation.settings.pages.public_url), f"{name} uses profile {profile} from now on"
     )
 
 
@@ -114,18 +112,17 @@ def import_site(
     """
     from pointsman_client.models import State
 
-    from producers.commands.connection import connected
     from producers.commands.jobs import exit_with, follow, show_findings
 
     archive = _archive_of(path)
     with connected(ctx) as client:
-        view = follow(client, client.import_site(name, archive).id, quiet=as_json)
+        view = follow(client, client.import_site(name, archive).id)
         if view.reason == "scan_refused" and not as_json:
             show_findings(client.get_job_scan(view.id))
         if publish and view.state == State.AWAITING_APPROVAL:
             client.approve_job(view.id, release_id=view.release_id)
             view = client.wait_for_job(view.id)
-    exit_with(view, as_json=as_json)
+    exit_with(view)
 
 
 def _archive_of(path: Path) -> bytes:
@@ -155,7 +152,6 @@ def export_site(
     tenant: OperatorTenant = None,
 ) -> None:
     """Write what a release serves to a new or empty directory."""
-    from producers.commands.connection import connected, release_id_of
     from sites.directories import read_tar, write_directory
 
     with connected(ctx) as client:
@@ -165,18 +161,16 @@ def export_site(
     with clear_errors():
         write_directory(read_tar(archive), directory)
     view = next((one for one in shown if one.id == wanted), None)
-    print_result(view, f"wrote release {wanted} to {directory}", as_json=as_json)
+    print_result(view, f"wrote release {wanted} to {directory}")
 
 
 @site_app.command("list")
 def list_sites(ctx: typer.Context, as_json: AsJson = False, tenant: OperatorTenant = None) -> None:
     """List the tenant's sites."""
-    from producers.commands.connection import connected
-
     with connected(ctx) as client:
         views = client.list_sites()
     rows = ((v.name, v.active_release_id or "none", "" if v.is_shown else "lags", v.live_url or "") for v in views)
-    print_rows(views, ("site", "active release", "", "live page"), rows, as_json=as_json)
+    print_rows(views, ("site", "active release", "", "live page"), rows)
 
 
 @site_app.command()
@@ -188,8 +182,6 @@ def releases(
     tenant: OperatorTenant = None,
 ) -> None:
     """List a site's published releases, newest first."""
-    from producers.commands.connection import connected
-
     with connected(ctx) as client:
         views = client.list_releases(name, limit=limit)
     print_rows(
@@ -207,7 +199,6 @@ def releases(
             )
             for v in views
         ),
-        as_json=as_json,
     )
 
 
@@ -226,8 +217,6 @@ def diff(
     tenant: OperatorTenant = None,
 ) -> None:
     """Show what changed between two releases, by default in the last publication."""
-    from producers.commands.connection import connected, release_id_of
-
     with connected(ctx) as client:
         old, new = (release_id_of(client, name, text) for text in (before, after))
         comparison = client.get_site_diff(name, before=old, after=new)
@@ -246,11 +235,9 @@ def rollback(
     tenant: OperatorTenant = None,
 ) -> None:
     """Make an earlier release the active one again."""
-    from producers.commands.connection import connected, release_id_of
-
     with connected(ctx) as client:
         restored = client.roll_back_site(name, release_id=release_id_of(client, name, release))
-    print_result(restored, f"{name} shows release {restored.id} again", as_json=as_json)
+    print_result(restored, f"{name} shows release {restored.id} again")
 
 
 @site_app.command("revoke-previews")
@@ -264,14 +251,10 @@ def revoke_previews(
     tenant: OperatorTenant = None,
 ) -> None:
     """Revoke every preview link of a site, for example because one leaked."""
-    from producers.commands.connection import connected, release_id_of
-
     with connected(ctx) as client:
         revoked = client.revoke_previews(name, release_id=release_id_of(client, name, release))
     print_result(
-        revoked,
-        f"the preview links of {revoked.releases} releases are revoked; `pointsman job ID` shows a new one",
-        as_json=as_json,
+        revoked, f"the preview links of {revoked.releases} releases are revoked; `pointsman job ID` shows a new one"
     )
 
 
@@ -400,11 +383,11 @@ def apply(
             modes = {receipt.path: receipt.mode for receipt in done.receipts if receipt.mode is not None}
             (files.copy_to(target) if target is not None else files).write(done.changed, modes)
         except DiffRefusedError as refused:
-            _show_refusal(refused, as_json=as_json)
+            _show_refusal(refused)
             raise typer.Exit(FAILED) from None
         except OSError as error:
             fail(f"apply: {error.filename or directory}: {error.strerror}")
-    _show_applied(done, as_json=as_json)
+    _show_applied(done)
 
 
 def _read_diff(diff: Path) -> bytes:
@@ -416,8 +399,8 @@ def _read_diff(diff: Path) -> bytes:
     return read_plain_file(diff, command="apply", limit=limit)
 
 
-def _show_refusal(refused: DiffRefusedError, *, as_json: bool) -> None:
-    if not as_json:
+def _show_refusal(refused: DiffRefusedError) -> None:
+    if not wants_json():
         err.print(f"pointsman: {refused}", markup=False)
         for line in refused.nearest:
             err.print(line, markup=False)
@@ -437,9 +420,9 @@ def _show_refusal(refused: DiffRefusedError, *, as_json: bool) -> None:
     )
 
 
-def _show_applied(done: Applied, *, as_json: bool) -> None:
+def _show_applied(done: Applied) -> None:
     touched = sorted({*done.changed, *(receipt.path for receipt in done.receipts if receipt.mode is not None)})
-    if as_json:
+    if wants_json():
         receipt = done.as_dict()
         print_json(
             {

@@ -39,7 +39,6 @@ def list_all(ctx: typer.Context, as_json: AsJson = False) -> None:
             )
             for t in tenants
         ),
-        as_json=as_json,
     )
 
 
@@ -72,13 +71,13 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
 @tenant_app.command("pause")
 def pause_tenant(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Pause a tenant: its running jobs finish, no others start. Survives restarts."""
-    _pause(ctx, name, is_paused=True, as_json=as_json)
+    _pause(ctx, name, is_paused=True)
 
 
 @tenant_app.command("resume")
 def resume_tenant(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Resume a paused tenant."""
-    _pause(ctx, name, is_paused=False, as_json=as_json)
+    _pause(ctx, name, is_paused=False)
 
 
 @tenant_app.command()
@@ -91,7 +90,7 @@ def weight(
     as_json: AsJson = False,
 ) -> None:
     """Set a tenant's share of the workers while others wait, too."""
-    _change(ctx, name, f"{name} has weight {turns}", as_json=as_json, weight=turns)
+    _change(ctx, name, f"{name} has weight {turns}", weight=turns)
 
 
 @tenant_app.command()
@@ -105,7 +104,7 @@ def limit(
     if jobs != "none" and not (jobs.isascii() and jobs.isdigit() and 0 < int(jobs) < 2**31):
         raise typer.BadParameter("must be a positive number, or none")
     most = None if jobs == "none" else int(jobs)
-    _change(ctx, name, f"{name} may run {_limit(most)} at once", as_json=as_json, max_running=most)
+    _change(ctx, name, f"{name} may run {_limit(most)} at once", max_running=most)
 
 
 @tenant_app.command()
@@ -117,7 +116,7 @@ def record(
 ) -> None:
     """Record a tenant's model calls, redacted, so that its jobs can be replayed; what is kept stays its time."""
     message = f"{name}: model calls are {f'kept for {days:g} days' if days else 'not recorded'}"
-    _change(ctx, name, message, as_json=as_json, recording_days=days or None)
+    _change(ctx, name, message, recording_days=days or None)
 
 
 @tenant_app.command("auto-approve")
@@ -129,7 +128,7 @@ def auto_approve(
 ) -> None:
     """Let the policy approve a tenant's clean tier 1 work at low stakes, or leave every approval to people."""
     message = f"{name}: {'the policy approves what it may' if value == 'on' else 'people approve'}"
-    _change(ctx, name, message, as_json=as_json, auto_approve=value == "on")
+    _change(ctx, name, message, auto_approve=value == "on")
 
 
 class Wait(StrEnum):
@@ -168,26 +167,26 @@ def notify(
         )
     places = ", ".join([*filter(None, (view.chat_host,)), *view.mail_to])
     told = f"{' and '.join(view.states) or 'nothing'}{f', also at {places}' if places else ''}"
-    print_result(view, f"{name} hears of {told}", as_json=as_json)
+    print_result(view, f"{name} hears of {told}")
 
 
-def _pause(ctx: typer.Context, name: str, *, is_paused: bool, as_json: bool) -> None:
+def _pause(ctx: typer.Context, name: str, *, is_paused: bool) -> None:
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from producers.use_cases.tenants import pause_tenant, show_tenant
 
         pause_tenant(session, name, is_paused=is_paused, actor=_ACTOR)
         view = show_tenant(session, name)
-    print_result(view, f"{name} is {'paused' if is_paused else 'resumed'}", as_json=as_json)
+    print_result(view, f"{name} is {'paused' if is_paused else 'resumed'}")
 
 
-def _change(ctx: typer.Context, name: str, message: str, *, as_json: bool, **values: Any) -> None:
+def _change(ctx: typer.Context, name: str, message: str, **values: Any) -> None:
     """Change a tenant, then print it as JSON or the message."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from producers.use_cases.tenants import change_tenant, show_tenant
 
         change_tenant(session, name, actor=_ACTOR, **values)
         view = show_tenant(session, name)
-    print_result(view, message, as_json=as_json)
+    print_result(view, message)
 
 
 def _limit(most: int | None) -> str:

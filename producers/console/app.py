@@ -32,6 +32,7 @@ from producers.console.web import (
     is_part,
     redirect,
     render,
+    set_cookie,
 )
 from producers.errors import (
     ActionRefusedError,
@@ -63,15 +64,7 @@ def choose_theme(
     came_from = urlsplit(request.headers.get("referer", ""))
     path = came_from.path.removeprefix(PREFIX) if came_from.path.startswith(f"{PREFIX}/") else "/"
     response = redirect(request, f"{path}?{came_from.query}" if came_from.query else path)
-    response.set_cookie(
-        THEME,
-        theme,
-        path=PREFIX,
-        max_age=THEME_SECONDS if theme else 0,
-        httponly=True,
-        samesite="lax",
-        secure=console.is_secure,
-    )
+    set_cookie(response, console, THEME, theme, seconds=THEME_SECONDS if theme else 0)
     return response
 
 

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from producers.console.presentation import excerpt
+
 WIDTH, HEIGHT = 720, 180
 _BASE = 30
 """Space below for the times."""
@@ -25,12 +27,9 @@ class Bar(NamedTuple):
     """Its title, for screen readers and tooltips."""
 
 
-def bars(pieces: Sequence[Bar], *, title: str, top_label: str, top: int = 0) -> Markup:
-    """Return stacked bars.
-
-    The upper line is at `top`, or at the highest bar above it.
-    """
-    highest = max(top, *(sum(amount for _, amount in piece.parts) for piece in pieces), 1)
+def bars(pieces: Sequence[Bar], *, title: str, top_label: str) -> Markup:
+    """Return stacked bars; the upper line is at the highest."""
+    highest = max([1, *(sum(amount for _, amount in piece.parts) for piece in pieces)])
     width = WIDTH / max(1, len(pieces))
     drawn = [_bar(piece, position * width, width=width, top=highest) for position, piece in enumerate(pieces)]
     every = max(1, -(-len(pieces) // _LABELS))
@@ -193,13 +192,9 @@ def _box(node: Node, place: tuple[int, int], layout: _Layout) -> Markup:
         gate,
         x + inset,
         y + 20,
-        _fitted(node.title, layout.letters - less),
+        excerpt(node.title, layout.letters - less),
         gate,
         x + inset,
         y + 36,
-        _fitted(node.note, layout.letters + 2 - less),
+        excerpt(node.note, layout.letters + 2 - less),
     )
-
-
-def _fitted(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"

@@ -16,8 +16,9 @@ from ledger.events import EventKind, newest_events, newest_of_kinds
 from ledger.jobs import find_job
 from ledger.operations.workers import slots_by_queue
 from ledger.provider_circuits import circuits
+from ledger.record_tables import Approval
 from ledger.spending import calls_of
-from ledger.tables import Approval, Call, Job, Release, Site, Tenant
+from ledger.tables import Call, Job, Release, Site, Tenant
 from producers.api.requests import Resources
 from producers.console.failures import failure_of
 from producers.console.presentation import excerpt, name_of, words

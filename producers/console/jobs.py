@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from fastapi import APIRouter, Form, Header, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
 from sqlmodel import Session
 from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
@@ -151,32 +152,37 @@ _REFRESH_SECONDS = 0.7
 """Shortest time between two refreshes of a page."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """Which jobs a page lists, as its URL says it."""
+class Wanted(BaseModel):
+    """Which jobs a page lists, as its URL says it; an empty field restricts nothing."""
 
-    states: tuple[State, ...] = ()
+    model_config = ConfigDict(frozen=True, str_strip_whitespace=True)
+
+    state: tuple[State | Literal[""], ...] = ()
     tier: TierName | Literal[""] = ""
-    site: str = ""
-    text: str = ""
+    site: str = Field(default="", max_length=64)
+    text: str = Field(default="", max_length=200)
     source: Source | Literal[""] = ""
-    who: str = ""
+    who: str = Field(default="", max_length=200)
     """Part of the name of who asked."""
-    cost: str = ""
+    cost: Literal["", "cent", "dime", "dollar"] = ""
     """A key of `COSTS`: what it cost at least."""
-    period: str = ""
+    period: Literal["", "1h", "24h", "7d"] = ""
     """A key of `PERIODS`: how long ago the oldest may have been accepted."""
-    cursor: str | None = None
+    cursor: str | None = Field(default=None, max_length=2000)
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """The chosen states."""
+        return tuple(one for one in self.state if one)
 
     @property
     def is_filtered(self) -> bool:
         """Whether it leaves out any job."""
-        return self != Wanted()
+        return bool(self.query(cursor=self.cursor))
 
     def query(self, **changed: Any) -> str:
         """Return the query of the page's URL with some values changed."""
-        facts = {**vars(self), "cursor": None, **changed}
-        facts["state"] = facts.pop("states")
+        facts = {**dict(self), "state": self.states, "cursor": None, **changed}
         return urlencode({name: value for name, value in facts.items() if value}, doseq=True)
 
 
@@ -198,29 +204,9 @@ def show_jobs(
     request: Request,
     resources: ConsoleResources,
     viewer: ViewerDep,
-    state: Annotated[list[State | Literal[""]] | None, Query()] = None,
-    tier: Annotated[TierName | Literal[""], Query()] = "",
-    site: Annotated[str, Query(max_length=64)] = "",
-    text: Annotated[str, Query(max_length=200)] = "",
-    source: Annotated[Source | Literal[""], Query()] = "",
-    who: Annotated[str, Query(max_length=200)] = "",
-    cost: Annotated[Literal["", "cent", "dime", "dollar"], Query()] = "",
-    period: Annotated[Literal["", "1h", "24h", "7d"], Query()] = "",
-    cursor: Annotated[str | None, Query(max_length=2000)] = None,
+    wanted: Annotated[Wanted, Query()],
 ) -> Response:
     """List the tenant's jobs, newest first, filtered by state, tier, site, source, cost, time, who and words."""
-    states = tuple(one for one in state or () if one)
-    wanted = Wanted(
-        states=states,
-        tier=tier,
-        site=site.strip(),
-        text=text.strip(),
-        source=source,
-        who=who.strip(),
-        cost=cost,
-        period=period,
-        cursor=cursor,
-    )
     return _list(request, resources, viewer, wanted)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
 from fastapi import APIRouter, Form, Path, Query, Request
 from markupsafe import Markup
+from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import func, select
 from sqlmodel import Session, col
 from starlette.responses import Response
@@ -227,28 +227,22 @@ def show_limits(request: Request, resources: ConsoleResources, viewer: ViewerDep
     return render(request, "limits.html", viewer=viewer, limits=limits, policy=policy, budgets=budgets, chart=chart)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuditFilter:
-    """Which rows of the audit trail to show."""
+class AuditFilter(BaseModel):
+    """Which rows of the audit trail to show, as the page's URL says it."""
 
-    action: str = ""
-    actor: str = ""
-    job: str = ""
-    before: int | None = None
+    model_config = ConfigDict(frozen=True, str_strip_whitespace=True)
+
+    action: str = Field(default="", max_length=64)
+    actor: str = Field(default="", max_length=200)
+    job: str = Field(default="", max_length=36)
+    before: int | None = Field(default=None, ge=0, lt=2**63)
 
 
 @router.get("/audit")
 def show_audit(
-    request: Request,
-    resources: ConsoleResources,
-    viewer: ViewerDep,
-    action: Annotated[str, Query(max_length=64)] = "",
-    actor: Annotated[str, Query(max_length=200)] = "",
-    job: Annotated[str, Query(max_length=36)] = "",
-    before: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
+    request: Request, resources: ConsoleResources, viewer: ViewerDep, wanted: Annotated[AuditFilter, Query()]
 ) -> Response:
     """Search the audit trail, newest first: operators all of it, others only their tenant's rows."""
-    wanted = AuditFilter(action=action.strip(), actor=actor.strip(), job=job.strip(), before=before)
     with resources.ledger.begin() as session:
         page = _search(session, viewer, wanted)
     return render(request, "audit.html", viewer=viewer, wanted=wanted, page=page, verdict=None, refusal="")

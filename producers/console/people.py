@@ -8,15 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Form, Request
 from starlette.responses import Response
 
-from producers.console.web import (
-    Admin,
-    ConsoleDep,
-    ConsoleResources,
-    ViewerDep,
-    redirect,
-    refusals_on,
-    render,
-)
+from producers.console.web import Admin, ConsoleDep, ConsoleResources, ViewerDep, redirect, refusals_on, render
 from producers.use_cases.people import list_access, revoke_session, set_disabled
 from producers.use_cases.tenants import Scope, revoke
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import RedirectResponse
@@ -23,6 +23,7 @@ from producers.console.web import (
     redirect,
     refuse_foreign,
     render,
+    set_cookie,
     start_session,
 )
 from producers.errors import AuthenticationError, PageNotFoundError, SignInRefusedError, TooManyTriesError
@@ -77,7 +78,8 @@ def leave_for_provider(request: Request, console: ConsoleDep) -> Response:
     except SignInRefusedError as error:
         return _login_page(request, status=503, error=str(error))
     response = RedirectResponse(url, status_code=303, headers={"Cache-Control": "no-store"})
-    _keep(response, console, _tickets(console).dumps(list(ticket)))
+    kept = str(_tickets(console).dumps(list(ticket)))
+    set_cookie(response, console, _TICKET, kept, seconds=_TICKET_SECONDS, path=f"{PREFIX}/login")
     return response
 
 
@@ -113,18 +115,6 @@ def log_out(
 def _tickets(console: Console) -> URLSafeTimedSerializer:
     options = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
     return URLSafeTimedSerializer(list(reversed(console.sessions.keys)), salt=_SALT, signer_kwargs=options)
-
-
-def _keep(response: Response, console: Console, text: Any) -> None:
-    response.set_cookie(
-        _TICKET,
-        str(text),
-        path=f"{PREFIX}/login",
-        max_age=_TICKET_SECONDS,
-        httponly=True,
-        samesite="lax",
-        secure=console.is_secure,
-    )
 
 
 def _ticket_of(console: Console, cookie: str) -> Ticket:

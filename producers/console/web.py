@@ -60,9 +60,7 @@ class Sessions:
         self.keys = tuple(keys)
         self._form_key = hashlib.sha256(f"{_SALT}.form:{keys[0]}".encode()).digest()
         self._serializer = URLSafeTimedSerializer(
-            list(reversed(keys)),
-            salt=_SALT,
-            signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256},
+            list(reversed(keys)), salt=_SALT, signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256}
         )
 
     def open(self, session: ConsoleSession) -> str:
@@ -231,16 +229,16 @@ def start_session(request: Request, *, key_id: UUID | None = None, person_id: UU
     with resources_of(request).ledger.begin() as transaction:
         open_session(transaction, session.nonce, seconds=MAX_AGE_SECONDS, key_id=key_id, person_id=person_id)
     response = redirect(request, "/")
-    response.set_cookie(
-        COOKIE,
-        console.sessions.open(session),
-        path=PREFIX,
-        max_age=MAX_AGE_SECONDS,
-        httponly=True,
-        samesite="lax",
-        secure=console.is_secure,
-    )
+    set_cookie(response, console, COOKIE, console.sessions.open(session), seconds=MAX_AGE_SECONDS)
     return response
+
+
+def set_cookie(
+    response: Response, console: Console, name: str, value: str, *, seconds: int, path: str = PREFIX
+) -> None:
+    """Set a cookie that no script reads and no other site sends."""
+    facts: dict[str, Any] = {"httponly": True, "samesite": "lax", "secure": console.is_secure}
+    response.set_cookie(name, value, path=path, max_age=seconds, **facts)
 
 
 def policy_of(pages_url: str, site_url: str) -> str:
@@ -305,9 +303,7 @@ def redirect(request: Request, path: str, *, notice: str = "", is_error: bool = 
         response = RedirectResponse(place, status_code=303, headers={"Cache-Control": "no-store"})
     if notice:
         text = quote(f"{'!' if is_error else ''}{notice[:_NOTICE_CHARS]}")
-        response.set_cookie(
-            _NOTICE, text, path=PREFIX, max_age=60, httponly=True, samesite="lax", secure=console_of(request).is_secure
-        )
+        set_cookie(response, console_of(request), _NOTICE, text, seconds=60)
     return response
 
 

@@ -12,34 +12,30 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from select import select
 from types import FrameType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import psycopg
 from psycopg.conninfo import make_conninfo
-from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from sqlalchemy import text
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session
 
 from ledger.attempts import expire_waiting, find_lapsed_attempts, policy_under, recover, stale_jobs
 from ledger.audit import HeadFile, head_of, seal
 from ledger.dispatch_window import (
-    DISPATCHER,
     RELEASED_AT_ONCE,
     Push,
     Work,
-    lead,
     look,
     pushed_jobs,
     release_due,
     release_sites,
-    resign,
     top_up,
     unmark_pushed,
 )
@@ -47,6 +43,7 @@ from ledger.job_control import expire, overdue_jobs
 from ledger.jobs import lock_job
 from ledger.money import presume_lost_calls
 from ledger.operations.audit_archive import Archive, archive_old
+from ledger.operations.leaders import DISPATCHER, lead, resign
 from ledger.operations.workers import sweep_workers
 from ledger.runs.run import expire_gate, overdue_gates
 from ledger.runs.steps import find_unmerged_runs, wake_run
@@ -56,6 +53,7 @@ from ledger.tables import Attempt
 from monitoring.heartbeat import beat
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher, message_id
+from producers.dispatch.containment import contained
 from producers.dispatch.sweeping import RowSweeper
 from producers.errors import LeadLostError, PublishError
 from producers.use_cases.routing_log import RoutingLog
@@ -74,31 +72,11 @@ BATCH = 100
 """Rows that one step takes at a time; a full batch makes the next round begin at once."""
 _WAIT_FOR_ROW = text("SET LOCAL lock_timeout = '500ms'")
 """A worker frozen in a transaction holds its job's row: it must not delay a round beyond the leader's lease."""
-_ONE_ROW = (QueryCanceled, DeadlockDetected, LockNotAvailable, SerializationFailure)
-"""Errors of a single statement, such as a lock timeout: the ledger itself is there."""
 ItemT = TypeVar("ItemT")
 REST_SECONDS = 0.01
 """The shortest pause between two woken rounds: what happens meanwhile is handled together."""
 LONGEST_REST_SECONDS = 0.05
 """The longest pause, where jobs wait for a window that is far from low."""
-
-
-@contextmanager
-def contained(what: str, **facts: Any) -> Iterator[None]:
-    """Let one row or step fail alone: it is logged and tried again in the next round.
-
-    Only an unreachable ledger ends the round, since everything else would fail as well.
-    """
-    try:
-        yield
-    except LeadLostError:
-        raise
-    except (OperationalError, InterfaceError) as error:
-        if not isinstance(error.orig, _ONE_ROW):
-            raise
-        logger.warning("left_for_next_round", exc_info=True, extra={"step": what, **facts})
-    except Exception:
-        logger.exception("left_for_next_round", extra={"step": what, **facts})
 
 
 class _Filled(NamedTuple):
@@ -147,18 +125,10 @@ class Dispatcher:
         self._back_at = -math.inf
         self._rounds = 0
         self._filled: dict[QueueName, _Filled] = {}
-        self._has_more = False
-        self._rest_seconds = REST_SECONDS
-
-    @property
-    def has_more(self) -> bool:
+        self.has_more = False
         """Whether the last round left work that is already due."""
-        return self._has_more
-
-    @property
-    def rest_seconds(self) -> float:
+        self.rest_seconds = REST_SECONDS
         """How long to pause after a woken round, so that many ends in a row are handled together."""
-        return self._rest_seconds
 
     def run_once(self) -> bool:
         """Do everything that is due now; False if this process is not, or no longer, the leader."""
@@ -177,7 +147,7 @@ class Dispatcher:
         return self._run(self._follow_news)
 
     def _run(self, *steps: Callable[[], None], at_once: bool = False) -> bool:
-        self._has_more = False
+        self.has_more = False
         try:
             self._stay_leader(at_once=at_once)
             for step in steps:
@@ -229,7 +199,7 @@ class Dispatcher:
                     session.execute(_WAIT_FOR_ROW)
                     do(session, item)
                 done += 1
-        self._has_more |= len(items) >= BATCH and done > 0
+        self.has_more |= len(items) >= BATCH and done > 0
 
     def resign(self) -> None:
         """Give up the lease, so that another dispatcher takes over at once."""
@@ -259,7 +229,7 @@ class Dispatcher:
 
     def _presume(self) -> None:
         with self._ledger.begin() as session:
-            self._has_more |= presume_lost_calls(session, limit=BATCH) >= BATCH
+            self.has_more |= presume_lost_calls(session, limit=BATCH) >= BATCH
 
     def _expire(self) -> None:
         with self._ledger.begin() as session:
@@ -290,12 +260,12 @@ class Dispatcher:
         """Release jobs whose start time has come or whose site is free."""
         for release in (release_due, release_sites):
             with self._ledger.begin() as session:
-                self._has_more |= len(release(session)) >= RELEASED_AT_ONCE
+                self.has_more |= len(release(session)) >= RELEASED_AT_ONCE
 
     def _follow_news(self) -> None:
         """Do what has become due since the last look; most of the time that is nothing."""
         work = self._do_due(self._look)
-        self._rest_seconds = self._time_to_rest(work)
+        self.rest_seconds = self._time_to_rest(work)
         ready = work.ready.items()
         self._top_up({queue: count for queue, count in ready if is_low(count, highest=self._filled[queue].jobs)})
 
@@ -381,10 +351,8 @@ class Dispatcher:
     def _top_up(self, standing: Mapping[QueueName, int]) -> None:
         """Fill windows, starting with another queue each round: one that cannot be pushed to delays no other.
 
-        If a second queue fails as well the broker is away, and each further try would only cost its timeout.
-
-        Args:
-            standing: jobs in each window.
+        If a second queue fails as well the broker is away, and each further try would only cost its timeout. `standing`
+        are the jobs in each window.
         """
         self._rounds += 1
         queues, failed = list(standing), 0
@@ -529,21 +497,3 @@ class DispatcherLoop:
         self._beat_at = time.monotonic()
         with suppress(OSError):
             beat(self._config.heartbeat)
-
-
-class Deliverer(Protocol):
-    """Sends what the ledger holds for a receiver outside."""
-
-    def deliver_due(self, *, limit: int = 20) -> int:
-        """Send what is due; returns how many deliveries were tried."""
-
-
-def deliver(sender: Deliverer, stopping: threading.Event, *, tick_seconds: float) -> None:
-    """Deliver what is due until stopped, one at a time, so that a stop waits for one receiver at most."""
-    while not stopping.wait(tick_seconds):
-        try:
-            with contained(type(sender).__name__):
-                while not stopping.is_set() and sender.deliver_due(limit=1):
-                    pass
-        except SQLAlchemyError:
-            logger.warning("ledger_unreachable")

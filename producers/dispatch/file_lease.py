@@ -20,7 +20,7 @@ from typing import Self
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from ledger.dispatch_window import lead, leaders, resign
+from ledger.operations.leaders import lead, leaders, resign
 from ledger.store import Ledger
 from producers.errors import FileLeaseLostError
 
@@ -44,12 +44,7 @@ class FileLease:
     """
 
     def __init__(
-        self,
-        ledger: Ledger,
-        role: str,
-        *,
-        seconds: float = LEASE_SECONDS,
-        on_wait: Callable[[], None] = lambda: None,
+        self, ledger: Ledger, role: str, *, seconds: float = LEASE_SECONDS, on_wait: Callable[[], None] = lambda: None
     ) -> None:
         self._ledger = ledger
         self._role = role

@@ -10,18 +10,17 @@ import shutil
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
 from sqlalchemy import select
-from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import col
 
 from ledger import audit
-from ledger.dispatch_window import lead
+from ledger.operations.leaders import lead
 from ledger.operations.uploads import kept_uploads
 from ledger.releases import (
     active_release,
@@ -34,7 +33,7 @@ from ledger.releases import (
 )
 from ledger.store import Ledger
 from ledger.tables import Job, Release, Site
-from producers.dispatch.dispatcher import contained
+from producers.dispatch.containment import contained, surviving
 from producers.dispatch.file_lease import BACKUP, SWEEPER, FileLease
 from routing.policy.platform import Policy
 from sites.content_store import ContentStore, Manifest
@@ -175,18 +174,15 @@ class Housekeeper:
 
     def run(self, stopping: threading.Event, *, hours: float) -> None:
         """Tidy up every few hours until stopped; sooner after a start or a failure."""
-        with suppress(SQLAlchemyError), contained("adopt"):
+        with surviving("adopt"):
             adopt(self._ledger, self._content_store)
         soon = min(FIRST_SECONDS, hours * 3600)
         pause = soon
         while not stopping.wait(pause):
             pause = soon
-            try:
-                with contained("tidy"):
-                    self.tidy()
-                    pause = hours * 3600
-            except SQLAlchemyError:
-                logger.warning("ledger_unreachable")
+            with surviving("tidy"):
+                self.tidy()
+                pause = hours * 3600
 
     def tidy(self) -> bool:
         """Delete what is not needed; False while another process does so."""
@@ -206,7 +202,8 @@ class Housekeeper:
         """Remove the workspaces of runs whose rows are gone; returns how many."""
         older_than = self._clock() - self._policy.retention.draft_hours * 3600
         count = 0
-        for page in _pages(_workspaces(self._runs_root, older_than)):
+        found = _workspaces(self._runs_root, older_than)
+        while page := list(islice(found, _PAGE)):
             with self._ledger.begin() as session:
                 recorded = set(session.scalars(select(col(Job.id)).where(col(Job.id).in_([run for run, _ in page]))))
             for run_id, path in page:
@@ -234,17 +231,6 @@ def _id_of(name: str) -> UUID | None:
         return UUID(name)
     except ValueError:
         return None
-
-
-def _pages(items: Iterator[tuple[UUID, Path]]) -> Iterator[Sequence[tuple[UUID, Path]]]:
-    page: list[tuple[UUID, Path]] = []
-    for item in items:
-        page.append(item)
-        if len(page) == _PAGE:
-            yield page
-            page = []
-    if page:
-        yield page
 
 
 LONGEST_PAUSE_SECONDS = 60.0

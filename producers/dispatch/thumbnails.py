@@ -6,7 +6,6 @@ only way out is a proxy that serves this release and nothing else.
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import signal
@@ -23,21 +22,17 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
-from sqlalchemy.exc import SQLAlchemyError
-
-from ledger.dispatch_window import lead
+from ledger.operations.leaders import lead
 from ledger.releases import next_unpictured, set_thumbnail
 from ledger.store import Ledger
 from ledger.tables import Release
-from producers.dispatch.dispatcher import contained
+from producers.dispatch.containment import surviving
 from producers.errors import PictureError
 from sites.content_store import ContentStore, Entry, Manifest
 from sites.errors import SiteError
 from sites.files import content_type_of
 from sites.preview import NO_CSP, live_headers
 from sites.releases import manifest_of
-
-logger = logging.getLogger(__name__)
 
 ROLE = "thumbnails"
 WIDTH, HEIGHT = 720, 450
@@ -98,15 +93,10 @@ class ThumbnailMaker:
         pause = _TICK_SECONDS
         while not stopping.wait(pause):
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-            try:
-                with contained(ROLE):
-                    while not stopping.is_set() and self.make_next(stopping):
-                        pass
-                    pause = _TICK_SECONDS
-            except SQLAlchemyError:
-                logger.warning("ledger_unreachable")
-            except PictureError as error:
-                logger.warning("thumbnail_failed", extra={"rule": str(error)})
+            with surviving(ROLE):
+                while not stopping.is_set() and self.make_next(stopping):
+                    pass
+                pause = _TICK_SECONDS
 
     def make_next(self, stopping: threading.Event | None = None) -> bool:
         """Make one thumbnail; False when none is missing, there is no browser, or another process makes them.

@@ -31,7 +31,7 @@ from ledger.job_ends import CHAT, MAIL
 from ledger.notifications import Due, Try, book, claim_due_notifications, has_due_notification, postpone
 from ledger.store import Ledger
 from producers.config import MailConfig, WebhookConfig
-from producers.dispatch.dispatcher import contained
+from producers.dispatch.containment import contained
 from producers.dispatch.mail import is_silence, mail_of, send
 from routing.addresses import NOT_PUBLIC, refusal_of
 from routing.jobs import State

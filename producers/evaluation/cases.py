@@ -16,7 +16,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from lxml import etree, html
@@ -33,11 +33,22 @@ SHIPPED_SITES: Mapping[str, str] = {"bakery": "producers.local/demo_site"}
 """Shipped sites that do not lie in `producers/evaluation/sites/`."""
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """A part of a case: a field that it does not know is an error."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class VisitStep(_Section):
+class Named(Section):
+    """A case of any kind."""
+
+    id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{1,39}$")
+
+
+CaseT = TypeVar("CaseT", bound=Named)
+
+
+class VisitStep(Section):
     """What a visitor does, or sees then.
 
     Exactly one field is given; elements are named by Playwright's selectors, where possible by what visitors go by:
@@ -79,7 +90,7 @@ class VisitStep(_Section):
         return json.dumps(self.model_dump(exclude_defaults=True, mode="json"), ensure_ascii=False)
 
 
-class Then(_Section):
+class Then(Section):
     """What must be true of a result. Links are always checked, and a preview always passed the scan.
 
     Pages are globs of paths, texts are compared without regard to case and spacing.
@@ -109,7 +120,7 @@ class Then(_Section):
     """Regular expressions that the report to the owner matches."""
 
 
-class Round(_Section):
+class Round(Section):
     """One request of a case's session, and what must be true of its result."""
 
     request: str = Field(min_length=1)
@@ -122,7 +133,7 @@ class Round(_Section):
     """What a good model replies, in order."""
 
 
-class Reply(_Section):
+class Reply(Section):
     """The owner's answer to a question of the product."""
 
     answer: str = Field(min_length=1)
@@ -131,10 +142,9 @@ class Reply(_Section):
     replies: tuple[RecordedReply, ...] = ()
 
 
-class Case(Round):
+class Case(Named, Round):
     """One case."""
 
-    id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{1,39}$")
     kind: Kind
     site: str | None = None
     """A shipped site, or a directory beside the file; None for a question or site without one."""
@@ -161,21 +171,27 @@ def read_cases(paths: Sequence[Path] = ()) -> list[Case]:
     Raises:
         CaseError: their author's fault.
     """
-    cases = [case for path in paths or (library_path(),) for case in _cases_of(path)]
-    twice = {case.id for case in cases if sum(other.id == case.id for other in cases) > 1}
-    if twice:
-        raise CaseError(f"several cases have the id {min(twice)}")
-    return cases
+    return read_as(Case, paths or (library_path(),))
 
 
-def _cases_of(path: Path) -> Iterator[Case]:
-    for document in read_documents(path):
-        try:
-            yield Case.model_validate(document)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise CaseError(f"{path}: case {document.get('id', '?')}: {place}: {first['msg']}") from None
+def read_as(kind: type[CaseT], paths: Sequence[Path]) -> list[CaseT]:
+    """Return the cases of one kind in files or directories.
+
+    Raises:
+        CaseError: their author's fault.
+    """
+    found: dict[str, CaseT] = {}
+    for path in paths:
+        for document in read_documents(path):
+            try:
+                case = kind.model_validate(document)
+            except ValidationError as error:
+                first = error.errors(include_url=False)[0]
+                place = ".".join(str(part) for part in first["loc"])
+                raise CaseError(f"{path}: case {document.get('id', '?')}: {place}: {first['msg']}") from None
+            if found.setdefault(case.id, case) is not case:
+                raise CaseError(f"several cases have the id {case.id}")
+    return list(found.values())
 
 
 def site_directory(case: Case, *, beside: Sequence[Path] = (), sites: Path | None = None) -> Path:

@@ -112,11 +112,7 @@ def _request(
     for picture in pictures:
         source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(picture).decode()}
         content.append({"type": "image", "source": source})
-    tool = {
-        "name": "judge",
-        "description": "Hand over the scores.",
-        "input_schema": Judgement.model_json_schema(),
-    }
+    tool = {"name": "judge", "description": "Hand over the scores.", "input_schema": Judgement.model_json_schema()}
     rubric = resources.files("producers.evaluation") / "rubric.md"
     return {
         "model": model,

@@ -13,19 +13,19 @@ from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 from statistics import mean, median
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from jinja2 import Environment, FileSystemLoader
-from pydantic import BaseModel
 
 from producers.evaluation.browser import Browser
 from producers.evaluation.cases import Case, read_cases
+from producers.evaluation.review_cases import Verdict
 from producers.evaluation.run import CaseResult, Plan, StepResult, installed_for
 from producers.servers import state_home
 from routing.policy.platform import load_policy
 from routing.policy.prices import decimal_usd
 
-ResultT = TypeVar("ResultT", bound=BaseModel)
+ResultT = TypeVar("ResultT", CaseResult, Verdict)
 SITES = "sites"
 """The set of cases whose summaries name none."""
 SETTINGS, RESULTS, SUMMARY, PAGE = "settings.json", "results.jsonl", "summary.json", "report.html"
@@ -36,7 +36,6 @@ class Report:
     """What came of a run."""
 
     summary: Mapping[str, Any]
-    directory: Path
 
     @property
     def is_good(self) -> bool:
@@ -64,61 +63,89 @@ def evaluate_cases(
         CaseError, PolicyError, InstallationError: the caller's fault.
     """
     cases = [case for case in read_cases(plan.cases) if fnmatchcase(case.id, only)]
-    runs = kept or state_home(environment) / "eval"
-    settings = {
+    by_id = {case.id: case for case in cases}
+    settings = {**settings_of(plan), "browser": browser, "judge": plan.judge}
+    run = KeptRun(CaseResult, kept or state_home(environment) / "eval", settings, resume=resume, tell=tell)
+    if left := [case for case in cases if case.id not in run.results]:
+        with (
+            tempfile.TemporaryDirectory(prefix="pointsman-eval-") as home,
+            installed_for(plan, home=Path(home), environment=environment) as runner,
+            Browser(takes_pictures=pictures).running() if browser else nullcontext() as opened,
+        ):
+            runner.run(
+                left,
+                lambda result: run.keep(result, _line(by_id[result.id], result)),
+                browser=opened,
+                pictures=run.directory if pictures else None,
+            )
+    results = [run.results[case.id] for case in cases]
+    known = frozenset(case.id for case in cases if case.known_fault)
+    summary = summarise(results, settings=settings, known=known)
+    return run.end(summary, page_of(cases, results, summary, run.before), _table(summary, run.before))
+
+
+def settings_of(plan: Plan) -> dict[str, Any]:
+    """Return what the figures of a run depend on."""
+    return {
         "provider": plan.account.name if plan.account else "fake",
         "model": plan.model,
         "policy": load_policy(plan.policy).version,
-        "browser": browser,
-        "judge": plan.judge,
     }
-    directory = run_directory(runs, settings=settings, resume=resume)
-    done = {result.id: result for result in read_results(directory / RESULTS, CaseResult)}
-    left = [case for case in cases if case.id not in done]
-    by_id = {case.id: case for case in cases}
-    writing = threading.Lock()
-    with (directory / RESULTS).open("a", encoding="utf-8") as lines:
 
-        def keep(result: CaseResult) -> None:
-            with writing:
-                done[result.id] = result
-                if not result.skipped:
+
+class KeptRun(Generic[ResultT]):
+    """A run in its directory: the results by id, and the summary of the last run `before` of the same set.
+
+    With `resume` it is the last one with the same settings, if that did not end; otherwise a new one.
+    """
+
+    def __init__(
+        self,
+        kind: type[ResultT],
+        runs: Path,
+        settings: Mapping[str, Any],
+        *,
+        resume: bool,
+        tell: Callable[[str], None],
+    ) -> None:
+        self.directory = _directory(runs, json.dumps(settings), resume=resume)
+        self.before = last_summary(runs, but=self.directory, chosen=settings.get("set", SITES))
+        self.results: dict[str, ResultT] = {
+            result.id: result for result in _read_results(self.directory / RESULTS, kind)
+        }
+        self._tell = tell
+        self._writing = threading.Lock()
+
+    def keep(self, result: ResultT, line: str) -> None:
+        """Keep a result, and tell of it if there is a line; one that was skipped is asked for again by `resume`."""
+        with self._writing:
+            self.results[result.id] = result
+            if not result.skipped:
+                with (self.directory / RESULTS).open("a", encoding="utf-8") as lines:
                     lines.write(result.model_dump_json() + "\n")
-                    lines.flush()
-                tell(_line(by_id[result.id], result))
+            if line:
+                self._tell(line)
 
-        if left:
-            with (
-                tempfile.TemporaryDirectory(prefix="pointsman-eval-") as home,
-                installed_for(plan, home=Path(home), environment=environment) as runner,
-                Browser(takes_pictures=pictures).running() if browser else nullcontext() as opened,
-            ):
-                runner.run(left, keep, browser=opened, pictures=directory if pictures else None)
-    results = [done[case.id] for case in cases]
-    before = last_summary(runs, but=directory)
-    known = frozenset(case.id for case in cases if case.known_fault)
-    summary = summarise(results, settings=settings, known=known)
-    (directory / PAGE).write_text(page_of(cases, results, summary, before), encoding="utf-8")
-    (directory / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    for line in _table(summary, before):
-        tell(line)
-    tell(f"{directory / PAGE}")
-    return Report(summary, directory)
+    def end(self, summary: Mapping[str, Any], page: str, table: Iterable[str]) -> Report:
+        """Keep the summary and the page, and tell of them."""
+        (self.directory / PAGE).write_text(page, encoding="utf-8")
+        (self.directory / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        for line in (*table, str(self.directory / PAGE)):
+            self._tell(line)
+        return Report(summary)
 
 
-def run_directory(runs: Path, *, settings: Mapping[str, Any], resume: bool) -> Path:
-    """Return the last run with the same settings that did not end, if that is wanted, or a new one."""
-    text = json.dumps(settings)
+def _directory(runs: Path, settings: str, *, resume: bool) -> Path:
     for path in sorted(runs.glob("*"), reverse=True) if resume else ():
-        if not (path / SUMMARY).exists() and (path / SETTINGS).exists() and (path / SETTINGS).read_text() == text:
+        if not (path / SUMMARY).exists() and (path / SETTINGS).exists() and (path / SETTINGS).read_text() == settings:
             return path
     directory = runs / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S.%f")
     directory.mkdir(parents=True)
-    (directory / SETTINGS).write_text(text)
+    (directory / SETTINGS).write_text(settings)
     return directory
 
 
-def read_results(path: Path, kind: type[ResultT]) -> Iterable[ResultT]:
+def _read_results(path: Path, kind: type[ResultT]) -> Iterable[ResultT]:
     """Return the results that were kept; a line that was torn is removed, or the next one would continue it."""
     if not path.exists():
         return []
@@ -156,7 +183,7 @@ def summarise(
         "first_try": sum(result.is_first_try for result in ran),
         "failed": sum(not result.is_passed and result.id not in known for result in ran),
         "known_faults": sorted(result.id for result in ran if not result.is_passed and result.id in known),
-        "cost_usd": decimal_usd(sum(step.cost_nanousd for _, step in steps)),
+        "cost_usd": decimal_usd(sum(step.cost_nanousd for result in results for step in result.steps)),
         "by_route": {route: _figures([step for _, step in steps if step.wanted == route]) for route in sorted(routes)},
         "by_model": {model: _figures([step for _, step in steps if model in step.models]) for model in sorted(models)},
         "by_prompt": {

@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from gateway.fake_provider.library import CaseError, read_documents
+from producers.evaluation.cases import Named, Section, read_as
 from routing.policy.prices import decimal_usd
 
 Side = Literal["wrong", "right"]
@@ -25,18 +25,14 @@ _NEAR_LINES = 3
 """How far beside the seeded lines a finding may point: at the function's head, or its end."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ReviewTicket(_Section):
+class ReviewTicket(Section):
     """What was asked for."""
 
     title: Text
     body: Text
 
 
-class WantedFinding(_Section):
+class WantedFinding(Section):
     """The finding that a wrong fix must get."""
 
     agents: Annotated[tuple[Reviewer, ...], Field(min_length=1)]
@@ -50,10 +46,9 @@ class WantedFinding(_Section):
     """At least."""
 
 
-class ReviewCase(_Section):
+class ReviewCase(Named):
     """One ticket with two fixes; files are texts by path."""
 
-    id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{1,39}$")
     fault: Text
     """What is wrong with the wrong fix; no agent is told."""
     language: Literal["python", "typescript", "javascript"] = "python"
@@ -102,19 +97,7 @@ def read_review_cases(paths: Sequence[Path] = ()) -> list[ReviewCase]:
     Raises:
         CaseError: their author's fault.
     """
-    found: list[ReviewCase] = []
-    for path in paths or (shipped_reviews(),):
-        for document in read_documents(path):
-            try:
-                found.append(ReviewCase.model_validate(document))
-            except ValidationError as error:
-                first = error.errors(include_url=False)[0]
-                place = ".".join(str(part) for part in first["loc"])
-                raise CaseError(f"{path}: case {document.get('id', '?')}: {place}: {first['msg']}") from None
-    ids = [case.id for case in found]
-    if twice := {name for name in ids if ids.count(name) > 1}:
-        raise CaseError(f"several cases have the id {min(twice)}")
-    return found
+    return read_as(ReviewCase, paths or (shipped_reviews(),))
 
 
 class Verdict(BaseModel):
@@ -136,7 +119,7 @@ class Verdict(BaseModel):
     cost_nanousd: int = 0
     seconds: float = 0.0
     skipped: str = ""
-    """Why it was not asked."""
+    """Why it was not asked, or not heard to its end."""
     failed: str = ""
     """Why it gave no result."""
 
@@ -176,7 +159,7 @@ def summarise_verdicts(verdicts: Iterable[Verdict], *, settings: Mapping[str, An
         "failed": sum(bool(verdict.finding or verdict.failed) for verdict in asked),
         "skipped": {verdict.id: verdict.skipped for verdict in every if verdict.skipped},
         "by_agent": {agent: _figures([each for each in asked if each.agent == agent]) for agent in agents},
-        "all": _figures(asked),
+        "all": _figures(asked) | {"cost_usd": decimal_usd(sum(verdict.cost_nanousd for verdict in every))},
         "wrong_fixes": len(by_case),
         "wrong_fixes_found": len(found),
         "wrong": {each.id: each.failed or each.finding for each in asked if each.failed or each.finding},

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import httpx2
 import yaml
 from dulwich.repo import Repo
 from sqlmodel import col, select
@@ -31,18 +29,14 @@ from ledger.jobs import lock_job
 from ledger.runs.specs import NewStep, Phase
 from ledger.runs.steps import StepStart, add_steps, start_steps
 from ledger.runs.tables import AgentExecution, Run, RunStep
-from ledger.store import Ledger, create_ledger_engine
+from ledger.store import Ledger
 from ledger.tables import Call
 from producers.evaluation.report import (
-    PAGE,
-    RESULTS,
-    SUMMARY,
+    KeptRun,
     Report,
     beside,
-    last_summary,
-    read_results,
     render_page,
-    run_directory,
+    settings_of,
 )
 from producers.evaluation.review_cases import (
     SIDES,
@@ -54,13 +48,13 @@ from producers.evaluation.review_cases import (
     read_review_cases,
     summarise_verdicts,
 )
-from producers.evaluation.run import Plan, Purse
+from producers.evaluation.run import CUT_OFF, SPENT, Plan, Purse, Share, policy_with_model
 from producers.local.embedded import Embedded, Options
 from producers.local.preparation import TENANT
 from producers.servers import state_home
 from producers.use_cases.runs import Projects
 from routing.policy.agents import FINISH_TOOL, RESULT_FILE
-from routing.policy.platform import Policy, load_policy, parse_policy
+from routing.policy.platform import Policy, load_policy
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.queues import QueueName
 from sandbox.box import WORKSPACE
@@ -106,47 +100,30 @@ def evaluate_reviews(
     """
     cases = [case for case in read_review_cases(plan.cases) if fnmatchcase(case.id, only)]
     every = [Asked(case, side, agent) for case in cases for side in SIDES for agent in case.finding.agents]
-    runs = kept or state_home(environment) / "eval-reviews"
-    settings = {
-        "set": "reviews",
-        "provider": plan.account.name if plan.account else "fake",
-        "model": plan.model,
-        "policy": load_policy(plan.policy).version,
-    }
-    directory = run_directory(runs, settings=settings, resume=resume)
-    done = {verdict.id: verdict for verdict in read_results(directory / RESULTS, Verdict)}
-    left = [asked for asked in every if asked.id not in done]
-    writing = threading.Lock()
-    with (directory / RESULTS).open("a", encoding="utf-8") as lines:
+    settings = {"set": "reviews", **settings_of(plan)}
+    run = KeptRun(Verdict, kept or state_home(environment) / "eval-reviews", settings, resume=resume, tell=tell)
+    playable = []
+    for asked in every:
+        if asked.id in run.results:
+            continue
+        if plan.account or asked.agent in asked.case.replies.get(asked.side, {}):
+            playable.append(asked)
+        else:
+            run.keep(_verdict(asked, skipped=_NO_REPLY), "")
 
-        def keep(verdict: Verdict) -> None:
-            with writing:
-                done[verdict.id] = verdict
-                if not verdict.skipped:
-                    lines.write(verdict.model_dump_json() + "\n")
-                    lines.flush()
-                if verdict.skipped != _NO_REPLY:
-                    tell(_line(verdict))
+    def review(asked: Asked) -> None:
+        verdict = runner.ask(asked)
+        run.keep(verdict, _line(verdict))
 
-        playable = [asked for asked in left if plan.account or asked.agent in asked.case.replies.get(asked.side, {})]
-        for asked in left:
-            if asked not in playable:
-                keep(_verdict(asked, skipped=_NO_REPLY))
-        if playable:
-            with (
-                tempfile.TemporaryDirectory(prefix="pointsman-eval-") as home,
-                _runner(plan, Path(home), cases, environment) as runner,
-                ThreadPoolExecutor(plan.jobs) as pool,
-            ):
-                list(pool.map(lambda asked: keep(runner.ask(asked)), playable))
-    before = last_summary(runs, but=directory, chosen="reviews")
-    summary = summarise_verdicts((done[asked.id] for asked in every), settings=settings)
-    (directory / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    (directory / PAGE).write_text(_page(cases, done, summary, before), encoding="utf-8")
-    for line in _table(summary, before):
-        tell(line)
-    tell(f"{directory / PAGE}")
-    return Report(summary, directory)
+    if playable:
+        with (
+            tempfile.TemporaryDirectory(prefix="pointsman-eval-") as home,
+            _runner(plan, Path(home), cases, environment) as runner,
+            ThreadPoolExecutor(plan.jobs) as pool,
+        ):
+            list(pool.map(review, playable))
+    summary = summarise_verdicts((run.results[asked.id] for asked in every), settings=settings)
+    return run.end(summary, _page(cases, run.results, summary, run.before), _table(summary, run.before))
 
 
 def _verdict(asked: Asked, **fields: Any) -> Verdict:
@@ -205,9 +182,8 @@ class _Runner:
         self._repositories = repositories
         self._runs_root = Path(embedded.environment["POINTSMAN_RUNS__ROOT"])
         self._has_boxes = not embedded.boxes.off
-        self._purse = Purse(None if plan.budget_usd is None else round(plan.budget_usd * NANOUSD_PER_USD))
-        headers = {"authorization": f"Bearer {embedded.api_key}"}
-        self._http = httpx2.Client(base_url=embedded.api_url, headers=headers, timeout=30, trust_env=False)
+        self._purse = Purse(plan.budget_usd)
+        self._http = embedded.open_api()
 
     def close(self) -> None:
         self._http.close()
@@ -217,15 +193,13 @@ class _Runner:
         definition = self._policy.agents[asked.agent]
         if definition.needs_box and not self._has_boxes:
             return _verdict(asked, skipped=f"{asked.agent} needs boxes")
-        cap = round((definition.step_usd or _UNLIMITED_USD) * NANOUSD_PER_USD)
-        if self._plan.budget_usd is not None:
-            cap = min(cap, round(self._plan.budget_usd * NANOUSD_PER_USD))
-        with self._purse.take(cap) as book:
-            if book is None:
-                return _verdict(asked, skipped="the budget is spent")
-            job_id = self._start(asked, cap_nanousd=cap)
-            verdict = self._wait(asked, job_id, seconds=definition.hard_seconds + 120)
-            book(verdict.cost_nanousd)
+        limit = round((definition.step_usd or _UNLIMITED_USD) * NANOUSD_PER_USD)
+        with self._purse.take(limit) as share:
+            if share is None:
+                return _verdict(asked, skipped=SPENT)
+            job_id = self._start(asked, cap_nanousd=share.nanousd)
+            verdict = self._wait(asked, job_id, share, seconds=definition.hard_seconds + 120)
+            share.spent = verdict.cost_nanousd
             return verdict
 
     def _start(self, asked: Asked, *, cap_nanousd: int) -> UUID:
@@ -262,22 +236,23 @@ class _Runner:
             (job_id,) = start_steps(session, job, [StepStart(key="review", attempt=1, cap_nanousd=cap_nanousd)])
         return job_id
 
-    def _wait(self, asked: Asked, job_id: UUID, *, seconds: float) -> Verdict:
+    def _wait(self, asked: Asked, job_id: UUID, share: Share, *, seconds: float) -> Verdict:
         until = time.monotonic() + seconds
         while True:
             with self._ledger.begin() as session:
                 row = session.get_one(AgentExecution, job_id)
                 if row.settled_at is not None or time.monotonic() > until:
                     calls = session.scalars(select(Call).where(col(Call.job_id) == job_id)).all()
-                    return _verdict_of(asked, row, calls)
+                    return _verdict_of(asked, row, calls, was_cut=share.was_cut(row.reason))
             time.sleep(_LOOK_SECONDS)
 
 
-def _verdict_of(asked: Asked, row: AgentExecution, calls: Any) -> Verdict:
+def _verdict_of(asked: Asked, row: AgentExecution, calls: Any, *, was_cut: bool) -> Verdict:
     result = row.result or {}
     took = (row.settled_at - row.started_at).total_seconds() if row.settled_at and row.started_at else 0.0
     return _verdict(
         asked,
+        skipped=CUT_OFF if was_cut else "",
         finding=judge_verdict(asked.case, asked.side, result) if result else "",
         failed="" if result else (row.detail or row.reason or "it did not end in time"),
         status=str(result.get("status", "")),
@@ -300,19 +275,6 @@ def _make_workspace(workspace: Workspace, before: Mapping[str, str], change: Map
         commits.append(workspace.commit_step(commits[-1], changes, step=Step(key, 1), message=key, when=0))
     workspace.point(BASE, commits[1])
     return commits[1], commits[2]
-
-
-def _policy_for(plan: Plan, home: Path) -> Path | None:
-    """Return a policy in which one model answers for every reviewer, if one is wanted."""
-    if plan.model is None:
-        return plan.policy
-    fields = load_policy(plan.policy).model_dump(mode="json")
-    for name in _TASKS:
-        fields["agents"][name]["model"] = plan.model
-    text = yaml.safe_dump(fields)
-    parse_policy(text, source=f"the policy with {plan.model}")
-    (path := home / "policy.yaml").write_text(text, encoding="utf-8")
-    return path
 
 
 def scenario_of(cases: list[ReviewCase], policy: Policy) -> dict[str, Any]:
@@ -352,15 +314,14 @@ def _runner(plan: Plan, home: Path, cases: list[ReviewCase], environment: Mappin
         home=home / "installation",
         account=plan.account,
         fake_provider=FakeProviderConfig(speed="max", scenarios=played),
-        policy=_policy_for(plan, home),
+        policy=policy_with_model(plan.policy, plan.model, home=home),
         repositories=repositories,
         api_port=0,
         concurrency=max(2, min(plan.jobs, os.cpu_count() or 2)),
     )
     with Embedded(options, base_environment=environment) as embedded:
         policy = load_policy(Path(embedded.environment["POINTSMAN_POLICY__PATH"]))
-        engine = create_ledger_engine(embedded.environment["POINTSMAN_LEDGER__URL"], pool_size=plan.jobs + 1)
-        with closing(Ledger(engine)) as ledger:
+        with closing(embedded.open_ledger(pool_size=plan.jobs + 1)) as ledger:
             with ledger.begin() as session:
                 pause_queue(session, QueueName.CONTROL, is_paused=True)
             with closing(_Runner(embedded, plan, ledger, policy, repositories)) as runner:

@@ -7,20 +7,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import httpx2
 import yaml
 from pydantic import BaseModel, ConfigDict
 from sqlmodel import col, select
 
 from gateway.fake_provider.config import FakeProviderConfig, read_log
-from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Call, Job, Release
 from producers.evaluation.browser import Browser, differences, write_pictures
 from producers.evaluation.cases import Case, Files, Reply, Round, Then, check, digest_of, site_directory
@@ -28,6 +26,7 @@ from producers.evaluation.judge import Judge, Judgement
 from producers.local.embedded import Account, Embedded, Options
 from producers.local.preparation import TENANT
 from producers.use_cases.sites import Sites
+from routing.jobs import Reason
 from routing.policy.platform import Policy, load_policy, parse_policy
 from routing.policy.prices import NANOUSD_PER_USD
 from sites.content_store import ContentStore
@@ -40,6 +39,8 @@ _CREATE = "model:spec_create"
 _EDITS = ("model:spec_edit", _CREATE, "model:patch_edit", "model:patch_built")
 RECORDED = ("recorded", "replayed")
 """The fake provider's rules that play recorded replies."""
+SPENT, CUT_OFF = "the budget is spent", "the budget cut it off"
+"""Why a case is left for a run that goes on with more money."""
 _LOOK_SECONDS = 0.1
 _LONGEST_SECONDS = 600.0
 _CLOCK_SECONDS = 0.005
@@ -98,7 +99,7 @@ class CaseResult(BaseModel):
     lang: str
     steps: tuple[StepResult, ...] = ()
     skipped: str = ""
-    """Why it did not run."""
+    """Why it did not run, or not to its end."""
 
     @property
     def is_passed(self) -> bool:
@@ -133,20 +134,36 @@ class Plan:
     """A directory of sites besides those."""
 
 
+@dataclass
+class Share:
+    """What one case may spend of a run's money, in nanodollars."""
+
+    nanousd: int
+    is_short: bool
+    """Whether the run's budget gives it less than its own limit."""
+    spent: int = 0
+
+    def was_cut(self, reason: str | None) -> bool:
+        """Whether it is the run's budget that ended a job of the case for a reason."""
+        return self.is_short and reason == Reason.COST_CAP
+
+
 class Purse:
     """The money of a run: what a case may spend is taken before it begins, and what it left is put back."""
 
-    def __init__(self, nanousd: int | None) -> None:
-        self._left = nanousd
+    def __init__(self, budget_usd: float | None) -> None:
+        self._whole = None if budget_usd is None else round(budget_usd * NANOUSD_PER_USD)
+        self._left = self._whole
         self._changed = threading.Condition()
         self._taken = 0
 
     @contextmanager
-    def take(self, wanted: int) -> Iterator[Callable[[int], None] | None]:
-        """Yield a function that books what was spent, or None where too little is left.
+    def take(self, limit: int) -> Iterator[Share | None]:
+        """Yield a share, of a case's own limit or else the whole budget, or None where too little is left for it.
 
         It waits while other cases hold money that they may put back.
         """
+        wanted = limit if self._whole is None else min(limit, self._whole)
         with self._changed:
             while self._left is not None and self._left < wanted and self._taken:
                 self._changed.wait()
@@ -155,23 +172,18 @@ class Purse:
                 return
             self._taken += 1
             self._left = None if self._left is None else self._left - wanted
-        spent = 0
-
-        def book(nanousd: int) -> None:
-            nonlocal spent
-            spent = nanousd
-
+        share = Share(wanted, is_short=wanted < limit)
         try:
-            yield book
+            yield share
         finally:
             with self._changed:
                 self._taken -= 1
-                self._left = None if self._left is None else self._left + wanted - spent
+                self._left = None if self._left is None else self._left + wanted - share.spent
                 self._changed.notify_all()
 
 
 def policy_with_model(policy: Path | None, model: str | None, *, home: Path) -> Path | None:
-    """Return the policy to run with: the given one, or a copy in `home` in which one model makes every call of a job.
+    """Return the policy to run with: the given one, or a copy in `home` with one model for every call and agent.
 
     Raises:
         PolicyError: the caller's fault: the model has no price or no speed.
@@ -179,8 +191,8 @@ def policy_with_model(policy: Path | None, model: str | None, *, home: Path) -> 
     if model is None:
         return policy
     fields = load_policy(policy).model_dump(mode="json")
-    for call in fields["calls"].values():
-        call["model"] = model
+    for caller in (*fields["calls"].values(), *fields["agents"].values()):
+        caller["model"] = model
     text = yaml.safe_dump(fields)
     parse_policy(text, source=f"the policy with {model}")
     home.mkdir(parents=True, exist_ok=True)
@@ -208,10 +220,8 @@ class Runner:
     def __init__(self, embedded: Embedded, plan: Plan) -> None:
         self._plan = plan
         self._policy: Policy = load_policy(embedded.options.policy)
-        self._purse = Purse(None if plan.budget_usd is None else round(plan.budget_usd * NANOUSD_PER_USD))
-        self._ledger = Ledger(
-            create_ledger_engine(embedded.environment["POINTSMAN_LEDGER__URL"], pool_size=plan.jobs + 1)
-        )
+        self._purse = Purse(plan.budget_usd)
+        self._ledger = embedded.open_ledger(pool_size=plan.jobs + 1)
         self._content_store = ContentStore(embedded.home / "content-store")
         self._sites = Sites(self._ledger, self._content_store, self._policy)
         self._has_boxes = not embedded.boxes.off
@@ -221,12 +231,7 @@ class Runner:
         )
         self._browser: Browser | None = None
         self._pictures: Path | None = None
-        self._http = httpx2.Client(
-            base_url=embedded.api_url,
-            headers={"authorization": f"Bearer {embedded.api_key}"},
-            timeout=30,
-            trust_env=False,
-        )
+        self._http = embedded.open_api()
 
     def close(self) -> None:
         """Close its connections."""
@@ -263,17 +268,15 @@ class Runner:
         shown = {"id": case.id, "kind": case.kind, "lang": case.lang}
         if not self._has_boxes and any(step.route == "agent" for step in case.steps):
             return CaseResult(**shown, skipped="the code agent needs boxes")
-        reserve = round(self._policy.budgets.job_usd * NANOUSD_PER_USD) * sum(
+        limit = round(self._policy.budgets.job_usd * NANOUSD_PER_USD) * sum(
             isinstance(step, Round) for step in case.steps
         )
-        if self._plan.budget_usd is not None:
-            reserve = min(reserve, round(self._plan.budget_usd * NANOUSD_PER_USD))
-        with self._purse.take(reserve) as book:
-            if book is None:
-                return CaseResult(**shown, skipped="the budget is spent")
-            steps = tuple(self._steps(case, cap_nanousd=reserve))
-            book(sum(step.cost_nanousd for step in steps))
-        return CaseResult(**shown, steps=steps)
+        with self._purse.take(limit) as share:
+            if share is None:
+                return CaseResult(**shown, skipped=SPENT)
+            steps = tuple(self._steps(case, cap_nanousd=share.nanousd))
+            share.spent = sum(step.cost_nanousd for step in steps)
+        return CaseResult(**shown, steps=steps, skipped=CUT_OFF if share.was_cut(steps[-1].reason) else "")
 
     def _steps(self, case: Case, *, cap_nanousd: int) -> Iterator[StepResult]:
         site = case.id
@@ -421,9 +424,5 @@ def installed_for(plan: Plan, *, home: Path, environment: Mapping[str, str]) -> 
         api_port=0,
         concurrency=max(2, min(plan.jobs, os.cpu_count() or 2)),
     )
-    with Embedded(options, base_environment=environment) as embedded:
-        runner = Runner(embedded, plan)
-        try:
-            yield runner
-        finally:
-            runner.close()
+    with Embedded(options, base_environment=environment) as embedded, closing(Runner(embedded, plan)) as runner:
+        yield runner

@@ -25,8 +25,8 @@ from redis.exceptions import RedisError
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from ledger.cells.tenant_rows import is_closed_error
-from ledger.dispatch_window import CELERY_INTAKE, lead, resign
 from ledger.errors import IdempotencyConflictError
+from ledger.operations.leaders import CELERY_INTAKE, lead, resign
 from ledger.store import Ledger, Statement
 from monitoring import traces
 from producers.dispatch.redis_client import open_broker

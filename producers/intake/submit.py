@@ -7,28 +7,25 @@ together are decided and inserted together; a single one is a batch of one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlmodel import Session
 
-from ledger import audit
 from ledger.dispatch_window import Push
 from ledger.errors import IdempotencyConflictError
-from ledger.events import EventKind, record
 from ledger.job_control import supersede
 from ledger.job_ends import owe_notices
 from ledger.releases import ensure_site
 from ledger.runs.run import new_run
-from ledger.store import Ledger, now
+from ledger.store import Ledger
 from ledger.submission import AcceptedJob, Headroom, KnownKey, accept_all, load_submission_context
-from ledger.tables import Job, NewJob, Tenant
+from ledger.tables import Job, NewJob
 from monitoring import traces
 from producers.dispatch.broker import Publisher
 from producers.errors import AdmissionRefusedError, LedgerAwayError, PublishError, UnknownTenantError
@@ -48,13 +45,14 @@ from producers.intake.decisions import (
     policy_on,
     refuse_if_full,
 )
+from producers.intake.refusals import Refusal, Refused, record_refusals
 from routing.errors import FieldError, InvalidJobError
 from routing.estimate import estimate_run
 from routing.ids import new_id
-from routing.jobs import JobRequest, Reason, Source, State, parse_request
+from routing.jobs import JobRequest, Source, parse_request
 from routing.policy.platform import Policy
 from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
-from routing.queues import Limits, QueueName
+from routing.queues import Limits
 from routing.scheduling import WaitReason
 
 logger = logging.getLogger(__name__)
@@ -65,76 +63,6 @@ Environment = Callable[[], Mapping[str, str]]
 BATCH = 500
 """The most jobs that one transaction accepts."""
 _LEDGER_AWAY = (OperationalError, InterfaceError, PoolTimeoutError)
-
-Refusal = InvalidJobError | IdempotencyConflictError | AdmissionRefusedError | LedgerAwayError
-
-
-class Refused(NamedTuple):
-    """A request that was not accepted."""
-
-    error: Refusal
-    job_id: UUID | None = None
-    """The Celery task id, under which the sender finds the refusal."""
-
-
-def record_refusals(session: Session, refused: Iterable[Refused], *, tenant: str, source: Source) -> None:
-    """Record refusals, except idempotency conflicts; of unknown tenants only those that a task id leads to."""
-    if session.get(Tenant, tenant) is None:
-        for error, job_id in refused:
-            if isinstance(error, InvalidJobError) and job_id is not None and source is Source.CELERY:
-                _record_invalid(session, error, source=source, actor="nobody", tenant=None, job_id=job_id)
-        return
-    for error, job_id in refused:
-        if isinstance(error, InvalidJobError):
-            row = _record_invalid(session, error, source=source, actor=f"tenant:{tenant}", tenant=tenant)
-        elif isinstance(error, AdmissionRefusedError):
-            row = _record_full(session, error, source=source)
-        else:
-            continue
-        if source is Source.CELERY and job_id is not None:
-            session.execute(insert(Job).values(_rejected_row(job_id, tenant, **row)).on_conflict_do_nothing())
-
-
-def _record_invalid(session: Session, error: InvalidJobError, *, source: Source, **who: Any) -> dict[str, Any]:
-    fields = [{"field": item.field, "rule": item.rule} for item in error.errors]
-    first = error.errors[0].field.split(".")[0]
-    field = first if first in JobRequest.model_fields else "other"
-    record(session, EventKind.REFUSED, source=source.value, field=field)
-    audit.append(session, audit.REFUSED, source=source.value, errors=fields, **who)
-    detail = "; ".join(f"{item['field']}: {item['rule']}" for item in fields)
-    return {"reason": Reason.INVALID_REQUEST, "detail": detail, "result": {"errors": fields}}
-
-
-def _record_full(session: Session, error: AdmissionRefusedError, *, source: Source) -> dict[str, Any]:
-    """Count a job for which there was no headroom. Nothing was decided, so a flood leaves no audit trail."""
-    record(session, EventKind.REFUSED, source=source.value, field=error.reason.value)
-    result = {"retry_after_seconds": error.retry_after_seconds}
-    return {"reason": error.reason, "detail": str(error), "result": result}
-
-
-def _rejected_row(job_id: UUID, tenant: str, *, reason: Reason, detail: str, result: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a refused Celery message: its sender can look it up only by its task id."""
-    return {
-        "id": job_id,
-        "tenant": tenant,
-        "source": Source.CELERY.value,
-        "requested_by": f"{Source.CELERY.value}:{tenant}",
-        "state": State.REJECTED.value,
-        "prompt": "",
-        "request": {},
-        "request_digest": "",
-        "priority": "P2",
-        "root_id": job_id,
-        "route": {},
-        "queue": QueueName.INTAKE.value,
-        "fence": 0,
-        "lost_attempts": 0,
-        "cap_nanousd": 0,
-        "reason": reason.value,
-        "detail": detail,
-        "result": result,
-        "ended_at": now(),
-    }
 
 
 class Submitted(NamedTuple):
@@ -397,7 +325,7 @@ class Submitter:
 def _sent_request(body: object) -> JobRequest:
     request = parse_request(body)
     if request.upload is not None:
-        raise InvalidJobError((FieldError("upload", "is not a field of a job request"),))
+        raise InvalidJobError((FieldError("upload", "is not a field of this request"),))
     return request
 
 

@@ -22,11 +22,7 @@ from ledger.runs.reviews import NewComment, keep_comment, run_of_commit, run_of_
 from ledger.runs.run import find_project, runs_of_ticket
 from ledger.store import Ledger
 from producers.errors import AuthenticationError
-from producers.intake.gitlab_webhooks import (
-    is_about_pull_request,
-    read_gitlab_delivery,
-    read_merge_request_delivery,
-)
+from producers.intake.gitlab_webhooks import is_about_pull_request, read_gitlab_delivery, read_merge_request_delivery
 from producers.intake.review_webhooks import REVIEW_EVENTS, read_review_delivery
 from producers.intake.submit import Submitter
 from producers.intake.ticket_webhooks import Ignored, TicketRequest, part, read_github_delivery, read_linear_delivery
@@ -151,10 +147,7 @@ class WebhookReceiver:
             return TicketRun(runs.open, is_new=False)
         try:
             accepted = self._submitter.submit(
-                request,
-                tenant=tenant,
-                source=Source.HTTP,
-                actor=f"{tracker}:{tenant}/{project}",
+                request, tenant=tenant, source=Source.HTTP, actor=f"{tracker}:{tenant}/{project}"
             )
         except IdempotencyConflictError as error:  # a concurrent delivery about the same ticket
             return TicketRun(error.job_id, is_new=False)

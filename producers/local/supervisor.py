@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 8.0
 """How long a process may take after SIGTERM before it is killed."""
 READY_SECONDS = 60.0
+_TAIL_LINES = 15
 _PR_SET_PDEATHSIG = 1
 
 
@@ -247,10 +248,7 @@ class Supervisor:
         if self._server is None:
             assert self._database is not None
             self._server = ForkServer(
-                (*self._imported, *self._forked),
-                database=self._database,
-                environment=self.environment,
-                logs=self._logs,
+                (*self._imported, *self._forked), database=self._database, environment=self.environment, logs=self._logs
             )
         return self._server
 
@@ -275,9 +273,9 @@ class Supervisor:
                 raise InstallationError(f"{program.name} was not ready in time:\n{self._tail(program.name)}")
             time.sleep(0.05)
 
-    def _tail(self, name: str, lines: int = 15) -> str:
+    def _tail(self, name: str) -> str:
         path = self._logs / f"{name}.log"
-        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(path.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
 
     def dead(self) -> dict[str, str]:
         """Return the programs that have ended, with the tails of their logs."""

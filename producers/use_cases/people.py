@@ -22,12 +22,12 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from ledger import audit
-from ledger.record_tables import EndedSession
+from ledger.record_tables import ApiKey, EndedSession, LoginSession, Person
 from ledger.store import Statement, after, now
-from ledger.tables import ApiKey, LoginSession, Person, Tenant
+from ledger.tables import Tenant
 from producers.errors import InvalidInputError, PageNotFoundError, SignInRefusedError, UnknownTenantError
 from producers.use_cases.jobs import View
-from producers.use_cases.tenants import Caller, Scope, revoke
+from producers.use_cases.tenants import Caller, Scope, keys_of, revoke
 from routing.ids import new_id
 from routing.jobs import check_site_name
 
@@ -289,12 +289,10 @@ class Access(View):
 def list_access(session: Session, tenant: str, *, idle_seconds: float) -> Access:
     """Return the people, open sessions and valid keys of a tenant."""
     people = session.scalars(select(Person).where(col(Person.tenant) == tenant).order_by(col(Person.name)).limit(1_000))
-    valid = (col(ApiKey.tenant) == tenant, col(ApiKey.revoked_at).is_(None))
-    keys = session.scalars(select(ApiKey).where(*valid).order_by(col(ApiKey.created_at)))
     return Access(
         people=[PersonView.of(person) for person in people],
         sessions=_open_sessions(session, tenant, idle_seconds=idle_seconds),
-        keys=[KeyView.of(key) for key in keys],
+        keys=[KeyView.of(key) for key in keys_of(session, tenant)],
     )
 
 
@@ -324,7 +322,7 @@ def revoke_session(session: Session, tenant: str, session_id: UUID, *, actor: st
     holder = session.get(ApiKey, row.key_id) if row.key_id else session.get(Person, row.person_id)
     if holder is None or holder.tenant != tenant:
         return False
-    _end(session, row.nonce)
+    end_session(session, row.nonce)
     audit.append(session, "session_revoked", actor=actor, tenant=tenant, ended=str(row.id), holder=holder.name)
     return True
 
@@ -344,14 +342,9 @@ def take_away(session: Session, tenant: str, order: AccessOrder, *, actor: str) 
 
 
 def end_session(session: Session, nonce: str) -> None:
-    """End the session of a cookie: its holder logs out."""
-    _end(session, nonce)
-
-
-def _end(session: Session, nonce: str) -> None:
+    """End the session of a cookie at once."""
     session.execute(sql_update(LoginSession).where(col(LoginSession.nonce) == nonce).values(revoked_at=now()))
-    forgotten = delete(EndedSession).where(col(EndedSession.at) < after(-_KEPT_SECONDS))
-    session.execute(forgotten)
+    session.execute(delete(EndedSession).where(col(EndedSession.at) < after(-_KEPT_SECONDS)))
     session.execute(insert(EndedSession).values(nonce=nonce).on_conflict_do_nothing())
 
 

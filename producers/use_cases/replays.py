@@ -39,23 +39,10 @@ from producers.use_cases.rounds import Continuation, Requester, new_job, with_st
 from routing.decision.router import Mode, Route, SiteSignals
 from routing.errors import MissingKeyError, PolicyError
 from routing.estimate import estimate_run
-from routing.jobs import (
-    ANSWERS,
-    ENDS,
-    JobRequest,
-    Reason,
-    State,
-    parse_request,
-    read_stored,
-)
+from routing.jobs import ANSWERS, ENDS, JobRequest, Reason, State, parse_request, read_stored
 from routing.policy.platform import Policy
 from routing.queues import TierName, parse_tier
-from routing.rounds import (
-    Verb,
-    added_nanousd,
-    can_go_on,
-    fit_route,
-)
+from routing.rounds import Verb, added_nanousd, can_go_on, fit_route
 
 _TRANSIENT_FIELDS = ("idempotency_key", "supersede_key", "start_at")
 """Request fields that a replay drops: it must not take a newer job's place."""

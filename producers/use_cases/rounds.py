@@ -22,12 +22,7 @@ from ledger.errors import NotContinuableError
 from ledger.job_control import send_back
 from ledger.job_ends import is_run
 from ledger.jobs import INHERITED_FACTS, lock_job
-from ledger.releases import (
-    RoundContext,
-    continued_work,
-    load_round_context,
-    rounds_of,
-)
+from ledger.releases import RoundContext, continued_work, load_round_context, rounds_of
 from ledger.runs.run import continue_run
 from ledger.store import Ledger
 from ledger.submission import Accepted, accept, same_request

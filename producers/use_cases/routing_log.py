@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from sqlalchemy import text
 from sqlmodel import Session
 
@@ -127,12 +127,12 @@ class _Entry(NamedTuple):
 
 
 class RoutingLog:
-    """Writes one ledger's log into one directory."""
+    """Writes one ledger's log into one directory, with secrets redacted, the installation's own too (A31)."""
 
-    def __init__(self, ledger: Ledger, directory: Path, *, redact: Callable[[str], str]) -> None:
+    def __init__(self, ledger: Ledger, directory: Path, *, known_keys: tuple[str, ...] = ()) -> None:
         self._ledger = ledger
         self._directory = directory
-        self._redact = redact
+        self._redact = partial(redact, known=known_keys)
         self._seen = ("", 0)
         """The ledger, and the transaction before which all its decisions are written."""
 
@@ -194,28 +194,6 @@ class RoutingLog:
             return _Mark.model_validate_json((self._directory / MARK_NAME).read_bytes())
         except FileNotFoundError:
             return _Mark()
-
-
-def open_routing_log(ledger: Ledger, directory: Path | None, *, settings: BaseModel) -> RoutingLog | None:
-    """Return the routing log of an installation.
-
-    Secret values of the settings are redacted.
-    """
-    if directory is None:
-        return None
-    return RoutingLog(ledger, directory, redact=partial(redact, known=tuple(_secrets(settings))))
-
-
-def _secrets(value: Any) -> Iterator[str]:
-    """Yield every secret value of these settings (A31)."""
-    if isinstance(value, SecretStr):
-        yield value.get_secret_value()
-    elif isinstance(value, BaseModel):
-        for name in type(value).model_fields:
-            yield from _secrets(getattr(value, name))
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _secrets(item)
 
 
 @contextmanager

@@ -43,7 +43,7 @@ from sites.archives import SPEC_FILE
 from sites.content import content_of
 from sites.content_store import ContentStore, Entry
 from sites.diff.canonical import unified
-from sites.directories import read_directory, write_directory
+from sites.directories import read_directory
 from sites.files import DEFAULT_MAX_TREE_BYTES, INSTALLED, is_below, is_text_file
 from sites.ownership import adopt
 from sites.releases import build_release, check_release_integrity, lay_out, manifest_of, try_show_active
@@ -308,25 +308,12 @@ class Sites:
         try_show_active(self.ledger, self.content_store, site.id)
         return release
 
-    def export_site(
-        self, tenant: str, name: str, out: Path, *, release: UUID | None = None, with_sources: bool = False
-    ) -> Release:
-        """Write a release to a new or empty directory, with its spec as `site.json` if it renders all pages.
-
-        By default the active one, and what it serves; `with_sources` writes all files of a built site, for an import.
-
-        Raises:
-            SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
-            TreeRefusedError: the caller's fault: the directory is not empty.
-        """
-        exported, files = self.read(tenant, name, release=release, with_sources=with_sources)
-        write_directory(files, out)
-        return exported
-
     def read(
         self, tenant: str, name: str, *, release: UUID | None = None, with_sources: bool = False
     ) -> tuple[Release, dict[str, bytes]]:
-        """Return a release, by default the active one, and the files that `export_site` would write.
+        """Return a release and its files, with its spec as `site.json` if it renders all pages.
+
+        By default the active one, and what it serves; `with_sources` adds the sources of a built site, for an import.
 
         Raises:
             SiteNotFoundError, ReleaseNotFoundError: the caller's fault.

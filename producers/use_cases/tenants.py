@@ -24,8 +24,9 @@ from ledger import audit
 from ledger.dispatch_window import pause_queue as pause_in_ledger
 from ledger.dispatch_window import paused_queues
 from ledger.job_ends import ASKING
+from ledger.record_tables import ApiKey
 from ledger.store import Statement, now
-from ledger.tables import ApiKey, Attempt, Job, Tenant
+from ledger.tables import Attempt, Job, Tenant
 from producers.config import MAIL_PATTERN
 from producers.errors import AuthenticationError, InvalidInputError, MissingScopeError, UnknownTenantError
 from producers.use_cases.jobs import View
@@ -267,7 +268,7 @@ def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def create_tenant(session: Session, name: str, *, provider: str | None = None, actor: str = "operator") -> Tenant:
+def create_tenant(session: Session, name: str, *, provider: str | None = None) -> Tenant:
     """Return the tenant of this name, creating it if there is none.
 
     Its name is part of URLs, so the rule for site names applies. Without a provider an existing tenant's stays.
@@ -282,16 +283,16 @@ def create_tenant(session: Session, name: str, *, provider: str | None = None, a
     tenant = session.get(Tenant, name)
     if tenant is None:
         tenant = Tenant(name=name, provider=provider)
-        audit.append(session, "tenant_created", actor=actor, tenant=name, provider=provider)
+        audit.append(session, "tenant_created", actor="operator", tenant=name, provider=provider)
     elif provider is not None and provider != tenant.provider:
         tenant.provider = provider
-        audit.append(session, "tenant_provider_set", actor=actor, tenant=name, provider=provider)
+        audit.append(session, "tenant_provider_set", actor="operator", tenant=name, provider=provider)
     session.add(tenant)
     session.flush()
     return tenant
 
 
-def create_key(session: Session, tenant: str, *, name: str, scopes: Iterable[str], actor: str = "operator") -> str:
+def create_key(session: Session, tenant: str, *, name: str, scopes: Iterable[str]) -> str:
     """Create a key and return its secret, which cannot be shown again.
 
     Raises:
@@ -309,9 +310,9 @@ def create_key(session: Session, tenant: str, *, name: str, scopes: Iterable[str
         raise InvalidInputError("scopes", f"must be at least one of {', '.join(Scope)}")
     secret = SECRET_PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
     key_hash = hash_secret(secret)
-    session.add(ApiKey(tenant=tenant, name=name, key_hash=key_hash, scopes=granted, created_by=actor))
+    session.add(ApiKey(tenant=tenant, name=name, key_hash=key_hash, scopes=granted, created_by="operator"))
     session.flush()
-    audit.append(session, "key_created", actor=actor, tenant=tenant, key=name, scopes=granted)
+    audit.append(session, "key_created", actor="operator", tenant=tenant, key=name, scopes=granted)
     return secret
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import ipaddress
 import os
@@ -10,8 +9,9 @@ import re
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import docker
@@ -22,6 +22,7 @@ import urllib3.exceptions
 from sandbox.box import BoxLostError, SandboxError, SandboxStartupError, SandboxUnavailableError
 from sandbox.docker import recipe
 from sandbox.docker.recipe import INSTALL, KIND, PARTS, SLOT, Kind, Slot, check_given_outer
+from sites.disk import locked_file
 
 UNREACHABLE = (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
 _REASONS: tuple[tuple[str, str], ...] = (
@@ -252,17 +253,10 @@ class Engine:
         found = self.client.api.networks(filters={"name": [f"^{re.escape(name)}$"], **labels})
         return [network for network in found if network["Name"] == name]
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self) -> AbstractContextManager[int]:
         """Keep this machine's other threads and processes of the same installation out meanwhile."""
         name = hashlib.sha256(f"{self.url} {self.install}".encode()).hexdigest()[:16]
-        path = os.path.join(tempfile.gettempdir(), f"pointsman-{os.getuid()}-{name}.lock")
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+        return locked_file(Path(tempfile.gettempdir(), f"pointsman-{os.getuid()}-{name}.lock"))
 
     def _given_outer(self) -> Outer:
         """Return the operator's network if the gateway is its only way out."""

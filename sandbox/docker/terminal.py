@@ -35,13 +35,8 @@ _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|
 def attend(api: APIClient, container: str, *, term: str, stdin: int, stdout: int, seconds: float) -> bytes:
     """Give a person a shell in a container until it ends or the time is over; return the end of what was shown.
 
-    Args:
-        api: of the engine.
-        container: where.
-        term: the kind of the person's terminal.
-        stdin: descriptor of what the person types; a terminal is put into raw mode meanwhile.
-        stdout: descriptor of what the person sees.
-        seconds: time limit.
+    `stdin` and `stdout` are the person's descriptors, of a terminal of the kind `term`, which is put into raw mode
+    meanwhile.
 
     Raises:
         DockerException: the engine refused, or is gone.

@@ -16,7 +16,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -151,8 +151,7 @@ def open_base(client: docker.DockerClient, reference: str, *, cache: Path, say: 
 def pull(client: docker.DockerClient, reference: str, say: Progress) -> bool:
     """Have the engine fetch an image unless it is there; False where it cannot."""
     say(f"looking for the base image {reference}")
-    with suppress(docker.errors.ImageNotFound):
-        client.images.get(reference)
+    if _has(client, reference):
         return True
     try:
         client.images.pull(reference)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,12 +61,7 @@ def build_for_project(
 ) -> BuiltProject:
     """Build a project's image and check, in a locked container, that it has what a box needs.
 
-    Args:
-        config: the engine and the cache.
-        source: what the operator chose.
-        name: of the project and its tenant, for the tag.
-        say: takes each line of progress.
-        network: the engine's network for a Dockerfile's own commands; None for its default.
+    `name` is of the project and its tenant, for the tag; `network` is the engine's for a Dockerfile's own commands.
 
     Raises:
         SandboxUnavailableError: the operator's fault: `base_missing`, `build_failed`, `image_unfit`, or no engine.
@@ -101,15 +96,13 @@ def build_for_project(
 
 def remove_image(config: BoxConfig, image_id: str) -> bool:
     """Remove a project's image from the engine; False if it is in use there, is not there, or no engine answers."""
-    engine = Engine(config.engine, install=config.install, subnets=config.subnets)
-    try:
-        with translating_start_errors():
-            engine.client.api.remove_image(image_id)
-        return True
-    except SandboxError:
-        return False
-    finally:
-        engine.close()
+    with closing(Engine(config.engine, install=config.install, subnets=config.subnets)) as engine:
+        try:
+            with translating_start_errors():
+                engine.client.api.remove_image(image_id)
+        except SandboxError:
+            return False
+    return True
 
 
 @contextmanager

@@ -58,9 +58,7 @@ PLATFORMS: dict[str, Platform] = {
 
 _FILES = resources.files("sandbox.image") / "files"
 COMMANDS: frozenset[str] = frozenset((_FILES / "commands.txt").read_text().split())
-"""The base's commands that a box has, besides `OWN_COMMANDS`."""
-
-OWN_COMMANDS = ("claude", "node", "npm", "npx")
+"""The base's commands that a box has, besides our own."""
 
 UNREADABLE = frozenset({"claude", "timeout"})
 """Commands that may be run but not read: the kernel then keeps memory, environment, descriptors and OOM score of their

@@ -23,8 +23,8 @@ from gateway.bearers import address_of, check_address, check_bearer, logged_path
 from gateway.errors import LedgerUnreachableError
 from gateway.ledger_client import Ledger
 from gateway.messages import RefusedError
-from ledger import events, money
-from ledger.attempts import hash_token
+from ledger import events
+from ledger.attempts import hash_token, is_live_address
 from monitoring.asgi import Server, uvicorn_config
 from routing.policy.platform import Policy
 from sandbox.box import MirrorRefusedError
@@ -119,7 +119,7 @@ class Callers:
             bearer = check_bearer(await self._ledger.bearer(token_hash))
             check_address(bearer, address=address, limits=self._policy.queues[bearer.queue])
             return
-        [[is_open]] = await self._ledger.query(money.is_live_address(address))
+        [[is_open]] = await self._ledger.query(is_live_address(address))
         if not is_open:
             raise MirrorRefusedError(401, "packages are for boxes: no live attempt is bound to this address")
 
@@ -215,14 +215,7 @@ async def _bounded(pieces: AsyncIterator[bytes], limit: int) -> AsyncIterator[by
 
 
 class Mirror:
-    """One mirror.
-
-    Args:
-        config: its settings.
-        registries: where packages come from.
-        admission: whose requests are served.
-        ledger: where use is counted, closed with the mirror; None for nowhere.
-    """
+    """One mirror. Use is counted in the ledger, if there is one, which is closed with it."""
 
     def __init__(
         self, config: MirrorConfig, registries: Registries, admission: Admission, *, ledger: Ledger | None = None

@@ -55,14 +55,9 @@ class File(NamedTuple):
 
 
 def parse_path(path: str, *, prefixes: tuple[str, ...] = ()) -> Description | File | None:
-    """Parse the path of a request.
+    """Parse the path of a request, percent-decoded once; None for any other path.
 
-    Args:
-        path: percent-decoded once, as the ASGI server passes it.
-        prefixes: path prefixes of the registries' URLs, which lock files repeat.
-
-    Returns:
-        None for any other path.
+    `prefixes` are the paths of the registries' URLs, which lock files repeat.
     """
     inner = path.removeprefix("/")
     for prefix in prefixes:

@@ -65,12 +65,7 @@ class _Link(NamedTuple):
 def read_index(raw: bytes, *, kind: str, name: str, page_url: str, sdists: Collection[str]) -> Packument:
     """Parse a project's page and drop files that cannot or may not be served.
 
-    Args:
-        raw: the page.
-        kind: its media type.
-        name: the project, normalised.
-        page_url: where it was found, for relative links.
-        sdists: projects whose source distributions are served.
+    `page_url` is where it was found, for relative links; of the projects in `sdists` source distributions are served.
 
     Raises:
         MirrorRefusedError: the registry's fault.

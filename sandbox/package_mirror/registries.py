@@ -12,7 +12,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -95,15 +95,7 @@ def read_registries(npm: str, environment: Mapping[str, str], *, npmrc: Path | N
     if npmrc is not None:
         return _read_npmrc(npmrc, environment)
     try:
-        done = subprocess.run(
-            [npm, "config", "list", "--json"],
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_SECONDS,
-            check=True,
-        )
-        settings = json.loads(done.stdout)
+        settings = _printed([npm, "config", "list", "--json"], environment)
     except OSError as error:
         raise RegistryConfigError(f"{npm} cannot be run: {error.strerror}; it says which registry to use") from None
     except (subprocess.SubprocessError, ValueError):
@@ -259,18 +251,18 @@ def with_python(registries: Registries, settings: Mapping[str, str]) -> Registri
 def _pip_settings(environment: Mapping[str, str]) -> Mapping[str, str]:
     """Return pip's index and certificates; nothing where there is no pip, as in a container."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _PIP],
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_SECONDS,
-            check=True,
-        )
-        settings: dict[str, str] = json.loads(done.stdout)
+        settings: dict[str, str] = _printed([sys.executable, "-c", _PIP], environment)
     except (OSError, subprocess.SubprocessError, ValueError):
         return {}
     return settings
+
+
+def _printed(command: Sequence[str], environment: Mapping[str, str]) -> Any:
+    """Return the JSON that a command prints."""
+    done = subprocess.run(
+        command, env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=True
+    )
+    return json.loads(done.stdout)
 
 
 def check_mirror(npm: str, environment: Mapping[str, str], *, npmrc: Path | None = None) -> Iterator[tuple[str, str]]:

@@ -164,12 +164,7 @@ def safe_path(path: str) -> str:
 
 
 class Tree:
-    """A set of files while a diff is applied to it.
-
-    Args:
-        base: contents by checked path.
-        obstacles: paths of symbolic links and other special files.
-    """
+    """Contents by checked path while a diff is applied to them; `obstacles` are links and other special files."""
 
     def __init__(self, base: Mapping[str, bytes], obstacles: Collection[str]) -> None:
         self._base = base
@@ -315,17 +310,11 @@ def apply_diff(
     limits: Limits = _DEFAULT_LIMITS,
     obstacles: Collection[str] = (),
 ) -> Applied:
-    """Apply a diff in any of the three formats, completely or not at all.
+    """Apply a diff in any of the three formats, completely or not at all; return what changed, and how surely.
 
-    Args:
-        files: contents by checked path (`sites.files.check_tree`); never changed.
-        diff: a unified diff, search/replace blocks or a `*** Begin Patch`, with or without prose and fences around it.
-        policy: what the diff may do.
-        limits: how large it may be.
-        obstacles: paths of symbolic links and other special files.
-
-    Returns:
-        What changed, and how sure each place was.
+    The diff is a unified one, search/replace blocks or a `*** Begin Patch`, with or without prose and fences around it.
+    `files` are contents by checked path (`sites.files.check_tree`), `obstacles` paths of symbolic links and other
+    special files.
 
     Raises:
         DiffRefusedError: nothing of the diff is applied (the diff's fault).

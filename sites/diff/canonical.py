@@ -29,12 +29,7 @@ class Change(NamedTuple):
 
 
 def unified(before: Mapping[str, bytes | None], after: Mapping[str, bytes | None]) -> bytes:
-    """Return the change of some files as a unified diff.
-
-    Args:
-        before: contents by path; None for a file that does not exist.
-        after: likewise, with the same paths.
-    """
+    """Return the change of the same files, by path, as a unified diff; None is for one that does not exist."""
     return b"".join(_file(path, before[path], after[path]) for path in sorted(after) if before[path] != after[path])
 
 

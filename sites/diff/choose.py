@@ -73,12 +73,9 @@ class Choice:
 
 
 def narrow(choices: Sequence[Choice], file: FileText, *, is_ordered: bool) -> None:
-    """Narrow each hunk to one option where the evidence decides.
+    """Narrow each hunk of a file to one option where the evidence decides.
 
-    Args:
-        choices: the hunks of a file with their options.
-        file: the file.
-        is_ordered: the format lists hunks in the order of the file.
+    `is_ordered` says that the format lists hunks in the order of the file.
     """
     _by_coherent_numbers(choices, file)
     for choice in choices:

@@ -82,15 +82,10 @@ def marks_of(lines: list[bytes]) -> str:
 
 
 def read_hunk(lines: list[bytes], at: int, header: Header, *, marks: str, is_git: bool, is_fenced: bool) -> Found:
-    """Read one hunk.
+    """Read the hunk below a header; `marks` are the first bytes of all lines.
 
-    Args:
-        lines: the text.
-        at: the first line after the hunk's header.
-        header: the header.
-        marks: the first bytes of all lines.
-        is_git: the file has a `diff --git` header, so that a line `--- x` within the counts is a removed line `-- x`.
-        is_fenced: the diff is in a fenced block and ends with it.
+    In a file with a `diff --git` header a line `--- x` within the counts is a removed line `-- x`; a fenced diff ends
+    with its fence.
     """
     found = _plain(lines, at, header, marks=marks, is_git=is_git) or _counted(lines, at, header, is_git=is_git)
     if found is not None and not _goes_on(lines, found.end):

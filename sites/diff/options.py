@@ -51,7 +51,7 @@ def reindented(pairs: Sequence[Pair], lines: Sequence[Line], unit: int, *, is_sh
     Returns:
         The ways to read it, each with the added lines run by run; none if nothing explains the indentation.
     """
-    as_is = [tuple(run.added) for run in _runs(lines)]
+    as_is = _added_runs(lines)
     filled = [pair for pair in pairs if pair.found.strip()]
     if not any(as_is) or all(indent_of(line.text) == indent_of(found) for line, found in filled):
         return [as_is]
@@ -262,11 +262,7 @@ def exact_option(file: FileText, hunk: Hunk, start: int) -> Option:
 def options_at(file: FileText, lines: Sequence[Line], places: Sequence[int], *, at_least: Fuzz) -> list[Option]:
     """Return the options of a hunk whose context and removed lines are matched to lines of the file.
 
-    Args:
-        file: the file.
-        lines: the hunk, without lines of unknown kind.
-        places: for each context or removed line, the line of the file.
-        at_least: the fuzz that was needed to find the place.
+    `places` are the lines of the file for each context or removed line, which took the fuzz `at_least` to find.
     """
     before = [line for line in lines if line.op != "+"]
     pairs = [Pair(line, file.lines[place]) for line, place in zip(before, places, strict=True)]
@@ -286,15 +282,7 @@ def options_at(file: FileText, lines: Sequence[Line], places: Sequence[int], *, 
 
 
 def _added_runs(lines: Sequence[Line]) -> list[Run]:
-    runs: list[list[bytes]] = []
-    is_open = False
-    for line in lines:
-        if line.op == "+":
-            if not is_open:
-                runs.append([])
-            runs[-1].append(line.text)
-        is_open = line.op == "+"
-    return [tuple(run) for run in runs]
+    return [tuple(run.added) for run in _runs(lines)]
 
 
 def _with_ends(way: Sequence[Run], pairs: Sequence[Pair]) -> list[Run] | None:

@@ -30,29 +30,25 @@ from sites.direct_edit.orders import DirectEdit, Form, Put, Remove, Replace, for
 from sites.direct_edit.request import FACT_SHAPES, IMAGE, QUOTED, VOCABULARY, Request, plain, read_clauses, read_request
 from sites.direct_edit.targets import matches
 from sites.direct_edit.text import (
+    ADDRESS_LIKE,
     ALT_PHRASES,
     BUTTON_LINK_PHRASES,
     BUTTON_PHRASES,
-    IMAGE_FILE,
     LINK_LINK_PHRASES,
     LINK_PHRASES,
+    image_url,
     page_field,
 )
 from sites.errors import SpecError
 from sites.spec.edit import apply_edit
-from sites.spec.html import complaint_about_image, complaint_about_link, phone_url, relative_to
+from sites.spec.html import complaint_about_link, phone_url, relative_to
 from sites.spec.model import Site
 
 _TABLES: Final = (entries.RULES, layout.RULES, wording.RULES)
 
 
 def parse_direct(prompt: str, site: Site) -> DirectEdit | None:
-    """Return the one change of a site that a request means; None if it means none or several.
-
-    Args:
-        prompt: the request as the user wrote it.
-        site: a valid site.
-    """
+    """Return the one change of a site that a request means; None if it means none or several."""
     request = read_request(prompt)
     readings = _readings(request, site) if request else {}
     if joined := _joined(read_clauses(prompt), site):
@@ -281,7 +277,7 @@ def _headings(noun: str, request: Request, site: PlainSite) -> Iterator[tuple[st
 def _label(order: Put, request: Request, site: PlainSite) -> Iterator[ProposedEdit]:
     """Set the label of a button or link that is named by its label."""
     value = request.value(order.value)
-    if value is None or order.old is not None or re.match(r"\w+:|[#/]|www\.", value):
+    if value is None or order.old is not None or ADDRESS_LIKE.match(value):
         return
     for page, node in _named_links((*BUTTON_PHRASES, *LINK_PHRASES), order.target, request, site):
         change = set_text(site.pages[page], _only_text(node, page), value)
@@ -324,9 +320,8 @@ def _address(token: str, page: str, request: Request, site: PlainSite) -> str | 
 
 def _image(order: Put, request: Request, site: PlainSite) -> Iterator[ProposedEdit]:
     """Replace the file of an image that is named by its address."""
-    url = request.literal(re.sub(rf"^(?:the )?(?:new )?{IMAGE} ", "", order.value))
-    is_file = url.startswith("https://") or re.fullmatch(IMAGE_FILE, url, re.I) is not None
-    if order.old is not None or not is_file or complaint_about_image(url):
+    url = image_url(order.value, request)
+    if order.old is not None or url is None:
         return
     for page, node in _images(order.target, request, site):
         if "srcset" in node.attributes or (node.parent and node.parent.name == "picture"):
@@ -406,13 +401,7 @@ class NoPlainEdit:
 def edit_plain(
     prompt: str, files: Mapping[str, bytes], *, only: frozenset[str] | None = None
 ) -> PlainEdit | NoPlainEdit:
-    """Carry out a request on a site of plain files, if it means exactly one change.
-
-    Args:
-        prompt: the request as the user wrote it.
-        files: the site's files by path.
-        only: the pages that may be read and changed; None for all.
-    """
+    """Carry out a request on a site of plain files, or `only` on some of its pages, if it means exactly one change."""
     request = read_request(prompt)
     if request is None:
         return NoPlainEdit("the request is not one plain order")

@@ -38,10 +38,7 @@ def _put_entry(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]
     for spot, field in _spots(order.target, site, request):
         value = _value(order.value, field, request)
         if value is not None and (order.old is None or spot.value == request.literal(order.old)):
-            entry = spot.place.props
-            for step in spot.steps[:-1]:
-                entry = entry[step]  # type: ignore[index]
-            summary = f"Set the {field} of “{entry_name(entry)}” to “{value}”."
+            summary = f"Set the {field} of “{entry_name(spot.holder)}” to “{value}”."
             yield setting("text", summary, path=spot.path, value=value)
 
 

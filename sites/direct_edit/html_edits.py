@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from sites.direct_edit.html_document import Attribute, Document, Node, NotEditableError, Span
-from sites.direct_edit.request import VOCABULARY, plain
+from sites.direct_edit.request import VOCABULARY, plain, whole_words
 
 _BARE_VALUE: Final = re.compile(r"[\w.:#?&;,%+-][\w./:#?&;,%+-]*(?<!/)", re.ASCII)
 
@@ -181,11 +181,7 @@ class PlainSite:
     """The files of a site, with its pages as trees."""
 
     def __init__(self, files: Mapping[str, bytes], *, only: frozenset[str] | None = None) -> None:
-        """Parse the pages of a site.
-
-        Args:
-            files: the site's files by path.
-            only: the pages to read; None for all.
+        """Parse the pages of a site, or `only` some of them.
 
         Raises:
             NotEditableError: a page cannot be read exactly, so what it shows is not known.
@@ -219,9 +215,7 @@ class PlainSite:
         collapsed = re.sub(r"\s+", " ", wanted).strip()
         if not collapsed:
             return []
-        start = r"(?<!\w)" if collapsed[0].isalnum() else ""
-        end = r"(?!\w)" if collapsed[-1].isalnum() else ""
-        pattern = re.compile(start + re.escape(collapsed) + end, re.I if ignore_case else 0)
+        pattern = whole_words(collapsed, ignore_case=ignore_case)
         found: list[Hit] = []
         for path, blocks in self._blocks.items():
             for runs in blocks:

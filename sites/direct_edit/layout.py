@@ -195,12 +195,9 @@ def _remove_entry(order: Remove, request: Request, site: Site) -> Iterator[Direc
         named |= {spot.place[:2] for spot in find_items(order.where, site, request)}
     rest, pages = split_page(order.what, site)
     for spot in (*find_items(rest, site, request, by_first_name=named is not None), *find_lines(rest, site, request)):
-        holder = spot.place.props
-        for step in spot.steps[:-1]:
-            holder = holder[step]  # type: ignore[index]
         if spot.place.page not in pages or (named is not None and spot.place[:2] not in named):
             continue
-        if len(holder) < 2:
+        if len(spot.holder) < 2:
             yield _IMPOSSIBLE
             continue
         name = entry_name(spot.value) if isinstance(spot.value, dict) else spot.value

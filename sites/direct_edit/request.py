@@ -303,3 +303,10 @@ def _stands_alone(prompt: str, start: int, end: int) -> bool:
 def plain(phrase: str) -> str:
     """Return a noun phrase in lower case without articles and outer spaces."""
     return re.sub(r"^(?:(?:the|our|my|a|an|that|your)\s+)+", "", phrase.strip(" ,").lower())
+
+
+def whole_words(text: str, *, ignore_case: bool) -> re.Pattern[str]:
+    """Return a pattern for a text that is not part of a longer word."""
+    start = r"(?<!\w)" if text[0].isalnum() else ""
+    end = r"(?!\w)" if text[-1].isalnum() else ""
+    return re.compile(start + re.escape(text) + end, re.I if ignore_case else 0)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import reduce
+from operator import getitem
 from typing import Any, Final, NamedTuple
 
 from sites.direct_edit.request import VOCABULARY, Request, plain, words
@@ -74,6 +76,11 @@ class Spot(NamedTuple):
         """Its JSON pointer."""
         return self.place.path + pointer("props", *self.steps)
 
+    @property
+    def holder(self) -> Any:
+        """The object or list that holds the value."""
+        return reduce(getitem, self.steps[:-1], self.place.props)  # type: ignore[arg-type]
+
 
 def places(site: Site) -> Iterator[Place]:
     """Yield all elements but the roots and those shared from the index page."""
@@ -123,13 +130,9 @@ def find_sections(phrase: str, site: Site, request: Request) -> tuple[Place, ...
 
 
 def find_items(phrase: str, site: Site, request: Request, *, by_first_name: bool = True) -> tuple[Spot, ...]:
-    """Return the list entries (dishes, plans, questions, people) that a phrase names.
+    """Return the list entries (dishes, plans, questions, people) that a phrase of the request names.
 
-    Args:
-        phrase: a noun phrase.
-        site: a valid site.
-        request: the request with the phrase.
-        by_first_name: whether a person's first name is enough.
+    `by_first_name` says whether a person's first name is enough.
     """
     rest, pages = split_page(phrase.strip(), site)
     bare = _ENTRY_PREFIX.sub("", plain(rest))

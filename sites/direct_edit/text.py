@@ -20,6 +20,7 @@ from sites.direct_edit.request import (
     Request,
     phrases,
     plain,
+    whole_words,
     words,
 )
 from sites.direct_edit.targets import (
@@ -180,7 +181,7 @@ def _replacement(hits: list[Spot], old: str, new: str) -> DirectEdit:
     operations = []
     for spot in hits:
         ignore_case = not _found(old, spot.value, ignore_case=False)
-        value = _pattern(old, ignore_case=ignore_case).sub(lambda _: new, spot.value)
+        value = whole_words(old, ignore_case=ignore_case).sub(lambda _: new, spot.value)
         operations.append({"op": "replace", "path": spot.path, "value": value})
     places_word = "" if len(hits) == 1 else f" in {len(hits)} places"
     return DirectEdit("replace", f"Replaced “{old}” by “{new}”{places_word}.", tuple(operations), sought=(old,))
@@ -202,29 +203,26 @@ def _hits(old: str, site: Site, scope: set[tuple[str, str]] | None, *, ignore_ca
 
 
 def _found(old: str, text: str, *, ignore_case: bool) -> list[str]:
-    return _pattern(old, ignore_case=ignore_case).findall(text)
-
-
-def _pattern(old: str, *, ignore_case: bool) -> re.Pattern[str]:
-    """Return a pattern for a text that is not part of a longer word."""
-    start = r"(?<!\w)" if old[0].isalnum() else ""
-    end = r"(?!\w)" if old[-1].isalnum() else ""
-    return re.compile(start + re.escape(old) + end, re.I if ignore_case else 0)
+    return whole_words(old, ignore_case=ignore_case).findall(text)
 
 
 ALT_PHRASES: Final = phrases(
     r"alt(?:ernative)?(?: text)? (?:of|for|on) (?:the )?(?P<which>.+)",
     r"(?P<which>.+?)(?:'s)? alt(?:ernative)?(?: text)?",
 )
-IMAGE_FILE: Final = r"[\w./-]+\.(?:svg|png|jpe?g|webp|avif|gif)"
+_IMAGE_FILE: Final = r"[\w./-]+\.(?:svg|png|jpe?g|webp|avif|gif)"
+
+
+def image_url(value: str, request: Request) -> str | None:
+    """Return the address of an image that a value names, such as "the new picture team.jpg"."""
+    url = request.literal(re.sub(rf"^(?:the )?(?:new )?{IMAGE} ", "", value))
+    is_file = url.startswith("https://") or re.fullmatch(_IMAGE_FILE, url, re.I) is not None
+    return url if is_file and not complaint_about_image(url) else None
 
 
 def _image(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
-    url = request.literal(re.sub(rf"^(?:the )?(?:new )?{IMAGE} ", "", order.value))
-    is_file = url.startswith("https://") or re.fullmatch(IMAGE_FILE, url, re.I) is not None
-    if complaint_about_image(url) or not is_file:
-        return
-    for spot in _images(order.target, site, request):
+    url = image_url(order.value, request)
+    for spot in _images(order.target, site, request) if url else ():
         if order.old is None or spot.value.get("src") == request.literal(order.old):
             summary = f"Changed the image of {spot.place.title()} to {url}."
             yield setting("image", summary, path=f"{spot.path}/src", value=url)
@@ -271,6 +269,8 @@ def _all_images(site: Site) -> Iterator[Spot]:
             yield Spot(place, (), place.props)
 
 
+ADDRESS_LIKE: Final = re.compile(r"\w+:|[#/]|www\.")
+"""How a value begins that is no label but where it leads."""
 _ORDINALS: Final = {"first": 0, "primary": 0, "main": 0, "second": 1, "secondary": 1}
 _BEHIND: Final = r"(?: (?:in|of|on) (?P<behind>.+))?"
 BUTTON_PHRASES: Final = phrases(
@@ -299,7 +299,7 @@ LINK_LINK_PHRASES: Final = phrases(
 
 def _button(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
     value = request.value(order.value)
-    if value is None or order.old is not None or re.match(r"\w+:|[#/]|www\.", value):
+    if value is None or order.old is not None or ADDRESS_LIKE.match(value):
         return
     for found in matches(BUTTON_PHRASES, order.target):
         phrase = _where(found)

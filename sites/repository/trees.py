@@ -158,7 +158,6 @@ class _Reader:
         self._bytes = 0
 
     def walk(self, tree: ObjectID, prefix: str, *, depth: int) -> None:
-        """Read a directory."""
         found = self._read.get(tree)
         if found is None:
             found = self._read[tree] = entries_of(self._store, tree)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -420,10 +420,8 @@ class Workspace:
             repository = Repo(str(self.path))
         except NotGitRepository:
             raise WorkspaceMissingError(f"there is no workspace {self.path.name}") from None
-        try:
+        with closing(repository):
             yield repository.object_store
-        finally:
-            repository.close()
 
     def _write(self, store: BaseObjectStore, objects: Iterable[ShaFile]) -> None:
         """Store objects; the library's own way would leave a lock behind when a worker is killed."""

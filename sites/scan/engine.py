@@ -46,14 +46,8 @@ def scan(
 ) -> ScanReport:
     """Scan a release; the report passes if it has no findings.
 
-    Args:
-        files: contents by path, as `ContentStore.read_tree` returns them.
-        profile: the site's publish profile.
-        profile_name: its name, for the report.
-        known_keys: keys of this installation, which must not appear in any form.
-        new_keys: likewise, keys that are younger than `base`.
-        base: files that were there before the new keys, which cannot be in them.
-        verdicts_in: the directory of verdicts on clean files; None keeps them in this process.
+    No file may hold a key of `known_keys`, or of `new_keys`, which are younger than the files in `base`. Verdicts on
+    clean files are kept in the directory `verdicts_in`; without one in this process alone.
     """
     public = public_of(files)
     verdicts = Verdicts(verdicts_in, profile, known_keys)
@@ -195,13 +189,11 @@ class _Scanner:
         find_secrets(path, data, notes=self.notes, budget=self._secrets, known_keys=self._known_keys)
 
     def scan_served(self) -> None:
-        """Check all served files."""
         with self.notes.below(self._directory):
             for path in sorted(self._files):
                 self.scan_file(path, self._files[path])
 
     def scan_file(self, path: str, data: bytes) -> None:
-        """Check one served file."""
         kind = check_kind(path, data, self._references)
         find_secrets(path, data, notes=self.notes, budget=self._secrets, known_keys=self._known_keys)
         if kind == "image/svg+xml":

@@ -77,7 +77,8 @@ class Finding:
         return dict(vars(self))
 
     def __str__(self) -> str:
-        return f"{self.file}, line {self.line}: {self.message}" if self.file else self.message
+        place = f"{self.file}, line {self.line}" if self.line else self.file
+        return f"{place}: {self.message}" if place else self.message
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,7 @@ _BY_GATE: dict[Gate, dict[str, tuple[str, str]]] = {
     },
     "csp": {
         # what a page must not contain, because no safe header could allow it
-        "event-handler": ("inline event handler", "attach the listener in a .js file with addEventListener"),
+        "event-handler": ("inline event handler", "give the element an id, and in a .js file a listener"),
         "script-url": ("URL that runs code", "use an ordinary link, or a button with a listener in a .js file"),
         "eval-like": ("text that is run as code", "write the code out; nothing may be compiled at run time"),
         "computed-navigation": (
@@ -390,7 +391,7 @@ class Notes:
         finally:
             self._directory = ""
 
-    def find(self, rule: str, file: str, line: int, *, detail: str = "", message: str = "") -> None:
+    def find(self, rule: str, file: str, line: int, *, detail: str = "") -> None:
         """Record a finding.
 
         Args:
@@ -398,7 +399,6 @@ class Notes:
             file: the path in the release, or below the directory of `below`; empty for the release as a whole.
             line: counted from 1.
             detail: the offending text; it is escaped and cut.
-            message: replaces the rule's own message.
         """
         file = f"{self._directory}{file}" if file else ""
         count = self._counts[rule, file] = self._counts.get((rule, file), 0) + 1
@@ -408,7 +408,6 @@ class Notes:
         if count > _MAX_PER_RULE_AND_FILE:
             return
         gate, text, fix = RULES[rule]
-        text = message or text
         self.findings.add(Finding(gate, rule, file, line, f"{text}: {show(detail)}" if detail else text, fix))
 
     def add_script(self, source: bytes) -> bool:

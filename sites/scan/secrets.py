@@ -103,11 +103,7 @@ def layers(file: str, data: bytes, *, budget: SecretBudget, give_up: Callable[[s
 
     Escapes, concatenation, base64, hex and compression are undone; lines stay where they were.
 
-    Args:
-        file: its path.
-        data: its bytes.
-        budget: what may still be decoded.
-        give_up: called with what is not decoded once the budget is spent.
+    `give_up` is called with what is not decoded once the budget is spent.
     """
     yield Layer(data)
     layer = _open_compressed(Layer(data), budget)

@@ -25,6 +25,7 @@ from routing.model_call import filled
 from sites.spec import components as package
 from sites.spec.expressions import Node, walk
 from sites.spec.html import (
+    ART_NAMES,
     EMPTY,
     MAX_URL_CHARS,
     ArtName,
@@ -387,13 +388,17 @@ def _required(component: Component) -> str:
 
 def catalog_prompt() -> str:
     """Return the system prompt for an edit by the model: the rules of a site document and every component."""
-    lines = [f"- {component.name}: {component.summary}{_required(component)}" for component in components().values()]
+    sections: list[str] = []
+    others: list[str] = []
+    for component in components().values():
+        group = sections if issubclass(component.props, SectionProps) else others
+        group.append(f"- {component.name}: {component.summary}{_required(component)}")
     example = components()["Features"]
     element = {"type": example.name, "props": example.example, "children": []}
     return (
         read_prompt("edit.md").replace("EXAMPLE", json.dumps(element, ensure_ascii=False))
-        + "\n".join(lines)
-        + f"\nicon: {' '.join(get_args(IconName))}\nhue: {' '.join(get_args(Hue))}"
+        + "\n".join([*sections, "Other components:", *others])
+        + f"\nart: {' '.join(ART_NAMES)}\nicon: {' '.join(get_args(IconName))}\nhue: {' '.join(get_args(Hue))}"
         + f"\npreset: {' '.join(PRESETS)}\nfont, headings: {' '.join(FONTS)}, or a family by name"
     )
 

@@ -37,9 +37,7 @@ _SPEC_FIELDS: Final = ("root", "elements", "state")
 def read_edit(edit: object, site: Site) -> Sequence[JsonObject]:
     """Return an edit as steps: checked RFC 6902 operations, and merges that carry `MERGE_MARK`.
 
-    Args:
-        edit: a list of operations, a marked merge object, or text whose lines are either; other lines are prose.
-        site: the site that is edited.
+    The edit is a list of operations, a marked merge object, or text whose lines are either; other lines are prose.
 
     Raises:
         SpecError: `bad_operation` or `forbidden_key` (the edit's fault).
@@ -178,11 +176,7 @@ def edit_of(reply: Mapping[str, Any]) -> object:
 
 
 def apply_edit(site: Site, edit: object) -> Site:
-    """Return the site after an edit of its document, repaired losslessly and valid; all or nothing.
-
-    Args:
-        site: the site; it is not changed.
-        edit: RFC 6902 operations, or any other form that `edit_forms` reads; any other value is refused.
+    """Return the site after an edit in any form of `read_edit`, repaired losslessly and valid; all or nothing.
 
     Raises:
         SpecError: `bad_operation`, `patch_failed` or what is invalid afterwards (the edit's fault).
@@ -226,9 +220,7 @@ class Part:
 def relevant_part(site: Site, prompt: str) -> Part:
     """Select the elements that a request names or quotes, their parents, and the pages' roots.
 
-    Args:
-        site: a valid site.
-        prompt: the request. One that names nothing on the site, or everything, gets as much of the site as fits.
+    A request that names nothing on the site, or everything, gets as much of the site as fits.
     """
     scores = {
         (path, key): _score(prompt, key, element)

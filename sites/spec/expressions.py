@@ -386,12 +386,7 @@ def _condition_of(element: JsonObject, scope: Scope) -> RepeatCondition:
 
 
 def resolve_page(site: Site, page: str, *, with_hidden: bool = False) -> Node:
-    """Return the tree of a page whose structure has no errors.
-
-    Args:
-        site: the whole site, as pages may share elements of the index page.
-        page: path of the page.
-        with_hidden: keep what `visible` hides, so that it can be checked too.
+    """Return the tree of a page whose structure has no errors, `with_hidden` with what `visible` hides.
 
     Raises:
         SpecError: the page unrolls to too much, or hides its own root (the spec's fault).

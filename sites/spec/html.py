@@ -340,6 +340,16 @@ ArtName = Literal[
     "pencils",
     "road",
     "pitch",
+    "cake",
+    "flowers",
+    "tap",
+    "music",
+    "stretch",
+    "dance",
+    "scissors",
+    "car",
+    "cup",
+    "bulb",
 ]
 ART_NAMES: Final[tuple[str, ...]] = get_args(ArtName)
 

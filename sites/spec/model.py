@@ -67,10 +67,7 @@ class Site:
 
 
 def parse_site(source: str | bytes | Mapping[str, Any]) -> Site:
-    """Read a site from JSON text or from a JSON object.
-
-    Args:
-        source: one json-render spec, which becomes `index.html`, or `{"pages": {path: spec}}`.
+    """Read a site from JSON: one json-render spec, which becomes `index.html`, or `{"pages": {path: spec}}`.
 
     Raises:
         SpecError: the spec breaks a rule (the spec's fault).
@@ -189,11 +186,7 @@ def check_json(value: object) -> None:
 
 
 def _texts_if_plain(value: object) -> list[str] | None:
-    """Check a whole JSON value at once, level by level.
-
-    Returns:
-        All strings in it, keys included; None if it may break a rule, which `_check_each` then locates.
-    """
+    """Return all strings in a JSON value, keys included; None if it may break a rule, which `_check_each` locates."""
     texts: list[str] = []
     level: list[Any] = [value]
     depth, nodes = 0, 1

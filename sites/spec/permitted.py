@@ -14,6 +14,8 @@ from routing.policy.platform import Profile
 from sites.scan.frames import frame_source
 from sites.spec import live
 from sites.spec.embeds import Frame, frame_of, map_frame_of
+from sites.spec.html import say
+from sites.spec.languages.versions import main_language
 from sites.spec.model import JsonObject, Site
 
 
@@ -22,7 +24,7 @@ class Permitted(NamedTuple):
 
     site: Site
     notes: tuple[str, ...]
-    """What it does without, one sentence each without its full stop."""
+    """What it does without, in its language, one sentence each without its full stop."""
 
 
 def permitted(site: Site, profile: Profile) -> Permitted:
@@ -37,13 +39,14 @@ def permitted(site: Site, profile: Profile) -> Permitted:
                 hosts.add(urlsplit(frame.address).hostname or frame.address)
         if len(live.script()) > profile.js_bytes:
             is_still |= any(props.pop(name, None) for name in _LIVE.get(kind, ()))
-    notes = []
+    notes, lang = [], main_language(site)
     if hosts:
-        notes.append(
-            f"pages at {', '.join(sorted(hosts))} are linked to, as the site's publish profile allows no frames of them"
-        )
+        phrase = say("pages at {hosts} are linked to, as the publish profile allows no frames of them", lang)
+        notes.append(phrase.format(hosts=", ".join(sorted(hosts))))
     if is_still:
-        notes.append("tables do not sort and hours do not tell today, as the site's publish profile allows no script")
+        notes.append(
+            say("tables do not sort and hours do not tell today, as the publish profile allows no script", lang)
+        )
     return Permitted(Site(document["pages"]) if notes else site, tuple(notes))
 
 

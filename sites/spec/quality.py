@@ -236,11 +236,7 @@ def is_copy(key: str, value: object) -> bool:
 def loses_copy(before: Site, after: Site, *, request: str = "") -> bool:
     """Whether an edit drops more than half of the site's words.
 
-    Args:
-        before: the site as it was, valid.
-        after: the edited site, valid.
-        request: what was asked. One that asks for other words (a translation) is judged by how much is said, not by
-            which words say it.
+    A request for other words (a translation) is judged by how much is said, not by which words say it.
     """
     old, new = _words(before), _words(after)
     had = sum(old.values())
@@ -254,13 +250,7 @@ def is_unchanged(before: Site, after: Site) -> bool:
 
 
 def lost_change(request: str, before: Site, after: Site) -> str | None:
-    """Return why an edit cannot be what was asked for, for the model's second attempt; None in doubt.
-
-    Args:
-        request: what was asked, in the owner's words.
-        before: the site as it was, valid.
-        after: the edited site, valid.
-    """
+    """Return why an edit cannot be what was asked for, for the model's second attempt; None in doubt."""
     if lost := _unreachable(before, after):
         return f"the new element {lost} is in no list of children, so it is not shown"
     if lost := _undated(before, after):

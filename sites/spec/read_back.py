@@ -42,10 +42,6 @@ _LISTS: Final = frozenset({"ul", "ol", "dl", "table", "thead", "tbody"})
 def read_back(site: Site, files: Mapping[str, bytes]) -> Site | None:
     """Return the spec that says what edited pages say; None if it can hold nothing of it.
 
-    Args:
-        site: a valid site.
-        files: the site's files by path, edited.
-
     Returns:
         A valid site with more pages whose files are their render; no file has to change for it.
     """

@@ -68,12 +68,13 @@ def referenced_assets(site: Site) -> frozenset[str]:
 
 
 def theme_notes(site: Site) -> tuple[str, ...]:
-    """Return notes on what is not as the theme says: fonts by look, and colours that would make words unreadable."""
+    """Return notes on what is not as the theme says, in the page's language: fonts by look, and colours too faint."""
     notes: list[str] = []
     for path in sorted(site.pages):
         root = resolve_page(site, path)
-        if theme := _page_props(root).theme:
-            found = (*font_notes(root.props["theme"]), contrast_note(theme))
+        props = _page_props(root)
+        if props.theme:
+            found = (*font_notes(root.props["theme"], props.lang), contrast_note(props.theme, props.lang))
             notes += [f"{path}: {note}" for note in found if note]
     return tuple(notes)
 
@@ -166,10 +167,6 @@ def detached_files(site: Site, files: Mapping[str, bytes]) -> frozenset[str]:
     """Return the pages and style sheet whose files differ from their render or are missing.
 
     A stylesheet of another version of the catalog is none: sites stay with their spec when components come.
-
-    Args:
-        site: a valid site.
-        files: the site's files by path.
     """
     built = render(site)
     return frozenset(
@@ -184,11 +181,6 @@ def _is_older(path: str, files: Mapping[str, bytes], built: Mapping[str, bytes])
 
 def render_onto(before: Site, after: Site, files: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return a site's files after a change of its spec; detached files stay as they are.
-
-    Args:
-        before: the spec that the files come from.
-        after: the changed spec.
-        files: the site's files by path.
 
     Raises:
         DetachedPagesError: the change needs a detached page, or a file outside the spec.

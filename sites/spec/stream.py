@@ -141,11 +141,7 @@ class _Compiler:
 
 
 def _put(document: JsonObject, path: str, value: Any, *, is_insert: bool) -> bool:
-    """Set or insert a value; missing parents are created, and obstacles replaced.
-
-    Returns:
-        Whether it was set: a list takes no value beyond its end.
-    """
+    """Set or insert a value, with missing parents; return whether it was set: a list takes none beyond its end."""
     segments = segments_of(path)
     if "__proto__" in segments:
         return False
@@ -172,7 +168,6 @@ def _put(document: JsonObject, path: str, value: Any, *, is_insert: bool) -> boo
 
 
 def _remove(document: JsonObject, path: str) -> None:
-    """Remove a value if it exists."""
     segments = segments_of(path)
     if "__proto__" in segments:
         return

@@ -52,13 +52,7 @@ def look_over(elements: JsonObject) -> Overview:
 
 
 def check_upstream(page: JsonObject, overview: Overview, *, base: str) -> list[Finding]:
-    """Return upstream's findings on a page that has a root and an object of elements.
-
-    Args:
-        page: the page spec.
-        overview: of its elements.
-        base: JSON pointer of the page.
-    """
+    """Return upstream's findings on a page that has a root and an object of elements."""
     elements, root = page["elements"], page["root"]
     findings = []
     if not _is_known(root, elements):
@@ -198,13 +192,7 @@ _ELEMENT_FIELDS: Final = frozenset({"type", "props", "children", "slots", "visib
 
 
 def check_page(page: JsonObject, catalog: Mapping[str, Component], *, base: str) -> list[Finding]:
-    """Return the findings on a page's structure; later checks need a page without errors.
-
-    Args:
-        page: the page spec, any JSON object.
-        catalog: components by name.
-        base: JSON pointer of the page.
-    """
+    """Return the findings on a page's structure; later checks need a page without errors."""
     if findings := [*_check_types(page, base=base)]:
         return findings
     elements, root = page["elements"], page["root"]

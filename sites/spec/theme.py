@@ -19,6 +19,8 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from sites.spec.html import say
+
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CHOICES: Final[dict[str, Any]] = yaml.load(pkgutil.get_data(__name__, "theme.yaml") or b"", Loader=_LOADER)
 _COLOURS: Final = _CHOICES["colours"].split()
@@ -216,13 +218,12 @@ def _ground(colour: str, background: str) -> str:
     return next((ground for ground in steps if contrast(end, ground) >= MIN_TEXT_CONTRAST + 0.05), background)
 
 
-def font_notes(theme: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a note for each family that a theme, as it is written, names and a site has only the like of."""
+def font_notes(theme: Mapping[str, Any], lang: str) -> tuple[str, ...]:
+    """Return a note, in a language, for each family that a theme names as it is written and a site has the like of."""
     named = dict.fromkeys(str(theme[role]) for role in ("font", "headings", "text") if theme.get(role))
+    phrase = say("{name} is set in the {look} fonts that a visitor has, the nearest in look", lang)
     return tuple(
-        f"{name} is set in the {FAMILIES[name.casefold()]} fonts of the visitor's device, the nearest in look"
-        for name in named
-        if name.casefold() in FAMILIES
+        phrase.format(name=name, look=FAMILIES[name.casefold()]) for name in named if name.casefold() in FAMILIES
     )
 
 
@@ -230,8 +231,8 @@ _NOTICED: Final = 1.2
 """Contrast of two colours from which on somebody notices that they are not the same."""
 
 
-def contrast_note(theme: Theme) -> str | None:
-    """Return a note that a theme's primary colour is not used for text because it would be unreadable.
+def contrast_note(theme: Theme, lang: str) -> str | None:
+    """Return a note, in a language, that a theme's primary colour is not used for text because it would be unreadable.
 
     It names the ground on which it would be least readable.
     """
@@ -242,10 +243,9 @@ def contrast_note(theme: Theme) -> str | None:
     least, ground = min((contrast(chosen, colours[name]), colours[name]) for name in ("bg", "surface", "tint"))
     if least >= MIN_TEXT_CONTRAST or contrast(chosen, used) < _NOTICED:
         return None
-    return (
-        f"words in {theme.primary} are set in {used}: on {ground} it has a contrast of {floor(least * 10) / 10}, "
-        f"and words need {MIN_TEXT_CONTRAST}"
-    )
+    return say(
+        "words in {chosen} are set in {used}: on {ground} it has a contrast of {least}, and words need {enough}", lang
+    ).format(chosen=theme.primary, used=used, ground=ground, least=floor(least * 10) / 10, enough=MIN_TEXT_CONTRAST)
 
 
 def _text_on(colour: str) -> str:

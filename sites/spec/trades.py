@@ -66,8 +66,7 @@ ICONS: Final = {
 def icons_of(entries: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """Return an icon for each entry, no two alike, or none at all if one entry names nothing that has an icon left.
 
-    Args:
-        entries: the texts of each entry, those that say most first.
+    Of an entry's texts, those come first that say most.
     """
     chosen: list[str] = []
     for texts in entries:

@@ -127,12 +127,7 @@ class Fleet:
     def __init__(self, embedded: OnePool) -> None:
         self.embedded = embedded
         self.ledger: Ledger = embedded.open_ledger()
-        self._http = httpx2.Client(
-            base_url=embedded.api_url,
-            headers={"authorization": f"Bearer {embedded.api_key}"},
-            timeout=20,
-            trust_env=False,
-        )
+        self._http = embedded.open_api()
 
     def close(self) -> None:
         self._http.close()

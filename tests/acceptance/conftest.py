@@ -8,6 +8,7 @@ import pytest
 from gateway.fake_provider.config import FakeProviderConfig
 from producers.local.embedded import Embedded, Options
 from tests.acceptance.installation import Installation
+from tests.policies import impatient_policy, write_policy
 
 SCENARIOS = Path(__file__).with_name("scenarios.yaml")
 NO_ENGINE = {"POINTSMAN_BOX__ENGINE": "unix:///nonexistent.sock"}
@@ -22,7 +23,10 @@ def installation() -> Iterator[Installation]:
     """
     with tempfile.TemporaryDirectory(prefix="pointsman-test-") as home:
         fake_provider = FakeProviderConfig(speed="max", faults=True, scenarios=(SCENARIOS,))
-        options = Options(home=Path(home), fake_provider=fake_provider, api_port=0, environment=NO_ENGINE)
+        policy = write_policy(Path(home) / "policy.yaml", impatient_policy())
+        options = Options(
+            home=Path(home), fake_provider=fake_provider, policy=policy, api_port=0, environment=NO_ENGINE
+        )
         with Embedded(options, base_environment=os.environ) as embedded:
             running = Installation(embedded)
             yield running

@@ -27,12 +27,7 @@ class Installation:
 
     def __init__(self, embedded: Embedded) -> None:
         self.embedded = embedded
-        self.http = httpx2.Client(
-            base_url=embedded.api_url,
-            headers={"authorization": f"Bearer {embedded.api_key}"},
-            timeout=20,
-            trust_env=False,
-        )
+        self.http = embedded.open_api()
 
     def submit(self, prompt: str, **body: Any) -> UUID:
         answer = self.http.post("/v1/jobs", json={"prompt": prompt, **body})

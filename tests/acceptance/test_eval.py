@@ -78,27 +78,29 @@ def test_reviewers_are_measured_on_wrong_and_right_fixes_and_a_run_goes_on_where
     replies = {side: border.replies[side] for side in ("wrong", "right")}
     blind = border.model_dump(mode="json") | {"id": "blind", "summary": "Pages."}
     swapped = {"wrong": dict(replies["right"]), "right": dict(replies["wrong"])}
-    mine.write_text(yaml.safe_dump([blind | {"replies": swapped, "files": {"README.md": "A shop."}}]))
-    arguments = ("eval", str(shipped_reviews()), str(mine), "--set", "reviews", "--out", str(runs))
+    dear = blind | {"id": "dear", "ticket": {"title": "Pages", "body": "Ten rows fill one page. " * 500}}
+    mine.write_text(yaml.safe_dump([dear, blind | {"replies": swapped, "files": {"README.md": "A shop."}}]))
+    arguments = ("eval", str(mine), str(shipped_reviews()), "--set", "reviews", "--out", str(runs))
     code, less, said = pointsman(*arguments, "--jobs", "1", "--budget", str(budget := Decimal("0.03")))
     assert 0 < Decimal(less["all"]["cost_usd"]) <= budget, said
     assert "the budget is spent" in less["skipped"].values()
+    assert less["skipped"]["dear/wrong/code-review"] == "the budget cut it off"
 
     (run,) = runs.iterdir()
     (run / "summary.json").unlink()  # as if it had been killed
     code, summary, said = pointsman(*arguments, "--jobs", "3", "--resume")
     assert [*runs.iterdir()] == [run]
     assert 0 < less["asked"] < summary["asked"]
-    assert (code, summary["wrong_fixes"], summary["wrong_fixes_found"]) == (1, 4, 3), said
+    assert (code, summary["wrong_fixes"], summary["wrong_fixes_found"]) == (1, 5, 4), said
     assert summary["wrong"].keys() == {"blind/wrong/code-review", "blind/right/code-review"}, summary["wrong"]
     reviewer = summary["by_agent"]["code-review"]
-    assert (reviewer["found"], reviewer["recall"], reviewer["false_alarms"]) == (3, 0.75, 1)
+    assert (reviewer["found"], reviewer["recall"], reviewer["false_alarms"]) == (4, 0.8, 1)
     assert summary["by_agent"]["security"]["calls"] == 2
     assert Decimal(summary["all"]["cost_usd"]) > Decimal(less["all"]["cost_usd"])
     assert set(summary["skipped"].values()) == {"no reply is recorded", "qa needs boxes"}
 
     page = (run / "report.html").read_text()
-    assert "3 of 4 wrong fixes were found by somebody" in page
+    assert "4 of 5 wrong fixes were found by somebody" in page
     assert '<b class="WRONG">WRONG</b> code-review on the wrong fix: ' in page
     assert border.fault in html.unescape(page)
 

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-import yaml
 
 from producers.local.supervisor import Program, python_module
-from routing.policy.platform import platform_policy
 from tests.acceptance.installation import Installation, log_of
+from tests.policies import impatient_policy, write_policy
 from tests.services import wait_until
 
 QUICK = "worker-quick"
@@ -19,11 +18,9 @@ QUICK = "worker-quick"
 def test_the_hard_limit_kills_a_stubborn_task_with_its_children_and_the_next_job_runs(
     installation: Installation, tmp_path: Path
 ) -> None:
-    policy = platform_policy().model_dump(mode="json")
+    policy = impatient_policy()
     policy["queues"]["tools"] |= {"soft_seconds": 1, "hard_seconds": 2}
-    path = tmp_path / "policy.yaml"
-    path.write_text(yaml.safe_dump(policy))
-    mine = {"POINTSMAN_POLICY__PATH": str(path)}
+    mine = {"POINTSMAN_POLICY__PATH": str(write_policy(tmp_path / "policy.yaml", policy))}
     stubborn = Program("stubborn", python_module("tests.acceptance.stubborn_worker"), environment=mine)
     supervisor = installation.embedded.supervisor
     assert supervisor is not None

@@ -31,8 +31,7 @@ class Callers:
 
     def run(self) -> None:
         """Submit until there are enough; several threads may."""
-        headers = {"authorization": f"Bearer {self._embedded.api_key}"}
-        with httpx2.Client(base_url=self._embedded.api_url, headers=headers, timeout=60, trust_env=False) as client:
+        with self._embedded.open_api() as client:
             while (body := self._next()) is not None:
                 while self.submitted - self._ended() > OPEN_JOBS and not self.is_stopped:
                     time.sleep(0.05)

@@ -38,7 +38,7 @@ from sites.repository.copies import claim_root
 from tests.acceptance.installation import settle
 from tests.chaos.options import Options
 from tests.chaos.report import Report
-from tests.chaos.scene import write_policy
+from tests.policies import write_policy
 from tests.services import Postgres, wait_until
 from tests.unit.workers.runs.repositories import make_project
 
@@ -115,11 +115,13 @@ def open_cell(home: Path, name: str, directory_url: str) -> Iterator[Embedded]:
         ),
         "POINTSMAN_RUNS__FILES_BELOW": str(home / "remotes"),
     }
+    policy = platform_policy().model_dump(mode="json")
+    policy["runs"]["remotes"] = [*policy["runs"]["remotes"], "file"]
     options = Local(
         home=home / name,
         api_port=0,
         fake_provider=FakeProviderConfig(speed="max"),
-        policy=write_policy(home),
+        policy=write_policy(home / "platform.yaml", policy),
         concurrency=1,
         idle_children=0,
         environment=environment,

@@ -23,7 +23,6 @@ from typing import Any
 
 import httpx2
 import psutil
-import yaml
 
 from ledger.operations.history_reader import examine
 from producers.local.embedded import Account, Embedded, Options
@@ -31,6 +30,7 @@ from routing.policy.platform import load_policy, platform_policy
 from tests.chaos.options import Options as Scale
 from tests.chaos.report import Report
 from tests.chaos.samples import pss_bytes
+from tests.policies import impatient_policy, write_policy
 from tests.services import wait_until
 
 IN_FLIGHT = 1_000
@@ -217,11 +217,7 @@ def _judge(
 
 def _roomy_policy(home: Path, *, is_short: bool) -> Path:
     """Write the shipped policy with room for one tenant's jobs at once, and time for all of them to wait."""
-    values = platform_policy().model_dump(mode="json")
+    values = impatient_policy() if is_short else platform_policy().model_dump(mode="json")
     values["admission"]["running_per_tenant"] = values["dispatch_window"]["per_tenant"] = 2 * IN_FLIGHT
     values["queues"]["answer"] |= {"soft_seconds": 280, "hard_seconds": 300}
-    if is_short:
-        values["attempts"] |= {"lease_seconds": 4, "lease_renew_seconds": 1}
-    path = home / "policy.yaml"
-    path.write_text(yaml.safe_dump(values))
-    return path
+    return write_policy(home / "policy.yaml", values)

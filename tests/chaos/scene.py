@@ -16,20 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
 from sqlalchemy import text
 
 from gateway.fake_provider.config import FakeProviderConfig
-from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Tenant
 from producers.local.embedded import Embedded
 from producers.local.embedded import Options as EmbeddedOptions
 from producers.local.supervisor import Program, python_module
 from producers.use_cases.runs import Projects
 from producers.use_cases.tenants import Scope, create_key, create_tenant
-from routing.policy.platform import load_policy
+from routing.policy.platform import load_policy, platform_policy
 from tests.chaos.options import Options
 from tests.chaos.workload import AUTO_APPROVED, POOR, PROJECT, TENANTS
+from tests.policies import impatient_policy, write_policy
 from tests.unit.workers.runs.repositories import make_project
 from workers.scratch import sweep_scratch
 
@@ -95,7 +94,7 @@ class Scene:
         self.sites = sites
         self.notes = notes
         """What this machine did not allow, to be told in the report."""
-        self.ledger = Ledger(create_ledger_engine(fleet.environment["POINTSMAN_LEDGER__URL"], pool_size=4))
+        self.ledger = fleet.open_ledger(pool_size=4)
         self.policy = load_policy(fleet.options.policy)
 
     def rows(self, query: str, **values: Any) -> list[Any]:
@@ -207,7 +206,7 @@ def _fleet(home: Path, options: Options, notes: list[str]) -> Fleet:
     made = EmbeddedOptions(
         home=home / "home",
         fake_provider=fake_provider,
-        policy=write_policy(home),
+        policy=_policy(home, is_short=options.is_short),
         api_port=0,
         concurrency=options.concurrency,
         environment=environment,
@@ -225,15 +224,14 @@ def write_scenarios(home: Path, options: Options) -> Path:
     return path
 
 
-def write_policy(home: Path) -> Path:
+def _policy(home: Path, *, is_short: bool) -> Path:
     """The platform's policy, but that projects may lie in a directory of this machine, and that a job waits for a
     provider that never answers for seconds instead of an hour."""
-    path = home / "platform.yaml"
-    policy = yaml.safe_load((Path(__file__).parents[2] / "routing" / "policy" / "platform.yaml").read_text())
+    policy = impatient_policy() if is_short else platform_policy().model_dump(mode="json")
     policy["runs"]["remotes"] = [*policy["runs"]["remotes"], "file"]
-    policy["circuits"] |= {"pause_seconds": 1, "longest_pause_seconds": 5, "longest_wait_seconds": 25}
-    path.write_text(yaml.safe_dump(policy, sort_keys=False))
-    return path
+    longest = 6 if is_short else 25
+    policy["circuits"] |= {"pause_seconds": 1, "longest_pause_seconds": longest / 5, "longest_wait_seconds": longest}
+    return write_policy(home / "platform.yaml", policy)
 
 
 def _make_tenants(fleet: Fleet) -> dict[str, str]:

@@ -27,7 +27,6 @@ def served(call: UUID | None, **fields: Any) -> LoggedCall:
         "cache_write_tokens": 0,
         "cache_read_tokens": 0,
         "finish": "completed",
-        "prompt_sha256": "",
         "rule": None,
         "tools": (),
         "characters": 200,

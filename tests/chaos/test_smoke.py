@@ -11,7 +11,7 @@ from tests.chaos.options import Options
 @pytest.mark.timeout(300)
 def test_what_is_accepted_ends_once_with_one_bill_whatever_dies(tmp_path: Path) -> None:
     report = run(
-        Options(jobs=60, minutes=3.0, fire_seconds=25, kill_seconds=3.0, concurrency=1, is_short=True, out=tmp_path),
+        Options(jobs=60, minutes=3.0, fire_seconds=18, kill_seconds=2.2, concurrency=1, is_short=True, out=tmp_path),
         print,
     )
     assert report.is_good, report.text()

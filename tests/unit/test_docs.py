@@ -12,6 +12,7 @@ import pytest
 
 from docs.generate_cli import cli_page
 from docs.generate_http import http_page
+from routing.decision.router import Mode, classify_task
 from workers.runs.cli_runners import FALLBACK_FLAG
 
 ROOT = Path(__file__).parents[2]
@@ -120,7 +121,7 @@ def test_the_readme_and_the_project_page_name_the_flag_of_codex_s_guarded_restar
         assert f"`{FALLBACK_FLAG}=1`" in (ROOT / page).read_text()
 
 
-# docs/why.md holds the facts of seeds 001 and 003, and what it names is there.
+# docs/why.md holds the facts of the seeds, and what it names is there.
 
 PAGE = (ROOT / "docs" / "why.md").read_text()
 WORDS = " ".join(PAGE.split())
@@ -160,6 +161,12 @@ def test_every_record_of_seed_001_is_cited_by_a_name_of_its_own() -> None:
         requirement("S-107", "S:ADR-011", "Rework Loop Design", "Accepted, 2026-02-10"),
         requirement("S-115", "S:ADR-012", "Cost Model and Estimation", "Accepted, 2026-02-10"),
         requirement("S-125", "S:ADR-013", "Keep Guarded Codex CLI 401 Retry for `CODEX_HOME`", "Accepted, 2026-02-20"),
+        requirement(
+            "H-001",
+            "H:ADR-008",
+            "Hybrid Routing Policy — Spec Mode vs Code-Agent Mode",
+            "Proposed, 2026-02-13",
+        ),
         requirement(
             "P-001", "P:ADR-002", "Agent Architecture", "Accepted, superseded by its implementation, 2026-02-18"
         ),
@@ -208,11 +215,52 @@ def test_what_others_lacked_is_told(product: str, lacked: list[str]) -> None:
             "P-008", ["Research, Architect, Frontend Dev, Styling, QA and Security strictly one after the other"]
         ),
         requirement("P-009", ["It was simpler and slower"]),
+        requirement(
+            "H-126",
+            ["`ADR-007-Json-Render-Static-Site-Serving.md`", "`Architecture-Guardrails.md`: outside references, not"],
+        ),
+        requirement(
+            "R-113", ["lazy wrapper around a model", "when that is convenient: inconsistent", "waste of tokens"]
+        ),
+        requirement(
+            "R-118", ["costs one or two seconds", "is catastrophic", "are complex, and direct answers are rare"]
+        ),
+        requirement(
+            "R-119", ["`CSP1.md`, the memory tiers of its phases 1 to 3, and `AGENTS.md` are outside references"]
+        ),
+        requirement("L-001", ["**Deterministic -> LLM Ladder Enforcement Addendum** (seed 004)"]),
+        requirement(
+            "L-007",
+            [
+                "`deterministic-llm-arbitration-fallback-plan.md`, is the global policy",
+                "deterministic first, a model only for ambiguity that stays unresolved, and only a safe fallback.",
+            ],
+        ),
+        requirement("L-009", ["Where the two conflict, the parent policy wins"]),
+        requirement("L-010", ["where code of an open clarification deviates from the addendum, the addendum wins"]),
+        requirement("L-046", ["the addendum wins and the code is changed"]),
+        requirement("L-015", ["Out of scope stays how grounding sets rank their sources"]),
+        requirement("L-121", ["check against isolation and reactivity anti-patterns does not apply"]),
         requirement("P-059", ["rejects the single monolithic agent", "harder to debug"]),
     ],
 )
 def test_prices_and_rejected_ways_are_told(facts: list[str]) -> None:
     assert all(fact in WORDS for fact in facts)
+
+
+EDGE_CASES = [(name.strip("`"), cells[0]) for name, cells in ROWS.items() if cells[0] in set(Mode)]
+
+
+@pytest.mark.req("R-105")
+@pytest.mark.parametrize(("message", "mode"), EDGE_CASES)
+def test_an_edge_case_of_routing_is_decided_as_the_page_says(message: str, mode: str) -> None:
+    assert classify_task(message) == mode
+
+
+@pytest.mark.req("R-105")
+def test_the_edge_cases_of_the_task_router_are_among_those_on_the_page() -> None:
+    own = {"How do I find files with grep?", "Find all .ts files in src/", "What is in the src/config.json file?"}
+    assert own <= {message for message, _ in EDGE_CASES}
 
 
 def test_the_modules_that_the_page_names_are_there() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +29,7 @@ from workers.handlers.build import build_candidate, build_commands
 from workers.handlers.spec import unchanged
 from workers.outcomes import Candidate, Deferred, Ended, Outcome
 from workers.retries import decide_end
-from workers.session import Begun, allowance_of, hold_session, obstacle_to
+from workers.session import Begun, allowance_of, hold_session, leave_box, obstacle_to
 
 ENDS: dict[End, tuple[State, Reason]] = {
     End.REFUSED: (State.FAILED, Reason.BOX_FAILED),
@@ -158,10 +159,7 @@ def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) ->
             return _extract(attempt, box, held.verdict, left_out=_left_out(files, injected.dropped), facts=facts)
     finally:
         with attempt.step("teardown"):
-            try:
-                attempt.leave()
-            finally:
-                box.close()
+            leave_box(attempt, box)
 
 
 def _begun(attempt: Attempt) -> Begun | None:
@@ -178,12 +176,7 @@ def _model(attempt: Attempt) -> str:
 
 
 def session_plan(policy: Policy, *, remaining_nanousd: int | None = None) -> SessionPlan:
-    """Return what a session of tier 3 may do.
-
-    Args:
-        policy: with the tenant's overrides.
-        remaining_nanousd: of the job's budget; None for the tier's whole budget.
-    """
+    """Return what a session of tier 3 may do with what is left of its job's budget; None for all of the tier's."""
     call, cap = policy.calls["agent_session"], policy.queues[QueueName.AGENT].llm_nanousd
     left = cap if remaining_nanousd is None else min(cap, remaining_nanousd)
     return SessionPlan(
@@ -201,12 +194,8 @@ def session_clocks(attempt: Attempt, *, has_build: bool, now: float) -> Clocks:
     following = rules.closing_seconds + (rules.build_seconds if has_build else 0)
     left = attempt.limits.soft_seconds - (now - attempt.began) - following - _GRACE_SECONDS
     soft = max(left, _LEAST_SECONDS)
-    return Clocks(
-        soft_seconds=soft,
-        hard_seconds=soft + _GRACE_SECONDS + 2,
-        start_seconds=min(rules.start_seconds, soft),
-        idle_seconds=rules.idle_seconds,
-        grace_seconds=_GRACE_SECONDS,
+    return Clocks.within(
+        soft, grace=_GRACE_SECONDS, start_seconds=min(rules.start_seconds, soft), idle_seconds=rules.idle_seconds
     )
 
 
@@ -263,8 +252,5 @@ def _built(attempt: Attempt, candidate: Candidate) -> Outcome:
     """Build a site that has a build, in a box of its own, now that the agent's is gone (H-080)."""
     if not build_commands(candidate.files):
         return candidate
-    box = attempt.boxes.acquire()
-    try:
+    with closing(attempt.boxes.acquire()) as box:
         return build_candidate(attempt, candidate, box)
-    finally:
-        box.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from routing.jobs import Reason, State
@@ -57,11 +58,9 @@ def build_in_box(attempt: Attempt, make: Callable[[], Outcome]) -> Outcome:
     except SandboxUnavailableError as error:
         detail = f"the site has a build, which runs in a box, and {error}"
         return Ended(State.FAILED, Reason.NOT_AVAILABLE, detail)
-    try:
+    with closing(box):
         outcome = make()
         return build_candidate(attempt, outcome, box) if isinstance(outcome, Candidate) else outcome
-    finally:
-        box.close()
 
 
 def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candidate | Ended:
@@ -119,8 +118,7 @@ def _run(attempt: Attempt, box: Box, command: Sequence[str], *, until: float) ->
     attempt.check()
     ends = min(until, attempt.began + attempt.limits.soft_seconds - CLOSING_SECONDS - GRACE_SECONDS)
     soft = max(1.0, ends - time.monotonic())
-    clocks = Clocks(soft_seconds=soft, hard_seconds=soft + GRACE_SECONDS + 2, grace_seconds=GRACE_SECONDS)
-    result = box.run(command, clocks=clocks, watch=attempt.watcher())
+    result = box.run(command, clocks=Clocks.within(soft, grace=GRACE_SECONDS), watch=attempt.watcher())
     if not result.is_success:
         raise _failure(" ".join(command), result, is_patch=attempt.claim.attempt.queue == QueueName.PATCH)
     return round(result.seconds, 3)

@@ -59,12 +59,7 @@ _FAILURES: Mapping[CallFailure, ArbiterFailure] = {
 
 
 def intake(environment: Environment, vocabularies: Vocabularies | None = None) -> Callable[[Attempt], Outcome]:
-    """Return the handler of queue `intake`.
-
-    Args:
-        environment: read for every decision, so that a switch takes effect at once.
-        vocabularies: the words of the LLM router's ACTION; the shipped ones by default.
-    """
+    """Return the handler of queue `intake`; the environment is read for every decision: a switch works at once."""
 
     def take_in(attempt: Attempt) -> Outcome:
         words = vocabularies or shipped_vocabularies()

@@ -21,10 +21,11 @@ from ledger.events import EventKind, record
 from ledger.job_control import approved_release
 from ledger.job_ends import is_run
 from ledger.jobs import end
+from ledger.record_tables import Approval
 from ledger.releases import activate, note_projection
 from ledger.runs.tables import Run
 from ledger.start_attempt import Claim
-from ledger.tables import Approval, Release, Site
+from ledger.tables import Release, Site
 from monitoring import traces
 from routing.jobs import JobMessage, Reason, State
 from routing.queues import QueueName

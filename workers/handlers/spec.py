@@ -29,6 +29,7 @@ from sites.releases import profile_of, refusal_of
 from sites.scan.rules import describe_limits
 from sites.spec.catalog import catalog_prompt, outline_prompt, read_prompt
 from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
+from sites.spec.html import say
 from sites.spec.languages.address import address_line
 from sites.spec.languages.translation import (
     MAX_CHUNK_CHARACTERS,
@@ -42,7 +43,7 @@ from sites.spec.languages.translation import (
     left_over,
     translate_tool,
 )
-from sites.spec.languages.versions import outdated
+from sites.spec.languages.versions import main_language, outdated
 from sites.spec.model import INDEX, MAX_PAGES, Site, parse_site
 from sites.spec.outline import expand_outline, further_languages, has_empty_news, left_out, outline_tool
 from sites.spec.permitted import permitted
@@ -188,11 +189,6 @@ def decline(inputs: Inputs, reply: Mapping[str, Any], *, to: Tier) -> Answered |
     """Return what follows an edit that the model left empty: an answer, a question, a higher tier, or its feedback.
 
     Empty if the model said nothing of it.
-
-    Args:
-        inputs: of the edit.
-        reply: the edit tool's input.
-        to: the tier that takes over.
     """
     if answer := way_out(reply, "answer"):
         return unchanged(inputs, answer, {"how": "a model found nothing to change"})
@@ -311,21 +307,23 @@ def _outline_task(inputs: Inputs) -> _Task:
 
 
 def _translation_task(inputs: Inputs, site: Site, texts: Choice, detached: frozenset[str]) -> _Task:
-    parts, address = chunks(texts.entries), address_line(site, inputs.words)
     return _Task(
         "spec_edit",
         partial(read_prompt, "translate.md"),
-        [
-            [Text(f"{address}\n\nThe site's texts{_part(number, len(parts))}:\n{part}"), Text(inputs.asked)]
-            for number, part in enumerate(parts, 1)
-        ],
+        [[text, Text(inputs.asked)] for text in _parts(inputs, site, texts)],
         translate_tool,
         partial(_translated, texts=texts, detached=detached),
     )
 
 
-def _part(number: int, count: int) -> str:
-    return f", part {number} of {count}; others get the rest" if count > 1 else ""
+def _parts(inputs: Inputs, site: Site, texts: Choice) -> list[Text]:
+    """Return the texts to translate, in parts that side by side calls get."""
+    parts, address = chunks(texts.entries), address_line(site, inputs.words)
+    which = ", part {} of {}; others get the rest" if len(parts) > 1 else ""
+    return [
+        Text(f"{address}\n\nThe site's texts{which.format(number, len(parts))}:\n{part}")
+        for number, part in enumerate(parts, 1)
+    ]
 
 
 def _translated(
@@ -402,15 +400,8 @@ def _new_site(inputs: Inputs, *, spec: str, summary: str) -> Outcome:
 def _versions_task(inputs: Inputs, site: Site, summary: str, further: Sequence[str]) -> _Task:
     """Return the task of translating a new site into further languages; without it the site is in one language."""
     texts = choose_texts(site, "")
-    parts, address = chunks(texts.entries), address_line(site, inputs.words)
-    prompts = [
-        [
-            Text(f"{address}\n\nThe site's texts{_part(number, len(parts))}:\n{part}"),
-            Text(f"{inputs.asked}\n\nThe site was made from that. Put all of these texts into the language “{lang}”."),
-        ]
-        for lang in further
-        for number, part in enumerate(parts, 1)
-    ]
+    asked = f"{inputs.asked}\n\nThe site was made from that. Put all of these texts into the language"
+    prompts = [[text, Text(f"{asked} “{lang}”.")] for lang in further for text in _parts(inputs, site, texts)]
     missing = f" Not translated into {', '.join(further)}: ask for that next."
     return _Task(
         "spec_edit",
@@ -462,9 +453,17 @@ def _candidate(inputs: Inputs, site: Site, *, before: Site | None, summary: str,
                 return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, str(error))
     changed = {path for path, data in files.items() if inputs.files.get(path) != data}
     facts = {"how": how, "pages": pages_fact(changed, "spec-managed")}
-    old = theme_notes(before) if before is not None else ()
-    notes = [*missing, *(note for note in theme_notes(site) if note not in old)]
-    if before is not None and (versions := outdated(before, site)):
-        notes.append(f"{', '.join(versions)} in another language stays as it was")
-    summary = " ".join([summary, *(f"Note: {note}." for note in notes)])
+    notes = [*missing, *_notes_of(before, site)]
+    prefix = say("Note", main_language(site))
+    summary = " ".join([summary, *(f"{prefix}: {note}." for note in notes)])
     return Candidate(files=files, summary=summary, spec=site.canonical().encode(), facts=facts)
+
+
+def _notes_of(before: Site | None, site: Site) -> list[str]:
+    """Return what the owner should know of a change beyond its summary, in the site's language."""
+    old = theme_notes(before) if before is not None else ()
+    notes = [note for note in theme_notes(site) if note not in old]
+    if before is not None and (versions := outdated(before, site)):
+        phrase = say("{pages} in another language stays as it was", main_language(site))
+        notes.append(phrase.format(pages=", ".join(versions)))
+    return notes

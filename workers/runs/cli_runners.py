@@ -17,6 +17,7 @@ import logging
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +41,7 @@ from workers.runs.api_runner import session_seconds
 from workers.runs.installs import left_out
 from workers.runs.scheduling.view import MAX_ISSUES
 from workers.runs.step_context import INSTRUCTIONS, AgentOrder, AgentRun, Failed
-from workers.session import SessionResult, hold_session, obstacle_to
+from workers.session import SessionResult, hold_session, leave_box, obstacle_to
 
 logger = logging.getLogger(__name__)
 
@@ -69,17 +70,8 @@ def put(box: Box, files: Mapping[str, bytes]) -> None:
     box.put(files, planted=lambda path: path != INSTRUCTIONS and is_planted(path))
 
 
-def collect(box: Box, attempt: Attempt, given: Mapping[str, bytes]) -> Collected:
-    """Copy the whole workspace out; skipped directories stay as they were given.
-
-    Raises:
-        BoxLostError: the box is gone, and its files with it.
-    """
-    return collect_from(box, attempt.content_store, given, most_bytes=attempt.limits.output_bytes)
-
-
-def collect_from(box: Box, content_store: ContentStore, given: Mapping[str, bytes], *, most_bytes: int) -> Collected:
-    """Copy the whole workspace out of a box; `most_bytes` is how much it may have grown.
+def collect(box: Box, content_store: ContentStore, given: Mapping[str, bytes], *, most_bytes: int) -> Collected:
+    """Copy the whole workspace out of a box; skipped directories stay as given, `most_bytes` is how much it may grow.
 
     Raises:
         BoxLostError: the box is gone, and its files with it.
@@ -131,15 +123,7 @@ def run_claude_code(order: AgentOrder, attempt: Attempt) -> AgentRun:
             return replace(_extract(attempt, box, held, order, exceeded=exceeded), obstacle=obstacle)
     finally:
         with attempt.step("teardown"):
-            _leave(attempt, box)
-
-
-def _leave(attempt: Attempt, box: Box) -> None:
-    """Destroy a box; the token ends first, because its address will be another box's before the step is judged."""
-    try:
-        attempt.leave()
-    finally:
-        box.close()
+            leave_box(attempt, box)
 
 
 def _plan(order: AgentOrder, attempt: Attempt) -> SessionPlan:
@@ -157,12 +141,11 @@ def session_clocks(order: AgentOrder, attempt: Attempt) -> Clocks:
     """Return a session's clocks: its agent's, within what the queue's limit leaves after what has to follow."""
     rules = attempt.policy.agent
     soft = max(session_seconds(order, attempt, closing=_CLOSING_SECONDS + _GRACE_SECONDS), _LEAST_SECONDS)
-    return Clocks(
-        soft_seconds=soft,
-        hard_seconds=soft + _GRACE_SECONDS + 2,
+    return Clocks.within(
+        soft,
+        grace=_GRACE_SECONDS,
         start_seconds=min(rules.start_seconds, soft),
         idle_seconds=rules.idle_seconds + order.agent.tool_seconds / 2,
-        grace_seconds=_GRACE_SECONDS,
     )
 
 
@@ -173,7 +156,7 @@ def _extract(
     failed = _failure(held.verdict, exceeded=exceeded)
     facts = {"agent": held.facts}
     try:
-        files, refused = collect(box, attempt, order.files)
+        files, refused = collect(box, attempt.content_store, order.files, most_bytes=attempt.limits.output_bytes)
     except BoxLostError:
         if failed is None:
             raise
@@ -241,17 +224,14 @@ def run_check(
                 issue = _issue(command, result, files, own.scripts if own is not None else ())
                 return _result(files, f"`{_shown(command)}` failed.", [issue])
     finally:
-        _leave(attempt, box)
+        leave_box(attempt, box)
     return _result(files, f"`{_shown(commands[-1])}` succeeded.", [])
 
 
 def _run(box: Box, command: Sequence[str], attempt: Attempt) -> ExecResult:
     attempt.check()
-    left = (
-        attempt.limits.soft_seconds - (time.monotonic() - attempt.began) - _CHECK_CLOSING_SECONDS - _CHECK_GRACE_SECONDS
-    )
-    soft = max(1.0, left)
-    clocks = Clocks(soft_seconds=soft, hard_seconds=soft + _CHECK_GRACE_SECONDS + 2, grace_seconds=_CHECK_GRACE_SECONDS)
+    until = attempt.began + attempt.limits.soft_seconds - _CHECK_CLOSING_SECONDS - _CHECK_GRACE_SECONDS
+    clocks = Clocks.within(max(1.0, until - time.monotonic()), grace=_CHECK_GRACE_SECONDS)
     return box.run(command, clocks=clocks, watch=attempt.watcher())
 
 
@@ -296,14 +276,11 @@ def run_codex(order: AgentOrder, attempt: Attempt) -> AgentRun:
     """Run an agent of runtime `codex_local`."""
     if (refused := _codex_refusal(order, attempt)) is not None:
         return AgentRun(None, refused)
-    box = LocalBox(BoxSpec(image="none", gateway=Target("", 1)))
-    try:
+    with closing(LocalBox(BoxSpec(image="none", gateway=Target("", 1)))) as box:
         home = {f"{CODEX_HOME}/config.toml": b""}
         box.put({**order.files, **home}, planted=lambda path: False)
         result, retried = _with_codex_retry(box, order, attempt)
-        files, refused = collect(box, attempt, order.files)
-    finally:
-        box.close()
+        files, refused = collect(box, attempt.content_store, order.files, most_bytes=attempt.limits.output_bytes)
     facts = {
         "how": "codex on the worker's machine",
         "status": result.exit_code,
@@ -372,7 +349,7 @@ def _run_codex(box: LocalBox, order: AgentOrder, attempt: Attempt, *, home: Path
     soft = max(session_seconds(order, attempt) - _GRACE_SECONDS, _LEAST_SECONDS)
     return box.run(
         codex_arguments(order, command=attempt.runs.codex_command),
-        clocks=Clocks(soft_seconds=soft, hard_seconds=soft + _GRACE_SECONDS + 2, grace_seconds=_GRACE_SECONDS),
+        clocks=Clocks.within(soft, grace=_GRACE_SECONDS),
         stdin=f"{order.instructions}\n\n{order.prompt}".encode("utf-8", "replace"),
         env=codex_environment(attempt.environment, home=home),
         watch=attempt.watcher(),

@@ -15,10 +15,8 @@ _MOST_NAMED = 20
 def left_out(files: Mapping[str, bytes], said: str, *, scripts: Collection[str]) -> Iterator[str]:
     """Yield why a command may have failed, a sentence for each kind of what was left out.
 
-    Args:
-        files: the project's; npm's lock says which packages have install scripts.
-        said: the end of the command's output.
-        scripts: packages whose install scripts were run.
+    `said` is the end of the command's output, `scripts` the packages whose install scripts were run; npm's lock in
+    `files` says which have some.
     """
     names = sorted({*_with_scripts(files.get(_LOCK, b""))} - {*scripts})[:_MOST_NAMED]
     if names:

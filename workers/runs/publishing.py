@@ -73,11 +73,7 @@ def describe(rows: RunRows, ticket: Ticket) -> PullRequestText:
 def commit_message(text: str, *, intent: str | None, changed: Sequence[str], run_id: UUID) -> str:
     """Return the message of a pushed commit, in the form of Conventional Commits 1.0.0.
 
-    Args:
-        text: a ticket's title, or what a later round was asked; untrusted.
-        intent: the run's: fix or build.
-        changed: paths.
-        run_id: named in its trailer.
+    `text` is a ticket's title, or what a later round was asked: untrusted.
     """
     line = neutralise(" ".join(text.split("\n", 1)[0].split()))
     kind = "docs" if changed and all(map(_is_document, changed)) else "fix" if intent == "fix" else "feat"

@@ -42,7 +42,7 @@ from sites.content_store import ContentStore
 from sites.errors import SiteError, WriteConflictError
 from sites.repository.workspace import Step, Workspace
 from workers.config import RunsConfig
-from workers.runs.cli_runners import collect_from, put
+from workers.runs.cli_runners import collect, put
 from workers.runs.git.sync import tree_limits
 from workers.runs.step import collect_output
 
@@ -108,7 +108,7 @@ class Shells:
         with closing(box), tempfile.TemporaryDirectory(prefix="pointsman-shell-") as home:
             put(box, before.files)
             shown = attend(box)
-            files, failed = collect_from(box, ContentStore(Path(home)), before.files, most_bytes=_MOST_BYTES)
+            files, failed = collect(box, ContentStore(Path(home)), before.files, most_bytes=_MOST_BYTES)
         said = redact(plain_text(shown), known=self.known_keys)
         facts = {"seconds": round(time.time() - began, 1), "said": said, "changed": [], "dropped": []}
         if files is None:

@@ -112,7 +112,7 @@ class ContactFormProps(SectionProps):
     button: Label | None = None
     topics: Annotated[tuple[Label, ...], Field(max_length=12)] = ()
     fields: Annotated[tuple[FieldName, ...], Field(max_length=4)] = ()
-    """What a visitor has to state besides name, email and message."""
+    """What older documents ask a visitor to state; the catalog offers `questions` alone."""
     questions: Annotated[tuple[Question, ...], Field(max_length=12)] = ()
     """What else a visitor is asked, in the site's own words."""
     note: Text | None = None
@@ -213,10 +213,10 @@ def _encoding(target: str) -> str | None:
 
 @Component(
     "ContactForm",
-    summary="contact: heading, text, email, phone, address, hours [{days, time}], "
+    summary="contact: email, phone, address, hours [{days, time}], "
     "timezone (as Europe/Berlin: says Open now or Closed now above them), button, topics [text], note, "
-    "fields [phone | date | time | people] (required), questions [{label, kind "
-    "text|long|date|time|number|phone|email|choice|check (a box to tick), required, options [text] }] (own ones), "
+    "questions [{label, kind text|long|date|time|number|phone|email|choice|check (a box to tick), required, "
+    "options [text]}] (what it asks besides name, email and message), "
     "action (URL of a form service)",
     example={
         "heading": "Say hello",
@@ -269,7 +269,7 @@ def _outline_newsletter(section: OutlineSection, business: Business) -> JsonObje
 
 @Component(
     "Newsletter",
-    summary="sign-up for mail: heading, text, action (URL of a form service) or email, button, note",
+    summary="sign-up for mail: action (URL of a form service) or email, button, note",
     example={"heading": "News from the oven", "text": "Once a month.", "email": "news@bakery.example"},
     words=("newsletter", "newsletter signup", "mailing list", "email signup", "sign-up form"),
     outline=_outline_newsletter,
@@ -329,7 +329,7 @@ def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "MapLink",
-    summary="where it is: heading, text, address, href (a map; default OpenStreetMap), button, directions [text], "
+    summary="where it is: address, href (a map; default OpenStreetMap), button, directions [text], "
     "embed true (the map shows in the page, after a click)",
     example={"heading": "Find us", "address": "14 Mill Lane, Millbrook", "directions": ["Tram 4 to Mill Square"]},
     words=("map", "map link", "directions", "location", "find us"),

@@ -26,7 +26,6 @@ from sites.spec.catalog import (
 )
 from sites.spec.embeds import frame_of, framed
 from sites.spec.html import (
-    ART_NAMES,
     ArtName,
     Html,
     anchor,
@@ -91,8 +90,8 @@ def _art_for(business: Business) -> str:
 
 @Component(
     "Hero",
-    summary="opening: eyebrow, heading, text, actions (max 2) [{label, href}], image {src, alt}, art "
-    f"{'|'.join(ART_NAMES)}, layout split|centered|cover|statement, notes [text]; slot aside",
+    summary="opening: actions (max 2), image, art (a drawing instead), "
+    "layout split|centered|cover|statement, notes [text]; slot aside",
     example={
         "heading": "Bread worth getting up for",
         "text": "Baked every night in a wood oven.",
@@ -131,7 +130,7 @@ def _outline_page_intro(section: OutlineSection, business: Business) -> JsonObje
 
 @Component(
     "PageIntro",
-    summary="opening of a further page: eyebrow, heading, text, image {src, alt}",
+    summary="opening of a further page: image",
     example={"heading": "Our classes", "text": "Small groups, every weekend."},
     words=("page intro", "page header", "page introduction"),
     outline=_outline_page_intro,
@@ -159,7 +158,7 @@ def _outline_call(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "CallToAction",
-    summary="one invitation: heading, text, actions (max 2) [{label, href}]",
+    summary="one invitation: actions (max 2)",
     example={"heading": "Come for breakfast", "actions": [{"label": "Book a table", "href": "#contact"}]},
     words=("call to action", "cta", "call-to-action", "call to action section"),
     outline=_outline_call,
@@ -220,7 +219,7 @@ class CardProps(Props):
 
 @Component(
     "Card",
-    summary="frame: heading, text, image {src, alt}, link {label, href}; children",
+    summary="frame: heading, text, image, link; children",
     example={"heading": "Rye", "text": "Dense and sour."},
     has_children=True,
     words=("card",),
@@ -250,7 +249,7 @@ def _outline_rich_text(section: OutlineSection, business: Business) -> JsonObjec
 
 @Component(
     "RichText",
-    summary="running text: heading, body (blank line = paragraph, '- ' = list, **bold**, *emphasis*), image",
+    summary="running text: body (blank line = paragraph, '- ' = list, **bold**, *emphasis*), image",
     example={"heading": "Our story", "body": "We began in **1998**.\n\nThe oven is older."},
     words=("rich text", "text section", "about", "story", "about section", "text block"),
     outline=_outline_rich_text,
@@ -381,7 +380,7 @@ def _still(props: VideoProps, ctx: RenderContext, length: Html | None) -> Html:
     "Video",
     summary="a film: title (its name, written on the still; heading is that of the section), and href (address of the "
     "film elsewhere) or src (.mp4|.webm file), captions (.vtt), length (of this very film: out when it is replaced), "
-    "image {src, alt} as still, or art (see Hero), embed true (href plays in the page, after a click)",
+    "image as still, or art, embed true (href plays in the page, after a click)",
     example={"title": "A night at the oven", "href": "https://video.example/oven", "length": "3 min", "art": "hills"},
     words=("video", "film", "video embed", "video section", "clip"),
 )

@@ -11,6 +11,7 @@ from sites.spec.catalog import (
     ITEM_TEXT,
     Business,
     Component,
+    Email,
     Hue,
     IconName,
     ItemField,
@@ -19,6 +20,7 @@ from sites.spec.catalog import (
     LinkUrl,
     LongText,
     OutlineSection,
+    Phone,
     Picture,
     Props,
     RenderContext,
@@ -28,7 +30,8 @@ from sites.spec.catalog import (
     Title,
     outline_items,
 )
-from sites.spec.html import Html, anchor, heading, icon, image, level_inside, paragraphs, section, tag
+from sites.spec.components.contact import contact_lines
+from sites.spec.html import Html, anchor, heading, icon, image, join, level_inside, paragraphs, section, tag
 from sites.spec.model import JsonObject
 from sites.spec.trades import icons_of
 
@@ -51,7 +54,7 @@ class FeaturesProps(SectionProps):
 
 def _feature_row(item: Feature, ctx: RenderContext, level: int) -> Html:
     """Return a row; one without a picture has its title where the picture would be."""
-    words = [tag("p", item.text) if item.text else None, _feature_link(item, ctx)]
+    words = [tag("p", item.text) if item.text else None, _further(item, ctx)]
     if item.image is None:
         title = tag("div", _feature_mark(item), heading(level, item.title), class_="row-title")
         return tag("li", title, tag("div", *words))
@@ -64,14 +67,14 @@ def _feature_row(item: Feature, ctx: RenderContext, level: int) -> Html:
 def _feature_card(item: Feature, ctx: RenderContext, level: int, *, style: str) -> Html:
     picture = image(ctx, item.image, class_="card-image") if item.image else None
     title, text = heading(level, item.title), tag("p", item.text) if item.text else None
-    return tag("li", picture, _feature_mark(item), title, text, _feature_link(item, ctx), class_=style)
+    return tag("li", picture, _feature_mark(item), title, text, _further(item, ctx), class_=style)
 
 
 def _feature_mark(item: Feature) -> Html | None:
     return tag("span", icon(item.icon), class_="icon-mark") if item.icon else None
 
 
-def _feature_link(item: Feature, ctx: RenderContext) -> Html | None:
+def _further(item: Feature | Question, ctx: RenderContext) -> Html | None:
     return tag("p", anchor(ctx, item.link), class_="card-link") if item.link else None
 
 
@@ -95,8 +98,7 @@ _LONGEST_IN_FOUR = 14
 
 @Component(
     "Features",
-    summary="grid of offers or strengths: heading, text, items [{title, text, icon, image, link}], layout "
-    "cards|plain|rows",
+    summary="grid of offers or strengths: items [{title, text, icon, image, link}], layout cards|plain|rows",
     example={"heading": "Why us", "items": [{"title": "Slow dough", "text": "Forty hours of rest.", "icon": "clock"}]},
     words=("features", "feature", "services", "offers", "benefits", "highlights"),
     outline=_outline_features,
@@ -128,7 +130,7 @@ class StepsProps(SectionProps):
 
 @Component(
     "Steps",
-    summary="how it works, in order: heading, items [{title, text}]",
+    summary="how it works, in order: items [{title, text}]",
     example={"heading": "How it works", "items": [{"title": "Call us", "text": "Any day."}, {"title": "Collect"}]},
     words=("steps", "process", "how it works", "timeline"),
     outline=outline_items("items", 8, title=ItemField("title"), text=_TEXT_OR_DETAIL),
@@ -155,7 +157,7 @@ class StatsProps(SectionProps):
 
 @Component(
     "Stats",
-    summary="numbers: heading, items [{value, label}]",
+    summary="numbers: items [{value, label}]",
     example={"items": [{"value": "40 h", "label": "of rest for every dough"}]},
     words=("stats", "statistics", "numbers", "figures", "key figures"),
     outline=outline_items("items", 4, value=ItemField("detail", 20, fallback="text"), label=ItemField("title", 60)),
@@ -169,6 +171,8 @@ def _stats(props: StatsProps, ctx: RenderContext) -> Html:
 class Question(Props):
     question: Title
     answer: LongText
+    link: Link | None = None
+    """Where the answer leads on."""
 
 
 class FaqProps(SectionProps):
@@ -186,8 +190,17 @@ _outline_questions = outline_items(
 
 @Component(
     "FAQ",
-    summary="questions and answers: heading, items [{question, answer}], open true (the first answer shows)",
-    example={"heading": "Questions", "items": [{"question": "Do you deliver?", "answer": "In town, by bicycle."}]},
+    summary="questions and answers: items [{question, answer, link}], open true (the first answer shows)",
+    example={
+        "heading": "Questions",
+        "items": [
+            {
+                "question": "Do you deliver?",
+                "answer": "In town, by bicycle.",
+                "link": {"label": "Ask us", "href": "mailto:hello@bakery.example"},
+            }
+        ],
+    },
     words=("faq", "faqs", "questions", "frequently asked questions", "q&a"),
     outline=lambda section, business: {**_outline_questions(section, business), "open": True},
     outline_hint="items: title = question, text = answer",
@@ -198,7 +211,7 @@ def _faq(props: FaqProps, ctx: RenderContext) -> Html:
         tag(
             "details",
             tag("summary", item.question),
-            tag("div", paragraphs(item.answer), class_="answer"),
+            tag("div", paragraphs(item.answer), _further(item, ctx), class_="answer"),
             open=props.open and place == 0,
         )
         for place, item in enumerate(props.items)
@@ -206,19 +219,24 @@ def _faq(props: FaqProps, ctx: RenderContext) -> Html:
     return section(ctx, props, tag("div", *questions, class_="questions"), kind="faq")
 
 
+Tags = Tag | Annotated[tuple[Tag, ...], Field(min_length=1, max_length=4)]
+"""One, or several."""
+
+
 class ScheduleEntry(Props):
     time: Annotated[str, Field(min_length=1, max_length=30)]
     title: Title
     text: Text | None = None
     place: Label | None = None
-    tag: Tag | None = None
+    tag: Tags | None = None
     hue: Hue | None = None
-    """Of the tag."""
+    """Of the tags."""
 
 
-def _tag_of(item: ScheduleEntry | PricedItem) -> Html | None:
+def _tags_of(item: ScheduleEntry | PricedItem) -> Html:
     filled = f" tag-filled hue-{item.hue}" if item.hue else ""
-    return tag("span", item.tag, class_=f"tag{filled}") if item.tag else None
+    words = (item.tag,) if isinstance(item.tag, str) else item.tag or ()
+    return join(*(tag("span", word, class_=f"tag{filled}") for word in words))
 
 
 class ScheduleProps(SectionProps):
@@ -229,15 +247,15 @@ class ScheduleProps(SectionProps):
 
 
 def _schedule_row(item: ScheduleEntry, level: int) -> Html:
-    mark = _tag_of(item)
+    marks = _tags_of(item)
     words = tag("div", heading(level, item.title), tag("p", item.text) if item.text else None)
-    side = tag("p", item.place, mark, class_="schedule-place") if item.place or mark else None
+    side = tag("p", item.place, marks, class_="schedule-place") if item.place or item.tag else None
     return tag("li", tag("p", item.time, class_="schedule-time"), words, side)
 
 
 @Component(
     "Schedule",
-    summary="programme by time: heading, items [{time, title, text, place, tag, hue (of the tag)}], note",
+    summary="programme by time: items [{time, title, text, place, tag (or [tags]), hue (of them)}], note",
     example={"heading": "Saturday", "items": [{"time": "9:00", "title": "Coffee and flour", "place": "Shop"}]},
     words=("schedule", "agenda", "programme", "program", "timetable"),
     outline=outline_items("items", 24, time=ItemField("detail", 30), title=ItemField("title"), text=ITEM_TEXT),
@@ -258,6 +276,8 @@ class Person(Props):
     role: Label | None = None
     text: Text | None = None
     image: Picture | None = None
+    phone: Phone | None = None
+    email: Email | None = None
 
 
 class TeamProps(SectionProps):
@@ -287,13 +307,17 @@ def _person(person: Person, ctx: RenderContext, level: int) -> Html:
         face = tag("div", _initials(person.name), class_="face", aria_hidden="true")
     role = tag("p", person.role, class_="role") if person.role else None
     text = tag("p", person.text) if person.text else None
-    return tag("li", face, tag("div", heading(level, person.name), role, text))
+    ways = contact_lines(email=person.email, phone=person.phone, address=None)
+    return tag("li", face, tag("div", heading(level, person.name), role, text, ways))
 
 
 @Component(
     "Team",
-    summary="people: heading, text, people [{name, role, text, image {src, alt}}]",
-    example={"heading": "Who bakes", "people": [{"name": "Ida Holm", "role": "Baker"}]},
+    summary="people: people [{name, role, text, image, phone, email}]",
+    example={
+        "heading": "Who bakes",
+        "people": [{"name": "Ida Holm", "role": "Baker", "phone": "+44 20 7946 0018", "email": "ida@bakery.example"}],
+    },
     words=("team", "people", "staff", "our team", "about us"),
     outline=outline_items("people", 8, name=ItemField("title", 60), role=_ROLE, text=ITEM_TEXT),
     outline_hint="items: title = name, detail = role, text; only people that the request names",
@@ -333,7 +357,7 @@ def _quote(item: Testimonial, ctx: RenderContext) -> Html:
 
 @Component(
     "Testimonials",
-    summary="customer quotes: heading, items [{quote, name, role, image {src, alt}, rating 1-5}]",
+    summary="customer quotes: items [{quote, name, role, image, rating 1-5}]",
     example={"heading": "What people say", "items": [{"quote": "The best rye in town.", "name": "Ana", "rating": 5}]},
     words=("testimonials", "testimonial", "reviews", "quotes", "customer quotes", "customer reviews"),
     outline=outline_items(
@@ -370,7 +394,7 @@ def _logo(item: Logo, ctx: RenderContext) -> Html:
 
 @Component(
     "Logos",
-    summary="customers or partners in a row: heading, items [{name, image {src, alt}, href}]",
+    summary="customers or partners in a row: items [{name, image, href}]",
     example={"heading": "They serve our bread", "items": [{"name": "The Mill Inn"}, {"name": "Café Ost"}]},
     words=("logos", "logo cloud", "partners", "clients", "sponsors", "trusted by"),
     outline=outline_items("items", 12, name=ItemField("title", 60)),
@@ -423,8 +447,7 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "Pricing",
-    summary="plans: heading, plans [{name, price, period, text, features [text], action {label, href}, image (on top), "
-    "badge}]",
+    summary="plans: plans [{name, price, period, text, features [text], action, image (on top), badge}]",
     example={
         "heading": "Courses",
         "plans": [
@@ -450,9 +473,9 @@ class PricedItem(Props):
     title: Label
     price: Annotated[str, Field(min_length=1, max_length=30)]
     text: Text | None = None
-    tag: Tag | None = None
+    tag: Tags | None = None
     hue: Hue | None = None
-    """Of the tag."""
+    """Of the tags."""
 
 
 class PriceListProps(SectionProps):
@@ -463,17 +486,19 @@ class PriceListProps(SectionProps):
 
 
 def _price_line(item: PricedItem, level: int) -> Html:
-    mark = _tag_of(item)
-    top = tag("div", heading(level, item.title), mark, tag("span", item.price, class_="line-price"), class_="line-top")
+    marks = _tags_of(item)
+    top = tag("div", heading(level, item.title), marks, tag("span", item.price, class_="line-price"), class_="line-top")
     return tag("li", top, tag("p", item.text) if item.text else None)
 
 
 @Component(
     "PriceList",
-    summary="menu or price list: heading, items [{title, price, text, tag, hue (of the tag)}], note",
+    summary="menu or price list: items [{title, price, text, tag (or [tags]), hue (of them)}], note",
     example={
         "heading": "Bread",
-        "items": [{"title": "Rye", "price": "€5.80", "text": "Dense and sour.", "tag": "vegan", "hue": "green"}],
+        "items": [
+            {"title": "Rye", "price": "€5.80", "text": "Dense and sour.", "tag": ["vegan", "new"], "hue": "green"}
+        ],
     },
     words=("price list", "menu", "pricelist", "food menu"),
     outline=outline_items("items", 24, title=ItemField("title", 60), price=ItemField("detail", 30), text=ITEM_TEXT),

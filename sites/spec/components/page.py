@@ -123,8 +123,7 @@ def _minimal_header(business: Business) -> JsonObject:
 
 @Component(
     "Header",
-    summary="banner: brand, tagline, logo {src, alt}, links [{label, href}], action {label, href}, "
-    "layout bar|centered, sticky true|false",
+    summary="banner: brand, tagline, logo, links, action, layout bar|centered, sticky true|false",
     example={
         "brand": "Hill Bakery",
         "links": [{"label": "Bread", "href": "#bread"}],
@@ -182,7 +181,7 @@ def _minimal_footer(business: Business) -> JsonObject:
 
 @Component(
     "Footer",
-    summary="end of the page: brand, text, links [{label, href}], social [{label, href}], email, phone, address, "
+    summary="end of the page: brand, text, links, social, email, phone, address, "
     "hours [{days, time}], timezone (as in ContactForm), note",
     example={"brand": "Hill Bakery", "links": [{"label": "Bread", "href": "#bread"}], "note": "© Hill Bakery"},
     place="footer",
@@ -203,7 +202,7 @@ def _footer(props: FooterProps, ctx: RenderContext) -> Html:
 
 @Component(
     "Section",
-    summary="free section with children: eyebrow, heading, text, tone; slot aside",
+    summary="a section of its own with children; slot aside",
     example={"heading": "Also"},
     has_children=True,
     slots=("aside",),

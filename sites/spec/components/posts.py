@@ -92,8 +92,8 @@ def _outline_posts(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "Posts",
-    summary="news or blog: the pages of a folder whose Page has a date, newest first: heading, text, path (news/), "
-    "limit, layout rows|cards, action {label, href}. A post is a page as news/new-oven.html that opens with PageIntro",
+    summary="news or blog: the pages of a folder whose Page has a date, newest first: path (news/), "
+    "limit, layout rows|cards, action. A post is a page as news/new-oven.html that opens with PageIntro",
     example={"heading": "News", "path": "news/", "limit": 3, "action": {"label": "All news", "href": "news.html"}},
     words=("posts", "news", "blog", "latest news", "news list"),
     outline=_outline_posts,

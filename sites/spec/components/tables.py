@@ -86,7 +86,7 @@ def _value(text: str) -> bool | str:
 
 @Component(
     "ComparisonTable",
-    summary="choices side by side: heading, columns [name], rows [{label, values [text or true/false]}], "
+    summary="choices side by side: columns [name], rows [{label, values [text or true/false]}], "
     "highlight (column from 1), corner (name of the first column), sortable true (visitors sort by column)",
     example={
         "heading": "Compare",

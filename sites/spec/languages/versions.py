@@ -114,6 +114,11 @@ def _says_else(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> bo
     return {**before["elements"], root: None} != {**after["elements"], root: None}
 
 
+def main_language(site: Site) -> str:
+    """Return the language of a site's front page."""
+    return _lang_of(site.pages[INDEX])
+
+
 def primary(lang: str) -> str:
     """Return the primary tag of a language: `pt` of `pt-BR`."""
     return lang.partition("-")[0].lower()

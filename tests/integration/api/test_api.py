@@ -16,9 +16,9 @@ from fastapi.testclient import TestClient
 from sqlalchemy import event, func, select, update
 from sqlmodel import col
 
-from ledger.record_tables import AuditRow, Backlog, Event, Notification
+from ledger.record_tables import ApiKey, Approval, AuditRow, Backlog, Event, Notification
 from ledger.store import Ledger, create_ledger_engine, now
-from ledger.tables import ApiKey, Approval, Job, Release
+from ledger.tables import Job, Release
 from producers.api.app import create_app
 from producers.api.requests import Resources
 from producers.intake.submit import Submitter

@@ -18,7 +18,7 @@ from sqlmodel import col
 
 from ledger.events import EventKind, record
 from ledger.jobs import find_job
-from ledger.tables import ApiKey
+from ledger.record_tables import ApiKey
 from producers.api.app import create_server
 from producers.api.event_streams import HOLDER_SECONDS, EventStreams
 from producers.config import ApiConfig

@@ -7,9 +7,8 @@ import re
 import pytest
 from sqlalchemy import select
 
-from ledger.record_tables import AuditRow
+from ledger.record_tables import ApiKey, AuditRow
 from ledger.store import Ledger
-from ledger.tables import ApiKey
 from producers.errors import AuthenticationError, InvalidInputError, MissingScopeError, UnknownTenantError
 from producers.use_cases.tenants import Caller, Scope, authenticate, create_key, create_tenant, keys_of, revoke
 

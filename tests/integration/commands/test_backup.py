@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from ledger.attempts import lock_owned_job
 from ledger.audit import seal, verify
-from ledger.dispatch_window import lead, leaders
 from ledger.errors import DumpError, FencedError, SchemaMismatchError
 from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
+from ledger.operations.leaders import lead, leaders
 from ledger.operations.migrate import find_program, is_empty
 from ledger.operations.partitions import SPAN, _begin, _provide
 from ledger.releases import kept_releases

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from ledger import audit
 from ledger.audit import newest_head, seal
-from ledger.dispatch_window import CELERY_INTAKE, DISPATCHER, lead
 from ledger.operations.activity import oldest_transaction, read_blockers, read_connections
+from ledger.operations.leaders import CELERY_INTAKE, DISPATCHER, lead
 from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.store import Ledger
 from monitoring.exporter import ExporterApp

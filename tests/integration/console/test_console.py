@@ -26,9 +26,9 @@ from ledger.dispatch_window import release_due
 from ledger.events import EventKind, record
 from ledger.jobs import close_attempt, end, find_job
 from ledger.operations.workers import WorkerStatus, record_heartbeat
-from ledger.record_tables import AuditRow, AuditSeal
+from ledger.record_tables import ApiKey, AuditRow, AuditSeal, LoginSession
 from ledger.store import Ledger, now
-from ledger.tables import ApiKey, Attempt, Job, LoginSession, Site, Tenant
+from ledger.tables import Attempt, Job, Site, Tenant
 from producers.api.event_streams import HOLDER_SECONDS, EventStreams
 from producers.console import operations
 from producers.console.job_page import facts_of

@@ -19,7 +19,8 @@ from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
 from ledger.attempts import renew
-from ledger.dispatch_window import DISPATCHER, Push, lead
+from ledger.dispatch_window import Push
+from ledger.operations.leaders import DISPATCHER, lead
 from ledger.store import STATEMENT_TIMEOUT_MS
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher

@@ -21,9 +21,9 @@ from ledger.money import (
     CallStart,
     CircuitRefusal,
     CircuitShut,
-    CircuitUse,
     Reserved,
 )
+from ledger.provider_circuits import CircuitUse
 from ledger.record_tables import ProviderCircuit
 from ledger.store import Ledger
 from routing.policy.platform import platform_policy

@@ -146,7 +146,7 @@ def test_what_breaks_a_rule_is_refused_by_name_and_is_gone(
     send(broker_url, str(late), expires=datetime.now(UTC) - timedelta(seconds=5))
     celery_queue.submit_waiting()
     assert {error["field"] for error in shop.job(own).result["errors"]} == {"task", "self"}
-    assert refused(shop, positional) == "args: is not a field of a job request"
+    assert refused(shop, positional) == "args: is not a field of this request"
     assert refused(shop, late) == "expires: has passed before the message was taken in"
     assert (stands(broker), broker.llen("unrouted")) == (0, 0)
 
@@ -157,7 +157,7 @@ LOST: list[tuple[dict[str, Any], str]] = [
     ({"task": "pointsman.sumbit", **NO_TENANT}, "task: is not known here; pointsman.submit is"),
     ({"task": "pointsman.sumbit", "queue": "intake.acme"}, "task: is not known here; pointsman.submit is"),
     ({"args": ["x"], "kwargs": {}}, "tenant: is missing"),
-    ({"args": [{"tenant": "acme", "prompt": QUESTION}]}, "args: is not a field of a job request"),
+    ({"args": [{"tenant": "acme", "prompt": QUESTION}]}, "args: is not a field of this request"),
     (NO_TENANT, "tenant: is missing"),
     ({"kwargs": {"tenant": ["acme"], "prompt": QUESTION}}, "tenant: is not known here"),
     ({"kwargs": {"tenant": "acne", "prompt": QUESTION}}, "tenant: is not known here"),

@@ -25,7 +25,6 @@ from producers.use_cases.routing_log import RoutingLog
 from routing.clarify.ladder import LadderEventName
 from routing.errors import InvalidJobError
 from routing.jobs import State
-from routing.redaction import redact
 from tests.integration.intake.test_intake import submit, take_in
 from tests.integration.jobs.test_spec_jobs import Rig, rig, servers
 from tests.integration.workers.worker_world import soft_limit_after
@@ -378,7 +377,7 @@ def test_the_routing_log_has_one_entry_for_a_job_however_often_it_asked(
 ) -> None:
     rig.site("d")
     job_id = submit(rig, broker_url, UNBOUND, options=LINKS)
-    log = RoutingLog(rig.shop.ledger, tmp_path, redact=redact)
+    log = RoutingLog(rig.shop.ledger, tmp_path)
     assert log.write_pending() == 0
     say(rig, job_id, TYPO, switches=LLM)
     take_in(rig, job_id, environment=LLM)

@@ -220,7 +220,7 @@ def test_a_refused_celery_message_stands_as_a_rejected_row_under_its_task_id(
         CeleryMessage("pointsman.submit", str(task_id), (), {"prompt": "", "wrong": 1, "tenant": "acme"}), submitter
     )
     job = rejected(shop, task_id)
-    assert str(job.detail) == "prompt: must not be empty; wrong: is not a field of a job request"
+    assert str(job.detail) == "prompt: must not be empty; wrong: is not a field of this request"
     assert {error["field"] for error in job.result["errors"]} == {"prompt", "wrong"}
     assert lengths(broker) == {}
 

@@ -25,6 +25,7 @@ from sandbox.pool import Pool
 from sites.content_store import review_diff
 from sites.diff.apply import SITE, apply_diff
 from sites.diff.model import DiffRefusedError
+from sites.directories import write_directory
 from sites.errors import TreeRefusedError
 from sites.scan.rules import GATES
 from tests.integration.jobs.test_patch_jobs import PAGE, STYLE, plain_site
@@ -626,7 +627,7 @@ def test_no_git_of_the_host_ever_meets_a_site_s_files(
     job = edit(rig, site, maker)
     rig.shop.approve(job.id)
     run_control(rig.shop.message(job.id), rig.resources)
-    sites.export_site("acme", "cafe", tmp_path / "out")
+    write_directory(sites.read("acme", "cafe")[1], tmp_path / "out")
     assert not marker.exists()
     subprocess.run(["git", "status"], check=True)
     assert marker.exists(), "the host's git would have been seen"
@@ -677,6 +678,10 @@ def test_a_session_can_be_explained_by_what_is_kept_of_it(rig: Rig, maker: Playe
     ((env,),) = [box.environments for box in maker.boxes]
     assert "ANTHROPIC_AUTH_TOKEN" in said
     assert env["ANTHROPIC_AUTH_TOKEN"] not in said
+    rig.shop.approve(job.id)
+    digests = [rig.shop.find(Release, one).digest for one in (job.base_release_id, job.release_id)]
+    written = rig.shop.rows("SELECT input_hash, output_hash FROM audit WHERE job_id = :id ORDER BY seq", id=job.id)
+    assert written[-1] == tuple(digests)
 
 
 def test_progress_is_told_as_it_happens(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:

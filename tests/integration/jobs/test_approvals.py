@@ -10,7 +10,8 @@ from sqlalchemy import text
 
 from ledger.errors import ApprovalRefusedError
 from ledger.job_control import approve
-from ledger.tables import Approval, Tenant
+from ledger.record_tables import Approval
+from ledger.tables import Tenant
 from routing.errors import PolicyError
 from routing.policy.platform import ProjectOverrides, lower, platform_policy
 from tests.integration.api.http_world import HOME, PAGES, World, shared_ledger, world

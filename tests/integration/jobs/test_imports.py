@@ -31,6 +31,7 @@ from tests.integration.console.test_console_isolation import log_in
 from tests.integration.jobs.test_spec_jobs import DEMO_SITE
 from tests.unit.sites.test_archives import special, tarred, zipped
 from workers.handlers.patch import patch_files
+from workers.handlers.spec import edit_spec
 
 __all__ = ["shared_ledger", "world"]
 
@@ -151,6 +152,20 @@ def test_what_the_scan_refuses_names_the_file_and_the_rule(
     report = world.call("GET", f"/v1/jobs/{job_id}/scan").json()
     assert place in {finding["file"] for finding in report["findings"]}
     assert all(finding["rule"] and finding["fix"] for finding in report["findings"])
+    [first, *_] = report["findings"]
+    assert f"{first['message']}; {first['fix']}" in str(world.job(job_id).detail)
+
+
+def test_what_the_scan_refused_of_an_import_is_mended_by_asking_for_it_in_words(world: World) -> None:
+    page = b"<!doctype html>\n<html lang=en><title>Boxes</title>\n<a href='javascript:order()'>Order a box</a>\n"
+    job_id = imported(world, zipped({**PAGES, "boxes.html": page}))
+    assert world.job(job_id).reason == "scan_refused"
+    order = {"text": "Make the link 'Order a box' point to index.html"}
+    again = world.call("POST", f"/v1/jobs/{job_id}/revise", json=order)
+    assert again.status_code == 202, again.text
+    mended = world.work(UUID(again.json()["id"]), edit_spec)
+    assert (mended.state, mended.result["how"]) == ("awaiting_approval", "direct edit of plain HTML, no model")
+    assert world.job(mended.id).base_release_id is None, "nothing of it was live"
 
 
 def test_a_repeated_upload_under_one_key_is_one_job_and_another_under_it_stores_nothing(world: World) -> None:
@@ -258,7 +273,7 @@ def test_nobody_names_an_upload_in_a_job_of_theirs(world: World) -> None:
     send(world, zipped(PAGES))
     mine = {"prompt": "Import it", "site": "bakery", "upload": {"sha256": "0" * 64, "total_bytes": 1}}
     (error,) = problem_of(world.call("POST", "/v1/jobs", json=mine))["errors"]
-    assert error == {"field": "upload", "rule": "is not a field of a job request"}
+    assert error == {"field": "upload", "rule": "is not a field of this request"}
     (item,) = world.call("POST", "/v1/jobs/batch", json={"jobs": [mine]}).json()["jobs"]
     assert item["job"] is None
 

@@ -30,6 +30,7 @@ from routing.jobs import MAX_QUESTIONS
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName, Tier
 from sites.content_store import ContentStore
+from sites.directories import write_directory
 from sites.releases import manifest_of
 from sites.spec.catalog import catalog_prompt
 from sites.spec.languages.translation import MAX_CHUNKS
@@ -335,7 +336,7 @@ def test_an_edit_that_would_be_unreadable_says_how_it_was_mended(rig: Rig) -> No
     assert "contrast" in job.result["summary"]
 
 
-@pytest.mark.req("H-022")
+@pytest.mark.req("H-022", "H-013")
 def test_an_edit_by_the_model_takes_exactly_one_call(rig: Rig) -> None:
     job = rig.edit(BY_MODEL, rig.site())
     assert (job.state, job.result["how"]) == ("awaiting_approval", "a model's patch of the spec")
@@ -356,7 +357,7 @@ def test_a_second_edit_of_an_unchanged_document_reads_it_from_the_cache(rig: Rig
     assert prompt == same == sha256(catalog_prompt().encode()).hexdigest()[:8]
 
 
-@pytest.mark.req("H-022")
+@pytest.mark.req("H-022", "H-013")
 def test_a_new_site_takes_exactly_one_call(rig: Rig) -> None:
     job = rig.edit("A site for Ada's Bikes, a repair shop in Ghent", rig.shop.site("bikes"))
     assert (job.state, job.result["how"]) == ("awaiting_approval", "a model's outline")
@@ -725,7 +726,7 @@ def test_a_site_of_both_kinds_is_exported_so_that_it_can_be_imported_again(rig: 
     site = rig.site()
     edit_file(rig, site, "index.html", *BY_HAND)
     sites = Sites(rig.shop.ledger, rig.resources.content_store, rig.shop.policy)
-    sites.export_site("acme", "bakery", tmp_path / "out")
+    write_directory(sites.read("acme", "bakery")[1], tmp_path / "out")
     sites.import_site("acme", "copy", tmp_path / "out")
     copy: UUID = rig.shop.scalar("SELECT id FROM site WHERE name = 'copy'")
     assert rig.shown(copy) == rig.shown(site)

@@ -25,9 +25,10 @@ from ledger.job_control import (
 )
 from ledger.jobs import close_attempt, end, lock_job, requeue
 from ledger.operations.history_reader import examine
+from ledger.record_tables import Approval
 from ledger.releases import activate
 from ledger.start_attempt import Claim
-from ledger.tables import Approval, Job, Release, Site
+from ledger.tables import Job, Release, Site
 from monitoring.event_metrics import fold_pending, read_series
 from monitoring.metrics import JOBS_FINISHED, QUEUE_DEPTH, ROUTES, series_key
 from routing.jobs import JobMessage, Reason, State

@@ -12,7 +12,15 @@ from uuid import UUID, uuid4
 import pytest
 
 from ledger import money
-from ledger.attempts import bind_egress, find_lapsed_attempts, hash_token, lock_owned_job, recover, report_loss
+from ledger.attempts import (
+    bind_egress,
+    find_lapsed_attempts,
+    hash_token,
+    lock_owned_job,
+    recover,
+    report_loss,
+    stopped_attempts,
+)
 from ledger.errors import FencedError
 from ledger.job_ends import record_note_sent
 from ledger.money import BearerGone
@@ -179,7 +187,7 @@ def test_a_claim_that_was_lost_with_its_ledger_gets_no_money_and_its_streams_are
     with restored.ledger.begin() as session:
         assert money.bearer_of(hash_token(twin.token)).one(session) is None
         assert isinstance(money.read_reserve(money.reserve(bearer, CALL, caps).one(session), CALL), BearerGone)
-        stopped = money.stopped_attempts([twin.attempt.id, holder.attempt.id]).all(session)
+        stopped = stopped_attempts([twin.attempt.id, holder.attempt.id]).all(session)
     assert [row.id for row in stopped] == [twin.attempt.id]
 
 

@@ -28,11 +28,12 @@ from ledger.events import EventKind, newest_of_kinds, report
 from ledger.job_control import approve, approved_release, await_approval, expire, overdue_jobs, reject, request_cancel
 from ledger.jobs import end, find_job, move
 from ledger.operations.migrate import migrate
+from ledger.record_tables import Approval
 from ledger.releases import activate, add_release
 from ledger.start_attempt import claim
 from ledger.store import Fit, Ledger, fit
 from ledger.submission import accept
-from ledger.tables import Approval, Attempt, Job, Release, Site
+from ledger.tables import Attempt, Job, Release, Site
 from producers.use_cases.job_search import JobFilter, find_jobs
 from routing.errors import RoutingError
 from routing.jobs import ENDS, JobMessage, Reason, State

@@ -25,8 +25,8 @@ from sqlmodel import Session
 
 from ledger import money, provider_circuits
 from ledger.attempts import recover, report_loss
-from ledger.dispatch_window import lead, resign
 from ledger.events import EventKind, record
+from ledger.operations.leaders import lead, resign
 from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.start_attempt import Claim
 from ledger.store import Ledger

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from ledger import provider_circuits
-from ledger.dispatch_window import lead, pause_queue
+from ledger.dispatch_window import pause_queue
 from ledger.events import EventKind, record
+from ledger.operations.leaders import lead
 from ledger.operations.workers import WorkerStatus, record_heartbeat
 from producers.local.supervisor import free_port
 from routing.clarify.ladder import BYPASS_REASONS, LadderEventName

@@ -12,7 +12,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from pydantic import BaseModel, SecretStr
 from sqlalchemy import text
 
 from ledger.job_control import request_cancel
@@ -22,14 +21,13 @@ from ledger.submission import accept
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import Dispatcher
-from producers.use_cases.routing_log import BATCH_ENTRIES, MARK_NAME, RoutingLog, open_routing_log
+from producers.use_cases.routing_log import BATCH_ENTRIES, MARK_NAME, RoutingLog
 from routing.broker import create_app
 from routing.decision.llm_router import route_by_llm
 from routing.decision.router import Mode, Signals, decide
 from routing.jobs import State
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
-from routing.redaction import redact
 from tests.factories import Shop, make_new_job
 from tests.services import Postgres
 
@@ -80,7 +78,7 @@ def directory(tmp_path: Path) -> Path:
 @pytest.fixture
 def log(shop: Shop, directory: Path) -> Callable[[], RoutingLog]:
     """Make a writer, as a dispatcher that starts does."""
-    return lambda: RoutingLog(shop.ledger, directory, redact=redact)
+    return lambda: RoutingLog(shop.ledger, directory)
 
 
 def files(directory: Path) -> dict[str, str]:
@@ -307,19 +305,8 @@ def test_a_log_that_exists_outlives_the_switch_between_routers(
 
 
 def test_neither_key_patterns_nor_configured_secrets_are_written(shop: Shop, directory: Path) -> None:
-    class Section(BaseModel):
-        keys: tuple[SecretStr, ...]
-
-    class Settings(BaseModel):
-        section: Section
-        name: str = "fix"
-
-    settings = Settings(section=Section(keys=(SecretStr("hunter22"), SecretStr(""))))
-    assert open_routing_log(shop.ledger, None, settings=settings) is None
-    opened = open_routing_log(shop.ledger, directory, settings=settings)
-    assert opened is not None
     decided(shop, "fix hunter22 and sk-abcdefghijklmnopqrstuvwxyz")
-    opened.write_pending()
+    RoutingLog(shop.ledger, directory, known_keys=("hunter22",)).write_pending()
     assert shown(directory) == ["fix [redacted] and [redacted]"]
 
 
@@ -403,7 +390,7 @@ def test_in_another_ledger_only_what_is_newer_than_the_log_is_due(
     log().write_pending()
     decided(other, "fix what a restored copy brings along", at="2026-02-18T10:00:00+00")
     decided(other, "fix two", at="2026-02-18T11:00:00+00")
-    moved = RoutingLog(other.ledger, directory, redact=redact)
+    moved = RoutingLog(other.ledger, directory)
     assert (moved.write_pending(), moved.write_pending()) == (1, 0)
     decided(other, "fix three", at="2026-02-18T12:00:00+00")
     assert moved.write_pending() == 1

@@ -21,7 +21,7 @@ from producers.intake.ticket_webhooks import Ignored
 from producers.intake.webhook_receiver import TicketRun, WebhookReceiver
 from producers.use_cases.reviews import ReviewRounds
 from producers.use_cases.rounds import Rounds
-from producers.use_cases.runs import TicketWriter
+from producers.use_cases.tickets import TicketWriter
 from routing.jobs import State
 from routing.policy.agents import Account, AccountsConfig
 from tests.factories import Shop

@@ -16,7 +16,7 @@ from ledger.attempts import find_lapsed_attempts, recover
 from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
 from ledger.tables import Job, Site
-from producers.use_cases.runs import TicketWriter
+from producers.use_cases.tickets import TicketWriter
 from routing.jobs import Reason, State
 from routing.policy.agents import Account, AccountsConfig
 from routing.policy.platform import platform_policy

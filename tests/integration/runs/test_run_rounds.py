@@ -6,7 +6,7 @@ import pytest
 
 from ledger.errors import NotContinuableError
 from producers.use_cases.rounds import Requester, ReviseOrder, Rounds
-from producers.use_cases.runs import TicketWriter
+from producers.use_cases.tickets import TicketWriter
 from routing.jobs import Reason, Source, State
 from tests.forge import Forge
 from tests.integration.runs.run_world import Yard

@@ -150,9 +150,9 @@ def test_a_computation_s_steps_and_error_are_its_attempt_s(patient: World, pool:
 def test_a_computation_that_dies_ends_its_own_job_alone(patient: World, pool: str) -> None:
     world = patient
     worker = world.start(*MODEL_BOUND, pool=pool, concurrency=9, worker__most_memory_kib_per_child=600_000)
-    others = ask_each(world, "nap 12")
+    others = ask_each(world, "nap 7")
     for queue in MODEL_BOUND:
-        world.running(worker, f"nap 12 {queue.value}")
+        world.running(worker, f"nap 7 {queue.value}")
     swollen, dead = ask_each(world, "compute swell"), ask_each(world, "compute die")
     for queue in MODEL_BOUND:
         assert world.ended(swollen[queue]).reason == "internal_error"
@@ -190,7 +190,7 @@ def test_the_jobs_of_a_killed_worker_run_once_more(patient: World, pool: str) ->
 
 
 def test_a_worker_that_abandoned_too_many_threads_hands_the_others_back_and_ends(world: World) -> None:
-    world.policy_changes[QueueName.ANSWER] = {"soft_seconds": 14, "hard_seconds": 16}
+    world.policy_changes[QueueName.ANSWER] = {"soft_seconds": 7, "hard_seconds": 9}
     with world.dispatching():
         worker = world.start("answer", pool="dense", concurrency=3, worker__stop_seconds=200)
         deaf = [world.ask(f"deaf 200 {number}") for number in range(2)]

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-import yaml
 from redis import Redis
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -29,9 +28,10 @@ from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import Dispatcher
 from producers.local.supervisor import Forked, ForkServer, Program, python_module
 from routing.broker import create_app
-from routing.policy.platform import Policy, platform_policy
+from routing.policy.platform import Policy
 from routing.queues import QUEUES, QueueName
 from tests.factories import Shop
+from tests.policies import impatient_policy, write_policy
 from tests.services import Valkey, wait_until
 from workers.lifecycle import install_interrupts
 
@@ -163,8 +163,7 @@ class World:
 
     @property
     def policy(self) -> Policy:
-        values = platform_policy().model_dump(mode="json")
-        values["attempts"] |= {"lease_seconds": 8, "lease_renew_seconds": 1}
+        values = impatient_policy()
         for queue, limits in self.policy_changes.items():
             values["queues"][queue] |= limits
         return Policy.model_validate(values)
@@ -180,8 +179,8 @@ class World:
     ) -> Worker:
         """Start a worker. `settings` become its environment: `worker__stop_seconds=1` and the like."""
         number = len(self.workers)
-        log, policy = self.home / f"worker-{number}.log", self.home / f"policy-{number}.yaml"
-        policy.write_text(yaml.safe_dump(self.policy.model_dump(mode="json")))
+        log = self.home / f"worker-{number}.log"
+        policy = write_policy(self.home / f"policy-{number}.yaml", self.policy.model_dump(mode="json"))
         mine = {"ledger__url": self.shop.url, "broker__url": self.valkey.url, "policy__path": str(policy)}
         own = {f"POINTSMAN_{name.upper()}": str(value) for name, value in (mine | settings).items()}
         environment = os.environ | own

@@ -106,6 +106,8 @@ def test_only_a_move_to_clarifying_is_a_clarification() -> None:
 def test_a_clarification_is_counted_by_the_decision_that_was_in_doubt() -> None:
     asked = {"origin": "queued", "target": "clarifying", "mode": "ACTION", "confidence": "WEAK", "tier": 1}
     assert of(fold([Happened("state", asked)]), "clarifications_total") == {("weak", "action"): 1}
+    at_once = {"source": "http", "state": "clarifying", "mode": "ACTION", "confidence": "STRONG", "tier": None}
+    assert of(fold([Happened("accepted", at_once)]), "clarifications_total") == {("strong", "action"): 1}
 
 
 @pytest.mark.req("R-106", "R-107", "R-108")

@@ -161,9 +161,7 @@ def test_a_traced_session_s_calls_say_which_span_they_belong_to() -> None:
     assert "ANTHROPIC_CUSTOM_HEADERS" not in environment(PLAN, gateway_url="x", token="t")
 
 
-FINE = ExecResult(
-    ending=Ending.EXITED, exit_code=0, stdout=b"", stderr=b"", output_bytes=1, seconds=1.0, first_output_seconds=0.1
-)
+FINE = ExecResult(ending=Ending.EXITED, exit_code=0, stdout=b"", stderr=b"", output_bytes=1, seconds=1.0)
 INIT: dict[str, Any] = {
     "type": "system",
     "subtype": "init",

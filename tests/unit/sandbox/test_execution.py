@@ -76,7 +76,6 @@ def test_a_command_that_ends_keeps_its_status_and_its_output() -> None:
     result, has_to_freeze = run(Script(b"one\ntw", b"o\n", b"end", code=3))
 
     assert (result.ending, result.exit_code, result.stdout) == (Ending.EXITED, 3, b"one\ntwo\n")
-    assert result.first_output_seconds == 1
     assert not result.is_success
     assert not has_to_freeze
 

@@ -99,6 +99,9 @@ def test_pages_that_load_what_changed_are_restyled_and_a_picture_is_marked() -> 
     (change,) = compare({**imported, "b.png": b"1"}, {**imported, "b.png": b"2"})
     assert (change.path, change.status) == ("index.html", "restyled")
     assert compare({**SITE, "other.png": b"1"}, {**SITE, "other.png": b"2"}) == []
+    from_root = {"a/index.html": b"<link rel=stylesheet href=/site.css><a href='//['>x</a>", "site.css": b"p{}"}
+    (change,) = compare(from_root, {**from_root, "site.css": b"q{}"})
+    assert (change.path, change.status) == ("a/index.html", "restyled")
 
 
 def test_the_most_visible_page_comes_first() -> None:

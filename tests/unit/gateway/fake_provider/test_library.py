@@ -67,6 +67,15 @@ def test_a_reply_is_found_by_the_words_of_a_request_its_site_and_its_tool(
     assert list(LIBRARY.find(request(*texts, tools=(EDIT,) if has_tool else ()))) == found
 
 
+def test_a_reply_outlives_another_wording_of_the_prompt_and_another_shape_of_its_tool() -> None:
+    other = {"name": "edit_site", "description": "New.", "input_schema": {"type": "object", "properties": {"n": {}}}}
+    before = request("Limits.\n\nHearth", asks("Change the price."), tools=(EDIT,), system="Rules.")
+    after = request(
+        "Hearth, in other words", asks("Change the price."), tools=(other, {**EDIT, "name": "show"}), system="art: cake"
+    )
+    assert list(LIBRARY.find(before)) == list(LIBRARY.find(after)) == edit()
+
+
 def test_the_shipped_library_can_be_read() -> None:
     assert list(read_library().find(request("What is a sourdough starter?")))
 

@@ -7,6 +7,7 @@ import pytest
 
 from producers.evaluation.run import Purse, count_tries, policy_with_model
 from routing.errors import PolicyError
+from routing.jobs import Reason
 from routing.policy.platform import load_policy
 
 USD = 10**9
@@ -35,23 +36,23 @@ def test_a_new_site_and_its_translation_after_it_are_one_try() -> None:
 
 
 def test_a_case_waits_for_money_that_another_puts_back_and_is_skipped_when_it_is_spent() -> None:
-    purse = Purse(10 * USD)
+    purse = Purse(10)
     is_taken, may_end, got = threading.Event(), threading.Event(), []
 
     def first() -> None:
-        with purse.take(8 * USD) as book:
-            assert book is not None
+        with purse.take(8 * USD) as share:
+            assert share is not None
             is_taken.set()
             may_end.wait(5)
-            book(1 * USD)
+            share.spent = 1 * USD
 
     def second() -> None:
         is_taken.wait(5)
         threading.Timer(0.05, may_end.set).start()
-        with purse.take(8 * USD) as book:
-            got.append(book is not None)
-            if book is not None:
-                book(8 * USD)
+        with purse.take(8 * USD) as share:
+            got.append(share is not None)
+            if share is not None:
+                share.spent = 8 * USD
 
     threads = [threading.Thread(target=each) for each in (first, second)]
     for thread in threads:
@@ -59,15 +60,25 @@ def test_a_case_waits_for_money_that_another_puts_back_and_is_skipped_when_it_is
     for thread in threads:
         thread.join(5)
     assert got == [True]
-    with purse.take(2 * USD) as book:
-        assert book is None
-    with Purse(None).take(10**6 * USD) as book:
-        assert book is not None
+    with purse.take(2 * USD) as share:
+        assert share is None
+    with Purse(None).take(10**6 * USD) as share:
+        assert share is not None
 
 
-def test_one_model_makes_every_call_if_it_has_a_price(tmp_path: Path) -> None:
+def test_only_a_case_that_the_run_gives_less_than_its_own_limit_is_cut_off_by_the_budget() -> None:
+    with Purse(1).take(3 * USD) as short, Purse(5).take(3 * USD) as whole:
+        assert short is not None
+        assert whole is not None
+        assert (short.nanousd, whole.nanousd) == (1 * USD, 3 * USD)
+        assert [share.was_cut(Reason.COST_CAP) for share in (short, whole)] == [True, False]
+        assert not any(short.was_cut(reason) for reason in (None, Reason.TIME_LIMIT))
+
+
+def test_one_model_makes_every_call_and_is_every_agents_if_it_has_a_price(tmp_path: Path) -> None:
     path = policy_with_model(None, "claude-sonnet-4-6", home=tmp_path)
     assert path is not None
-    assert {call.model for call in load_policy(path).calls.values()} == {"claude-sonnet-4-6"}
+    policy = load_policy(path)
+    assert {each.model for each in (*policy.calls.values(), *policy.agents.values())} == {"claude-sonnet-4-6"}
     with pytest.raises(PolicyError, match="the policy with gpt-none"):
         policy_with_model(None, "gpt-none", home=tmp_path)

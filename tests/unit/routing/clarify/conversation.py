@@ -86,3 +86,7 @@ def sure(option_id: str, confidence: float = 0.95) -> Choice:
 
 def event_names(result: LadderResult) -> list[str]:
     return [event.name.value for event in result.events]
+
+
+UNSURE = (sure("a2", 0.39), sure("a2", 0.25))
+"""Answers below the floor: `low_confidence`, whatever they choose."""

@@ -23,10 +23,21 @@ from routing.clarify.ladder import (
     Scope,
     Turn,
     act_on_confidence,
+    climb_ladder,
     pre_gate,
 )
+from routing.clarify.questions import COMMANDS, Clarification, climb
 from routing.clarify.replies import AmbiguityReason, ArbitrationConfidence, Signal, canonicalize_command_input
-from tests.unit.routing.clarify.conversation import A2_FIRST, LINKS, RECENT, WIDGET, Conversation, options_of, sure
+from tests.unit.routing.clarify.conversation import (
+    A2_FIRST,
+    LINKS,
+    RECENT,
+    UNSURE,
+    WIDGET,
+    Conversation,
+    options_of,
+    sure,
+)
 
 ROUTING = Path(ladder.__file__).parent
 MODULES = ("ladder", "questions", "replies")
@@ -76,7 +87,7 @@ def test_every_clause_of_the_contract_is_named_by_a_test_of_this_module() -> Non
 # --- MUST ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("L-028", "L-043")
+@pytest.mark.req("L-028", "L-043", "L-007")
 @pytest.mark.parametrize("reply", [sure("a2"), sure("zz"), *Failure])
 @pytest.mark.parametrize("said", UNRESOLVED)
 def test_must_climb_one_ladder_rules_then_model_then_clarifier(said: str, reply: ArbiterReply) -> None:
@@ -110,9 +121,9 @@ def test_must_take_an_answer_outside_the_pool_for_an_abstention(outside: str) ->
     assert result.events[-1].reason == "abstain"
 
 
-@pytest.mark.req("L-030", "L-048", "L-101", "L-089")
-@pytest.mark.parametrize("failure", FAILURES, ids=[failure.value for failure in FAILURES])
-def test_must_not_destroy_on_timeout_rate_limited_transport_error_abstain_low_confidence(failure: Failure) -> None:
+@pytest.mark.req("L-030", "L-048", "L-101", "L-089", "L-007")
+@pytest.mark.parametrize("failure", [*FAILURES, *UNSURE])
+def test_must_not_destroy_on_timeout_rate_limited_transport_error_abstain_low_confidence(failure: ArbiterReply) -> None:
     talk = Conversation(reply=failure, auto=True)
     result = talk.say("can you ope panel d pls")
     assert (result.outcome, result.order, talk.executed) == (Outcome.CLARIFY, LINKS.ids, [])
@@ -124,10 +135,21 @@ def test_must_use_the_one_canonicaliser_and_the_one_classifier() -> None:
     defined = [function.name for path in ROUTING.glob("*.py") for function in functions_of(tree_of(path.stem))]
     for name in ("canonicalize_command_input", "classify_arbitration_confidence", "match_options", "pre_gate"):
         assert defined.count(name) == 1
+    assert {name for name in defined if "confidence" in name} == {
+        "classify_arbitration_confidence",
+        "act_on_confidence",
+    }
+    assert {name for name in defined if "canonical" in name or "normal" in name} == {
+        "canonicalize_command_input",
+        "canonicalize_label",
+        "normalized",
+    }
     for module in MODULES:
         functions = [function for function in functions_of(tree_of(module)) if function.name != "_phrases"]
-        for forbidden in ("lower", "casefold", "upper", "normalize", "split", "strip", "translate"):
+        for forbidden in ("lower", "casefold", "upper", "normalize", "split", "strip", "translate", "sub"):
             assert not any(calls_of(forbidden, function) for function in functions), (module, forbidden)
+        deciding = {function.name for function in functions if calls_of("ArbitrationConfidence", function)}
+        assert deciding <= {"classify_arbitration_confidence"}, module
     for name in ("ladder", "questions"):
         assert "routing.clarify.replies.canonicalize_command_input" in imports_of(name)
     assert Conversation().say("Please OPEN  recent, thanks!").outcome is Outcome.ESCAPE
@@ -144,6 +166,42 @@ def test_must_compute_the_canonical_value_once_and_pass_it_on() -> None:
         (used,) = calls_of(name, climb)
         assert isinstance(used.args[0], ast.Name)
         assert used.args[0].id == "text"
+
+
+@pytest.mark.req("L-008", "L-031", "L-038", "L-010", "L-046")
+@pytest.mark.parametrize("said", [*UNRESOLVED, "open recent", "show panel", "Please  OPEN panels", "Panel D", "none"])
+def test_whoever_asks_a_question_leaves_every_reply_to_the_ladder_as_it_was_written(said: str) -> None:
+    asked = Clarification(question="Which?", state=LadderState(active=LINKS, other=WIDGET))
+    flags = LadderFlags(llm_enabled=True)
+    requests: list[ArbiterRequest] = []
+
+    def arbiter(request: ArbiterRequest) -> ArbiterReply:
+        requests.append(request)
+        return sure("a2", 0.7)
+
+    decided = climb(said, asked, arbiter=arbiter, flags=flags)
+    wanted = climb_ladder(said, asked.state, arbiter=arbiter, read_flags=lambda: flags, commands=COMMANDS)
+    assert decided == wanted
+    assert requests[: len(requests) // 2] == requests[len(requests) // 2 :]
+    assert decided.handled
+
+
+@pytest.mark.req("L-008", "L-056", "L-010", "L-046")
+def test_nothing_but_the_ladder_decides_about_a_reply() -> None:
+    deciders = {
+        (path.stem, function.name)
+        for path in ROUTING.glob("*.py")
+        for function in functions_of(tree_of(path.stem))
+        if calls_of("LadderResult", function)
+    }
+    assert deciders == {
+        ("ladder", "climb_ladder"),
+        ("ladder", "act_on_confidence"),
+        ("ladder", "_execute"),
+        ("ladder", "_unresolved_hook"),
+        ("questions", "choose"),  # an option named by its id, not by a reply
+    }
+    assert not calls_of("choose", tree_of("questions"))
 
 
 @pytest.mark.req("L-032")
@@ -345,6 +403,33 @@ def test_the_pre_gate_cannot_reach_the_model() -> None:
     names = {node.id for node in ast.walk(gate) if isinstance(node, ast.Name)}
     assert {argument.arg for argument in gate.args.args} == {"text", "scope"}
     assert not names & {"arbiter", "try_llm_last_chance", "_unresolved_hook", "Turn"}
+
+
+@pytest.mark.req("L-064", "L-007")
+@pytest.mark.parametrize("said", ["Links Panel D", "panel d", "open recent", "what is panel d?", "cancel"])
+def test_before_the_rules_have_failed_no_gate_asks_the_model(said: str) -> None:
+    talk = Conversation()
+    talk.say(said)
+    assert talk.asked == []
+
+
+@pytest.mark.req("L-121")
+def test_the_ladder_is_routing_alone_and_knows_no_state_of_a_user_interface() -> None:
+    imported = {name for module in MODULES for name in imports_of(module)}
+    pure = (
+        "__future__",
+        "collections",
+        "dataclasses",
+        "enum",
+        "functools",
+        "json",
+        "re",
+        "typing",
+        "pydantic",
+        "routing",
+    )
+    assert {name for name in imported if name.split(".")[0] not in pure} == set()
+    assert all(field in {"active", "other", "cycle", "repair"} for field in LadderState.model_fields)
 
 
 @pytest.mark.req("L-053", "L-054")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import string
 from itertools import product
@@ -44,6 +45,7 @@ from tests.unit.routing.clarify.conversation import (
     INVOICES,
     LINKS,
     RECENT,
+    UNSURE,
     WIDGET,
     Conversation,
     event_names,
@@ -105,8 +107,8 @@ def test_no_match_and_many_matches_ask_the_model_once(said: str, reason: Ambigui
 
 
 @pytest.mark.req("L-004", "L-021", "L-087", "L-089", "L-090", "L-151")
-@pytest.mark.parametrize("failure", list(Failure))
-def test_whatever_fails_shows_the_same_options_in_the_same_order_and_executes_nothing(failure: Failure) -> None:
+@pytest.mark.parametrize("failure", [*Failure, *UNSURE])
+def test_whatever_fails_shows_the_same_options_in_the_same_order_and_executes_nothing(failure: ArbiterReply) -> None:
     talk = Conversation(reply=failure, auto=True, other=WIDGET)
     result = talk.say(TYPO)
     assert result.outcome is Outcome.CLARIFY
@@ -479,7 +481,7 @@ def test_below_the_floor_an_answer_counts_as_low_confidence() -> None:
     assert last_chance(sure("a2", 0.40)).order == A2_FIRST
 
 
-@pytest.mark.req("L-127", "L-129", "L-135", "L-143")
+@pytest.mark.req("L-127", "L-129", "L-135")
 def test_the_allowlist_holds_one_of_six_reasons() -> None:
     assert [reason.value for reason in AmbiguityReason] == [
         "no_deterministic_match",
@@ -491,7 +493,19 @@ def test_the_allowlist_holds_one_of_six_reasons() -> None:
     ]
     assert frozenset({AmbiguityReason.NO_DETERMINISTIC_MATCH}) == AUTO_EXECUTE_ALLOWED_REASONS
     assert isinstance(AUTO_EXECUTE_ALLOWED_REASONS, frozenset)
-    assert all(hasattr(ladder, name) for name in ("AUTO_EXECUTE_CONFIDENCE", "is_llm_auto_execute_enabled"))
+
+
+@pytest.mark.req("L-143")
+def test_what_allows_execution_is_defined_in_the_module_of_the_model_s_last_chance() -> None:
+    named: set[str] = set()
+    for node in ast.parse(inspect.getsource(ladder)).body:
+        if isinstance(node, ast.FunctionDef):
+            named.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            named |= {target.id for target in targets if isinstance(target, ast.Name)}
+    gates = {"AUTO_EXECUTE_CONFIDENCE", "AUTO_EXECUTE_ALLOWED_REASONS", "is_llm_auto_execute_enabled"}
+    assert gates | {"try_llm_last_chance"} <= named
 
 
 @pytest.mark.req("L-014", "L-130", "L-131", "L-132", "L-133", "L-134", "L-149", "L-127", "L-129")
@@ -521,11 +535,12 @@ def test_the_ladder_finds_these_reasons_by_itself(said: str, reason: AmbiguityRe
 
 
 @pytest.mark.req("L-137", "L-146")
-@pytest.mark.parametrize("failure", list(Failure))
-def test_no_failure_executes_though_every_gate_is_open(failure: Failure) -> None:
+@pytest.mark.parametrize("failure", [*Failure, *UNSURE])
+def test_no_failure_executes_though_every_gate_is_open(failure: ArbiterReply) -> None:
     talk = Conversation(reply=failure, auto=True)
     result = talk.say(MISSPELT)
     assert (result.auto_execute, talk.executed, last_chance(failure).auto_execute) == (False, [], False)
+    assert (result.outcome, result.order) == (Outcome.CLARIFY, LINKS.ids)
 
 
 @pytest.mark.req("L-145")

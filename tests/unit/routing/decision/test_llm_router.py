@@ -213,9 +213,9 @@ LONG = ["a" * 32_768, "\\" * 9000, "\x00\n\t" * 9000, "\U0001f98a" * 8000, "\ud8
 def test_no_prompt_makes_the_call_cost_5_percent_of_the_cheapest_tier(prompt: str, build: Any) -> None:
     call = build(Signals(prompt=prompt, site=SITE))
     sent = len((call.system + call.question + json.dumps(call.tool)).encode())
-    bytes_per_token, added_by_provider, max_tokens = 3, 530, 150
-    usage = Usage(input_tokens=sent // bytes_per_token + added_by_provider, output_tokens=max_tokens)
-    cost = cost_nanousd(POLICY.prices["claude-haiku-4-5-20251001"], usage)
+    bytes_per_token, added_by_provider, made = 3, 530, POLICY.calls["assist"]
+    usage = Usage(input_tokens=sent // bytes_per_token + added_by_provider, output_tokens=made.max_tokens)
+    cost = cost_nanousd(POLICY.prices[made.model], usage)
     assert cost < POLICY.limits_of(Tier.SPEC).llm_nanousd * 5 // 100
 
 

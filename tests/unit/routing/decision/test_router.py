@@ -807,7 +807,7 @@ def test_the_decision_names_both_ends_and_the_middle() -> None:
     assert {tier.name: tier.value for tier in Tier} == {"SPEC": 1, "PATCH": 2, "AGENT": 3}
 
 
-@pytest.mark.req("H-008")
+@pytest.mark.req("H-008", "R-118")
 def test_a_decision_takes_far_less_than_ten_milliseconds() -> None:
     decide(on_site(EDITS[0]), platform_policy())
     taken = []

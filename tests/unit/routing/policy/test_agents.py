@@ -99,6 +99,18 @@ def test_whoever_runs_commands_or_writes_source_has_a_box_and_nobody_else_has_a_
 def test_no_agent_is_for_anything_but_web_applications() -> None:
     said = " ".join(f"{name} {agent.title}" for name, agent in AGENTS.items()).casefold()
     assert not any(word in said for word in ("mobile", "ios", "android", "embedded", "pipeline", "data"))
+    assert {name for name, agent in AGENTS.items() if agent.needs_box} == {
+        "frontend-dev",
+        "backend-dev",
+        "styling",
+        "qa",
+    }
+    assert len(AGENTS) == 13
+    assert {part: set(platform_policy().runs.stack[part]) for part in ("language", "frontend", "backend")} == {
+        "language": {"typescript", "javascript", "python"},
+        "frontend": {"react", "nextjs"},
+        "backend": {"node", "nextjs", "django", "fastapi", "flask"},
+    }
 
 
 @pytest.mark.req("S-008")

@@ -1,4 +1,5 @@
 import json
+import re
 import time
 from base64 import b64encode
 from hashlib import sha256
@@ -880,3 +881,14 @@ def test_a_clean_file_is_read_once_and_again_when_a_script_of_it_changes(monkeyp
     assert reads() == ["index.html", "once.txt"]
     del files["once.txt"]
     assert "index.html" in reads()
+
+
+def test_an_inline_handler_is_refused_with_its_line_and_a_way_and_moved_that_way_it_passes() -> None:
+    old = b"<!doctype html><html lang=en><title>Boxes</title>\n<form onsubmit='return check(this)'><input></form>"
+    [finding] = report({"boxes.html": old}).findings
+    assert (finding.file, finding.line, finding.rule) == ("boxes.html", 2, "event-handler")
+    assert "listener" in finding.fix
+    text = (Path(__file__).parents[4] / "docs" / "sites.md").read_text()
+    [listener] = re.findall(r"`(document\.getElementById\(\"order\"\).*?)`", text)
+    moved = old.replace(b"onsubmit='return check(this)'", b"id=order") + b"<script src=form.js></script>"
+    assert report({"boxes.html": moved, "form.js": f"{listener};".encode()}).passed

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from routing.decision.router import Signals, SiteSignals, decide
 from routing.model_call import load_prompt
+from routing.policy.platform import platform_policy
+from routing.queues import Tier
 from sites.spec import components as package
 from sites.spec.catalog import catalog_prompt, component_rules, components, outline_prompt
 from sites.spec.edit import apply_edit
@@ -76,6 +79,7 @@ def test_a_component_registered_in_one_place_is_in_catalog_prompt_validation_ren
     assert "- Coupon: heading = code" in outline_prompt()
     outline = {"name": "Bakery", "sections": [{"kind": "Coupon", "heading": "RYE10"}]}
     assert b'class="coupon" id="coupon">RYE10<' in render(expand_outline(outline))[INDEX]
+    assert decide(Signals(prompt="Add a coupon", site=SiteSignals(files=2)), platform_policy()).tier is Tier.SPEC
 
 
 def test_every_part_of_a_stylesheet_belongs_to_a_component_of_the_module_beside_it() -> None:

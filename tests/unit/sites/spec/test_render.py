@@ -364,6 +364,14 @@ def test_a_site_whose_colour_is_mended_says_so_page_by_page() -> None:
     assert theme_notes(demo_site()) == ()
 
 
+def test_the_owner_of_a_german_site_is_told_in_german() -> None:
+    spec = page()
+    spec["elements"]["page"]["props"] |= {"lang": "de-AT", "theme": {"primary": "gold", "headings": "EB Garamond"}}
+    font, colour = theme_notes(parse_site({"pages": {INDEX: spec}}))
+    assert font == "index.html: EB Garamond erscheint in der ähnlichsten Schrift (serif) auf dem Gerät der Besucher"
+    assert colour.startswith("index.html: Wörter in gold erscheinen in #")
+
+
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_a_colour_is_noted_with_the_ground_on_which_it_is_too_faint_and_only_then(mode: str) -> None:
     for hue in range(0, 256, 5):

@@ -55,23 +55,23 @@ def test_no_choice_of_colours_makes_a_page_unreadable(primary: str, accent: str,
 def test_a_colour_that_nobody_could_read_is_mended_for_words_and_the_note_says_so() -> None:
     theme = Theme(primary="gold")
     assert palette(theme, dark=False)["fill"] == "#ffd700"
-    note = contrast_note(theme)
+    note = contrast_note(theme, "en")
     assert note is not None
     assert note.startswith("words in gold are set in #")
     assert "contrast of 1.3" in note
-    assert contrast_note(Theme(primary="#1f3350")) is None
+    assert contrast_note(Theme(primary="#1f3350"), "en") is None
 
 
 @pytest.mark.parametrize(("primary", "background"), [("#47762f", "#f5f8ee"), ("#3f7a5a", "#f5f9f4")])
 def test_a_colour_that_words_have_a_little_darker_gets_no_note(primary: str, background: str) -> None:
     theme = Theme(preset="clay", primary=primary, background=background)
     assert palette(theme, dark=False)["link"] != primary
-    assert contrast_note(theme) is None
+    assert contrast_note(theme, "en") is None
 
 
 def test_the_note_tells_the_contrast_on_the_ground_where_it_is_least() -> None:
     theme = Theme(preset="clay", primary="#6fae48", background="#f5f8ee")
-    note = contrast_note(theme)
+    note = contrast_note(theme, "en")
     assert note is not None
     colours = palette(theme, dark=False)
     least = min(contrast("#6fae48", colours[ground]) for ground in ("bg", "surface", "tint"))

@@ -12,6 +12,48 @@ from sites.spec.render import render
 from sites.spec.theme import FONTS, PRESETS
 from sites.spec.trades import ICONS, TRADES, icons_of, trade_of
 
+SMALL_TOWN = {
+    "confectioner": (
+        "I bake celebration cakes",
+        "Hochzeitstorten",
+        "Gâteaux de fête",
+        "Pastelería Luz",
+        "Pasticceria Ida",
+    ),
+    "bakery": ("Bakery", "Bäckerei Holm", "Boulangerie", "Panadería", "Panificio"),
+    "florist": ("Florist on the square", "Blumenladen Rosa", "Fleuriste à Namur", "Floristería Ana", "Fiori e piante"),
+    "bikes": ("Bike shop", "Fahrradladen", "Réparation de vélos", "Tienda de bicicletas", "Negozio di biciclette"),
+    "physiotherapist": (
+        "A physiotherapy practice",
+        "Praxis für Physiotherapie",
+        "Cabinet de kinésithérapie",
+        "Clínica de fisioterapia",
+        "Fisioterapia Rossi",
+    ),
+    "dance": ("Dance school", "Tanzschule Kern", "École de danse", "Escuela de baile", "Scuola di danza"),
+    "pets": (
+        "Veterinary clinic",
+        "Tierarztpraxis Dr. Weiß",
+        "Cabinet vétérinaire",
+        "Veterinario",
+        "Clinica veterinaria",
+    ),
+    "plumber": (
+        "Plumbing and heating",
+        "Sanitär Kern",
+        "Plombier-chauffagiste",
+        "Fontanería Gil",
+        "Idraulico a Trento",
+    ),
+    "electrician": ("Electrician", "Elektriker in Husum", "Électricien", "Electricista", "Elettricista"),
+    "music": ("The town choir", "Kirchenchor St. Anna", "Chorale de Namur", "Coro de Zarautz", "Lezioni di pianoforte"),
+    "hairdresser": ("Hair salon", "Friseursalon", "Salon de coiffure", "Peluquería", "Parrucchiera"),
+    "garage": ("Garage and tyres", "Autowerkstatt", "Garage Dupont", "Mecánico", "Autofficina"),
+    "cafe": ("Coffee bar", "Kaffeehaus", "Café du Port", "Cafetería", "Caffetteria"),
+    "watersports": ("Surf school", "Segelschule", "École de voile", "Escuela de surf", "Scuola di vela"),
+}
+"""Trades of a small town as their owners call them, in five languages."""
+
 
 def opening(**outline: Any) -> tuple[dict[str, Any], str | None]:
     """Return the theme and the drawing of a new site."""
@@ -84,7 +126,9 @@ def test_every_icon_that_words_name_is_in_the_catalog() -> None:
         ("Photographe de mariage", "photographer"),
         ("City bikes, repaired in a day", "bikes"),
         ("The inner ring", None),
-        ("A barber in Leeds", None),
+        ("The guidance of an attendance list", None),
+        ("A barber in Leeds", "hairdresser"),
+        *((text, trade) for trade, texts in SMALL_TOWN.items() for text in texts),
         ("", None),
     ],
 )

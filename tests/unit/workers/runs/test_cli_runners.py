@@ -488,14 +488,16 @@ def test_instructions_lie_in_the_box_before_anything_runs_and_the_prompt_is_on_n
         "pathlib.Path('.agent-result.json').write_text('{}')\nresult()",
     )
     attempt = attempt_in(tmp_path, boxes=shop.maker)
-    attempt = replace(attempt, claim=replace(attempt.claim, token="virtual-7f3a"))
-    ran = run_claude_code(ORDER, attempt)
+    job = replace(attempt.claim.job, cap_nanousd=10**9)
+    attempt = replace(attempt, claim=replace(attempt.claim, token="virtual-7f3a", job=job))
+    ran = run_claude_code(replace(ORDER, cap_usd=0.02), attempt)
 
     assert ran.files is not None
     assert ran.files["seen.txt"] == b"You are a developer.\nBuild it. --dangerous"
     assert INSTRUCTIONS not in ran.files
     (box,) = shop.maker.boxes
     words = [word for command in box.commands for word in command]
+    assert {f"--model={ORDER.model}", "--max-budget-usd=0.0200"} <= set(words), "as the layers decide"
     assert all("Build it" not in word and "virtual-7f3a" not in word for word in words)
     assert all(b"virtual-7f3a" not in data for data in ran.files.values())
     (environment,) = box.environments

@@ -9,6 +9,7 @@ import pytest
 from lxml import etree, html
 from pydantic import ValidationError
 
+from sites.errors import SpecError
 from sites.spec.catalog import Hue, IconName, component_rules
 from sites.spec.components.contact import ContactFormProps, MapLinkProps, NewsletterProps
 from sites.spec.components.content import VideoProps
@@ -356,3 +357,29 @@ def test_four_cards_stand_side_by_side_only_if_their_longest_words_have_room(tit
 def test_a_plan_has_its_picture_above_its_name() -> None:
     (card,) = one("Pricing", plans=[{"name": "Attic", "price": "€118", "image": PICTURE}]).xpath(".//li[@class]")
     assert [part.tag for part in card][:2] == ["img", "h2"]
+
+
+def test_somebody_of_the_team_can_be_called_and_written_to() -> None:
+    people = [{"name": "Ida Holm", "phone": "+49 30 0000 181", "email": "ida@bakery.example"}, {"name": "Jo Berg"}]
+    with_ways, without = one("Team", people=people).xpath(".//ul[@class='people people-2']/li")
+    assert with_ways.xpath(".//a/@href") == ["tel:+49300000181", "mailto:ida@bakery.example"]
+    assert not without.xpath(".//address")
+
+
+def test_an_answer_leads_on_to_a_page() -> None:
+    link = {"label": "All our fees", "href": "index.html#fees"}
+    (found,) = one("FAQ", items=[{"question": "What is a call?", "answer": "Free.", "link": link}]).xpath(".//details")
+    assert found.xpath(".//div[@class='answer']//a/text()") == ["All our fees"]
+
+
+@pytest.mark.parametrize(("kind", "item"), [("PriceList", {"price": "9"}), ("Schedule", {"time": "9:00"})])
+def test_an_entry_has_one_tag_or_several_of_one_colour(kind: str, item: dict[str, Any]) -> None:
+    def tags(tag: Any) -> list[str]:
+        return one(kind, items=[{"title": "Beetroot", **item, "tag": tag, "hue": "green"}]).xpath(
+            ".//*[contains(@class, 'hue-green')]/text()"
+        )
+
+    assert tags("vegan") == ["vegan"]
+    assert tags(["vegan", "gluten free"]) == ["vegan", "gluten free"]
+    with pytest.raises(SpecError):
+        tags([])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from producers.use_cases.runs import MAX_FILE_BYTES, TicketBody, job_body, read_ticket, text_of
+from producers.use_cases.tickets import MAX_FILE_BYTES, TicketBody, job_body, read_ticket, text_of
 from routing.errors import InvalidJobError
 from routing.jobs import parse_request
 
