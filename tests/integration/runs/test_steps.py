@@ -362,6 +362,8 @@ def test_a_step_reads_what_the_steps_before_it_left(office: Office) -> None:
     assert commit is not None
     head = workspace.absorb(office.yard.base, commit, base=office.yard.base, message="m", when=5).head
     office.yard.complete("first-done", dict(first.result), head=head)
+    with office.yard.shop.ledger.begin() as session:
+        session.get_one(Run, office.yard.run_id).base_commit = office.yard.base
     watched = Watched(Played({".agent-result.json": b'{"status": "complete", "summary": "Seen."}'}))
     done = office.yard.do(
         "architect",
