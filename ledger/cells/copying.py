@@ -55,7 +55,7 @@ class _Rows(NamedTuple):
     @property
     def values(self) -> str:
         """The columns as they are copied."""
-        changed = self.table.changed if self.is_origin else {}
+        changed = self.table.changed if self.is_origin or self.table.is_kept else {}
         return ", ".join(changed.get(each, f'"{each}"') for each in self.columns)
 
     def within(self, buckets: Collection[str] | None) -> sql.Composed:

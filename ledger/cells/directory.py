@@ -46,6 +46,7 @@ CREATE TABLE IF NOT EXISTS fleet_lease (
     day date REFERENCES fleet_day, cell text, leased_nanousd bigint NOT NULL, PRIMARY KEY (day, cell)
 );
 """
+_APPLICATION = "pointsman-directory"
 _LOCK_KEY = 7_041_778
 """PostgreSQL advisory lock: one process makes the tables at a time."""
 
@@ -183,7 +184,8 @@ class Directory:
 
     def __init__(self, url: str, secrets: Mapping[str, CellSecrets] = MappingProxyType({})) -> None:
         self._secrets = secrets
-        self._engine: Engine = create_ledger_engine(url, pool_size=2, application="pointsman-directory")
+        self._url = url
+        self._engine: Engine = create_ledger_engine(url, pool_size=2, application=_APPLICATION)
 
     def close(self) -> None:
         """Close all connections."""
@@ -260,8 +262,9 @@ class Directory:
         Raises:
             CellError: nobody's fault: another process moves it.
         """
-        with self._engine.connect() as opened:  # a server ends a transaction that does nothing, and its lock with it
-            connection = opened.execution_options(isolation_level="AUTOCOMMIT")
+        # A server ends what does nothing for long, and its lock with it: a transaction, and a pooled connection.
+        engine = create_ledger_engine(self._url, pool_size=0, application=_APPLICATION)
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             key = {"tenant": f"pointsman move {tenant}"}
             until = time.monotonic() + _LEAVING_SECONDS
             while not _TRY_LOCK.scalar(connection, key):

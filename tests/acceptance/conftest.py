@@ -9,6 +9,7 @@ from gateway.fake_provider.config import FakeProviderConfig
 from producers.local.embedded import Embedded, Options
 from tests.acceptance.installation import Installation
 from tests.policies import impatient_policy, write_policy
+from tests.services import memory
 
 SCENARIOS = Path(__file__).with_name("scenarios.yaml")
 NO_ENGINE = {"POINTSMAN_BOX__ENGINE": "unix:///nonexistent.sock"}
@@ -21,7 +22,7 @@ def installation() -> Iterator[Installation]:
 
     It ends with the tests of this package: a dozen programs cost something even when they idle.
     """
-    with tempfile.TemporaryDirectory(prefix="pointsman-test-") as home:
+    with tempfile.TemporaryDirectory(prefix="pointsman-test-", dir=memory()) as home:
         fake_provider = FakeProviderConfig(speed="max", faults=True, scenarios=(SCENARIOS,))
         policy = write_policy(Path(home) / "policy.yaml", impatient_policy())
         options = Options(

@@ -25,7 +25,7 @@ from routing.policy.platform import platform_policy
 from sandbox.docker.engine import Engine, Leftover, is_outer_network
 from sandbox.docker.recipe import SLOT
 from tests.engine import TestEngine
-from tests.services import wait_until
+from tests.services import memory, wait_until
 
 HOOK_PORT = 8112
 _LISTENS = "0A"
@@ -176,7 +176,7 @@ def environment(daemon: TestEngine, home: Path, *, warm: int = 1) -> dict[str, s
 @contextmanager
 def running_fleet(daemon: TestEngine, *, speed: str = "real", warm: int = 1) -> Iterator[Fleet]:
     """Run `pointsman up`, with so many boxes ready, for as long as the context is open."""
-    with tempfile.TemporaryDirectory(prefix="pointsman-fleet-", ignore_cleanup_errors=True) as directory:
+    with tempfile.TemporaryDirectory(prefix="pointsman-fleet-", dir=memory(), ignore_cleanup_errors=True) as directory:
         home = Path(directory)
         home.chmod(0o755)
         argv = program(

@@ -36,11 +36,13 @@ from workers.lifecycle import Resources
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 
 CLOCKS = Clocks(soft_seconds=60, hard_seconds=70, grace_seconds=2)
-HOSTILE = """ARG base
+LIGHT = "rm -rf /usr/local/bin/claude /usr/local/bin/node /usr/local/lib/node_modules"
+"""Leaves a sixth of what our image weighs: an image of an operator's has none of our parts."""
+HOSTILE = f"""ARG base
 FROM $base
 USER 0
 COPY ci/tool /opt/tools/bin/tool
-RUN chmod 4755 /opt/tools/bin/tool
+RUN chmod 4755 /opt/tools/bin/tool && {LIGHT}
 COPY ci/evil /usr/local/bin/claude
 COPY ci/evil /usr/local/lib/pointsman/run
 COPY ci/evil /usr/local/lib/pointsman/probe
@@ -91,7 +93,7 @@ def test_an_image_that_lacks_what_a_box_needs_is_refused_with_what_it_lacks_and_
     daemon: TestEngine, engine: Engine, tmp_path: Path
 ) -> None:
     lines = "rm $(command -v seq) && cp $(command -v env) /usr/bin/all && ln -sf all $(command -v timeout)"
-    file = write(tmp_path / "less", f"FROM {daemon.build_image().reference}\nUSER 0\nRUN {lines}\n")
+    file = write(tmp_path / "less", f"FROM {daemon.build_image().reference}\nUSER 0\nRUN {LIGHT} && {lines}\n")
     lacks = "lacks the command seq; a timeout that is a program of its own"
     with pytest.raises(SandboxUnavailableError, match=f"image_unfit: .*{lacks}"):
         build(daemon, source_of_dockerfile(file, context=None, args={}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -28,14 +29,18 @@ from ledger.store import Ledger, create_ledger_engine
 from producers.cells.move import Timing, move_tenant
 from producers.local.embedded import Embedded
 from producers.local.embedded import Options as Local
-from producers.local.supervisor import free_port
+from producers.local.supervisor import Home, free_port
+from producers.use_cases.runs import Projects
 from producers.use_cases.tenants import TENANT_SCOPES, create_key, create_tenant, hash_secret
-from routing.policy.platform import platform_policy
+from routing.policy.platform import load_policy, platform_policy
 from sites.config import ContentStoreConfig
+from sites.repository.copies import claim_root
 from tests.acceptance.installation import settle
 from tests.chaos.options import Options
 from tests.chaos.report import Report
+from tests.policies import write_policy
 from tests.services import Postgres, wait_until
+from tests.unit.workers.runs.repositories import make_project
 
 CELLS = ("east", "west", "north")
 ANSWER_SECONDS = 300.0
@@ -56,6 +61,9 @@ class Client:
     refused: Counter[str] = field(default_factory=Counter)
     longest_seconds: float = 0.0
 
+    project: str | None = None
+    """A code project of the tenant, about which some of its jobs are: these are runs."""
+
     def run(self, stopping: threading.Event, seed: str) -> None:
         chosen = random.Random(seed)
         celery = Celery(broker=self.broker, set_as_current=False)
@@ -63,25 +71,28 @@ class Client:
         with httpx2.Client(base_url=self.router, headers=headers, timeout=10, trust_env=False) as http:
             while not stopping.is_set():
                 number = chosen.randrange(10**6)
+                fields = {}
                 prompt = f"echo {number}" if chosen.random() < 0.7 else f"Explain how bread rises, in {number} words"
+                if self.project is not None and chosen.random() < 0.1:
+                    prompt, fields = "How does the header of the shop get its colour?", {"project": self.project}
                 if chosen.random() < 0.2:
-                    self._send(celery, prompt)
+                    self._send(celery, {"prompt": prompt, **fields})
                 else:
-                    self._submit(http, prompt)
+                    self._submit(http, {"prompt": prompt, **fields})
                 stopping.wait(chosen.random() * 0.2)
         celery.close()
 
-    def _send(self, celery: Celery, prompt: str) -> None:
+    def _send(self, celery: Celery, asked: dict[str, str]) -> None:
         job_id = uuid4()
-        kwargs = {"prompt": prompt, "tenant": self.tenant}
+        kwargs = {**asked, "tenant": self.tenant}
         celery.send_task("pointsman.submit", kwargs=kwargs, queue="intake", task_id=str(job_id))
         self.accepted.add(job_id)
 
-    def _submit(self, http: httpx2.Client, prompt: str) -> None:
+    def _submit(self, http: httpx2.Client, asked: dict[str, str]) -> None:
         key, began = str(uuid4()), time.monotonic()
         while time.monotonic() < began + ANSWER_SECONDS:
             try:
-                answer = http.post("/v1/jobs", json={"prompt": prompt}, headers={"Idempotency-Key": key})
+                answer = http.post("/v1/jobs", json=asked, headers={"Idempotency-Key": key})
             except httpx2.TransportError as error:
                 self.refused[type(error).__name__] += 1
                 continue
@@ -96,11 +107,21 @@ class Client:
 
 @contextmanager
 def open_cell(home: Path, name: str, directory_url: str) -> Iterator[Embedded]:
-    environment = {"POINTSMAN_CELLS__DIRECTORY_URL": directory_url, "POINTSMAN_CELLS__NAME": name}
+    environment = {
+        "POINTSMAN_CELLS__DIRECTORY_URL": directory_url,
+        "POINTSMAN_CELLS__NAME": name,
+        "POINTSMAN_CELLS__SECRETS": json.dumps(
+            {each: {"broker": Home(home / each).secrets()["broker"]} for each in CELLS if each != name}
+        ),
+        "POINTSMAN_RUNS__FILES_BELOW": str(home / "remotes"),
+    }
+    policy = platform_policy().model_dump(mode="json")
+    policy["runs"]["remotes"] = [*policy["runs"]["remotes"], "file"]
     options = Local(
         home=home / name,
         api_port=0,
         fake_provider=FakeProviderConfig(speed="max"),
+        policy=write_policy(home / "platform.yaml", policy),
         concurrency=1,
         idle_children=0,
         environment=environment,
@@ -111,8 +132,9 @@ def open_cell(home: Path, name: str, directory_url: str) -> Iterator[Embedded]:
 
 def add_cell(directory: Directory, name: str, cell: Embedded) -> None:
     store = ContentStoreConfig(root=cell.home / "content-store")
-    url = cell.environment["POINTSMAN_LEDGER__URL"]
-    record = CellRecord(name, cell.api_url, cell.pages_url, cell.broker_url, url, store.model_dump_json())
+    url, runs = cell.environment["POINTSMAN_LEDGER__URL"], cell.home / "runs"
+    claim_root(runs, name)
+    record = CellRecord(name, cell.api_url, cell.pages_url, cell.broker_url, url, store.model_dump_json(), str(runs))
     directory.add_cell(record)
 
 
@@ -124,6 +146,17 @@ def add_tenant(directory: Directory, name: str, cell: Embedded, cell_name: str) 
         directory.claim(name, cell=cell_name, key_hashes=[hash_secret(secret)])
     ledger.close()
     return secret
+
+
+def add_project(home: Path, cell: Embedded, tenant: str) -> str:
+    remote = home / "remotes" / "shop.git"
+    remote.parent.mkdir()
+    make_project(remote, {"README.md": b"# Shop\n", "src/header.ts": b"export const colour = 'red';\n"})
+    words = f'repo: {{url: "file://{remote}"}}\nstack: {{language: typescript, frontend: react}}\n'
+    ledger = cell.open_ledger()
+    Projects(ledger, load_policy(cell.options.policy)).put(tenant, "shop", words, source="project.yaml", actor="chaos")
+    ledger.close()
+    return "shop"
 
 
 def die(cell: Embedded) -> None:
@@ -182,6 +215,7 @@ def run(options: Options, say: Callable[[str], None]) -> Report:
             key = add_tenant(directory, f"of-{name}", cells[name], name)
             other = cells[CELLS[(place + 1) % 2]]  # never the one that dies
             clients.append(Client(f"of-{name}", key, front, other.broker_url))
+        clients[0].project = add_project(home, cells["east"], clients[0].tenant)
         stopping = threading.Event()
         threads = [
             threading.Thread(target=client.run, args=(stopping, f"{options.seed}/{client.tenant}/{number}"))
@@ -246,7 +280,9 @@ def check(directory: Directory, cells: dict[str, Embedded], clients: list[Client
         states.clear()
         for name, ledger in ledgers.items():
             with ledger.begin() as session:
-                for job_id, state in session.execute(text("SELECT id, state FROM job WHERE tenant LIKE 'of-%'")):
+                for job_id, state in session.execute(
+                    text("SELECT id, state FROM job WHERE tenant LIKE 'of-%' AND queue <> 'steps'")
+                ):
                     found.setdefault(job_id, []).append(name)
                     states[state] += 1
         wanted = {job_id for client in clients for job_id in client.accepted}
@@ -262,19 +298,24 @@ def check(directory: Directory, cells: dict[str, Embedded], clients: list[Client
     report.promise("no job is in two cells", [f"{job_id}: {where}" for job_id, where in found.items() if where[1:]])
     report.promise("nobody got a job that they did not ask for", [str(job) for job in found.keys() - accepted])
     report.promise("every job is answered", late, is_late=True)
+    runs: dict[str, set[str]] = {}
     broken = []
     for name, ledger in ledgers.items():
+        with ledger.begin() as session:
+            runs[name] = {f"{run}.git" for run in session.scalars(text("SELECT job_id FROM run"))}
         verdict = examine(ledger.engine, platform_policy().retention)
         broken += [f"{name}: {violation}" for violation in verdict.violations]
         ledger.close()
     report.promise("each cell's history holds by every rule", broken)
+    found_files = {name: {path.name for path in (cell.home / "runs").glob("*.git")} for name, cell in cells.items()}
+    report.promise("each workspace is where its run is, and there alone", [] if found_files == runs else [f"{runs}"])
     living = {client.tenant: client.longest_seconds for client in clients if client.tenant != "of-north"}
     late = [f"{tenant}: {seconds:.0f} s" for tenant, seconds in living.items() if seconds > LIVING_SECONDS]
     report.promise(f"a living cell takes a request within {LIVING_SECONDS:.0f} s", late)
     leased = directory.leased_today()
     limit = platform_policy().budgets.fleet_day_usd * 1e9
     report.promise("no more is leased than the fleet may spend", [f"{leased}"] if sum(leased.values()) > limit else [])
-    report.figures |= {"jobs": len(accepted), "answered": states["answered"]}
+    report.figures |= {"jobs": len(accepted), "runs": sum(map(len, runs.values())), "answered": states["answered"]}
     for client in clients:
         report.figures[f"{client.tenant}: longest wait, s"] = client.longest_seconds
         report.figures[f"{client.tenant}: refusals"] = dict(client.refused)

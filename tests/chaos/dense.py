@@ -31,7 +31,7 @@ from tests.chaos.options import Options as Scale
 from tests.chaos.report import Report
 from tests.chaos.samples import pss_bytes
 from tests.policies import impatient_policy, write_policy
-from tests.services import wait_until
+from tests.services import memory, wait_until
 
 IN_FLIGHT = 1_000
 MOST_MIB = 0.15
@@ -49,7 +49,9 @@ def _event(kind: str, **data: Any) -> bytes:
 class SlowModel:
     """A provider whose replies begin at once and end when it is told to let them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ping_seconds: float) -> None:
+        self._ping_seconds = ping_seconds
+        """By a ping that it passes on the gateway sees that a caller has gone."""
         self.first_bytes: dict[int, list[float]] = defaultdict(list)
         """By the question's number: when each of its calls was sent its first byte, in seconds since the epoch."""
         self.waiting = 0
@@ -110,7 +112,7 @@ class SlowModel:
                 writer.write(_event("ping"))
                 await writer.drain()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._may_end.wait(), 5)
+                    await asyncio.wait_for(self._may_end.wait(), self._ping_seconds)
         finally:
             self.waiting -= 1
         writer.write(_event("content_block_delta", index=0, delta={"type": "text_delta", "text": f"Answer {number}."}))
@@ -125,8 +127,8 @@ def run(scale: Scale, say: Callable[[str], None]) -> Report:
     jobs = min(scale.jobs, IN_FLIGHT)
     report = Report(f"{jobs} jobs wait for a slow model in one worker, which is killed")
     with (
-        tempfile.TemporaryDirectory(prefix="pointsman-dense-", ignore_cleanup_errors=True) as home,
-        SlowModel().serving() as model,
+        tempfile.TemporaryDirectory(prefix="pointsman-dense-", dir=memory(), ignore_cleanup_errors=True) as home,
+        SlowModel(ping_seconds=0.5 if scale.is_short else 5).serving() as model,
     ):
         options = Options(
             home=Path(home) / "home",

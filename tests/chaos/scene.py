@@ -29,6 +29,7 @@ from routing.policy.platform import load_policy, platform_policy
 from tests.chaos.options import Options
 from tests.chaos.workload import AUTO_APPROVED, POOR, PROJECT, TENANTS
 from tests.policies import impatient_policy, write_policy
+from tests.services import memory
 from tests.unit.workers.runs.repositories import make_project
 from workers.scratch import sweep_scratch
 
@@ -114,7 +115,7 @@ def burning(options: Options) -> Iterator[Scene]:
     adopt_orphans()
     notes: list[str] = []
     earlier = frozenset(process.pid for process in psutil.Process().children(recursive=True))
-    home = Path(tempfile.mkdtemp(prefix="pm-chaos-"))
+    home = Path(tempfile.mkdtemp(prefix="pm-chaos-", dir=memory()))
     home.chmod(0o755)
     mounted = [] if options.is_short else _mount_small(home, options, notes)
     try:

@@ -145,6 +145,12 @@ def test_every_record_of_seed_001_is_cited_by_a_name_of_its_own() -> None:
     assert [name for name in ROWS if name.startswith("S:ADR-")] == [f"S:ADR-{number:03}" for number in range(1, 14)]
 
 
+@pytest.mark.req("S-001", "H-001", "P-001")
+def test_no_page_cites_a_record_by_its_bare_number() -> None:
+    bare = re.compile(r"(?<![SPH]:)\bADR-\d{3}\b(?!-[A-Z])")
+    assert [(page.name, found) for page in PAGES for found in bare.findall(page.read_text())] == []
+
+
 @pytest.mark.parametrize(
     ("record", "title", "status"),
     [

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from celery import Celery
 from pydantic import SecretStr
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 from sqlalchemy.exc import OperationalError
 from sqlmodel import SQLModel
 
@@ -55,7 +55,7 @@ from sites.ownership import adopt
 from sites.repository import copies
 from sites.repository.copies import claim_root
 from tests.integration.monitoring.driving import Fleet
-from tests.services import Postgres, Valkey
+from tests.services import Postgres, Valkey, wait_until
 from tests.unit.workers.runs.repositories import make_project
 
 MAY_BE_EMPTY = {"person", "login_session", "approval", "debate", "task_failure", "recorded_call", "delivery"} | {
@@ -409,18 +409,39 @@ def test_a_move_can_be_given_up_until_it_has_switched(two: Two) -> None:
     two.check_books()
 
 
+def test_audit_rows_of_a_tenant_that_comes_back_are_there_once_sealed_or_not(two: Two) -> None:
+    trail = "SELECT count(*) FROM audit WHERE tenant = 'acme' AND action NOT LIKE 'tenant_moved%'"
+    before = two.east.scalar(trail)
+    two.east.execute("UPDATE audit SET sealed_in = 1 WHERE seq IN (SELECT max(seq) FROM audit WHERE tenant = 'acme')")
+    move_tenant(two.directory, "acme", "west", timing=NOW)
+    two.west.execute("UPDATE audit SET sealed_in = 1 WHERE seq IN (SELECT max(seq) FROM audit)")
+    move_tenant(two.directory, "acme", "east", timing=NOW)
+    assert two.east.scalar(trail) == two.west.scalar(trail) == before
+
+
 def test_one_process_moves_a_tenant_at_a_time_however_long_that_takes(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ledger.cells.directory._LEAVING_SECONDS", 0.0)
-    with two.directory.moving("acme"):
+    monkeypatch.setattr("ledger.store.IDLE_SESSION_TIMEOUT_MS", 100)
+    two.directory.close()  # its connections have the time limit of before
+    directory = Directory(two.directory_url)
+    with directory.moving("acme"):
+        directory.places()
+        wait_until(lambda: not unused(two, "idle"), seconds=10, what="the server has closed what nobody uses")
         with pytest.raises(CellError, match="moved by another process"):
             move_tenant(two.directory, "acme", "west", timing=NOW)
-        states = two.east.execute_scalars(
-            "SELECT state FROM pg_stat_activity JOIN pg_locks USING (pid)"
-            " WHERE locktype = 'advisory' AND application_name = 'pointsman-directory' AND objsubid = 1"
-        )
-        assert states == ["idle"], "a server ends a transaction that does nothing, and its lock with it"
+        assert unused(two, "idle", locks=1), "a server ends a transaction that does nothing, and its lock with it"
+    directory.close()
+
+
+def unused(two: Two, state: str, *, locks: int = 0) -> list[Any]:
+    """Return the directory's connections in a state that have so many advisory locks."""
+    return two.east.execute_scalars(
+        "SELECT pid FROM pg_stat_activity AS each WHERE application_name = 'pointsman-directory'"
+        f" AND datname = '{make_url(two.directory_url).database}' AND state = '{state}'"
+        f" AND {locks} = (SELECT count(*) FROM pg_locks WHERE pid = each.pid AND locktype = 'advisory')"
+    )
 
 
 def killed_at(url: str, owner: object, name: str, when: str, step: Step | None) -> bool:

@@ -244,7 +244,7 @@ def told(forge: Forge) -> list[str]:
     return [comment["body"].splitlines()[0] for comment in forge.comments]
 
 
-@pytest.mark.req("S-030")
+@pytest.mark.req("S-030", "S-029")
 def test_a_ticket_is_told_that_work_began_that_a_person_is_waited_for_and_how_it_ended(
     yard: Yard, forge: Forge
 ) -> None:
@@ -254,6 +254,7 @@ def test_a_ticket_is_told_that_work_began_that_a_person_is_waited_for_and_how_it
     yard.settle()
     gate = yard.open_gate(run_id)
     assert writer.deliver_due() == 1
+    assert (forge.pulls, yard.run(run_id).scan) == ([], "passed"), "what is not let pass is not handed over"
     yard.decide(gate)
     assert yard.play(run_id).state == State.PUBLISHED
     assert writer.deliver_due() == 1

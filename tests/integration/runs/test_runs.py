@@ -223,6 +223,7 @@ def test_every_call_of_a_run_names_who_made_it_and_they_add_up_to_its_bill(yard:
     by_agent = total_by(calls, lambda call: call.agent)
     spent, booked = yard.bill(run_id)
     assert sum(total.cost_nanousd for total in by_agent.values()) == spent == booked > 0
+    assert sum(total.tokens for total in by_agent.values()) == sum(call.tokens for call in calls) == 700
     assert NO_AGENT not in by_agent
     assert orchestrator_share(calls) == pytest.approx(2 / 7)
 

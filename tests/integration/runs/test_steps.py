@@ -355,13 +355,15 @@ def test_no_prompt_holds_a_key_that_somebody_put_into_a_task_or_a_result(office:
     assert order.prompt.count("[redacted]") == 2
 
 
-@pytest.mark.req("S-041", "S-052")
+@pytest.mark.req("S-041", "S-052", "S-040")
 def test_a_step_reads_what_the_steps_before_it_left(office: Office) -> None:
     first = office.yard.do("research", "Specify it [rehearse:research]", key="first")
     workspace, commit = office.yard.workspace(), first.execution.commit
     assert commit is not None
     head = workspace.absorb(office.yard.base, commit, base=office.yard.base, message="m", when=5).head
     office.yard.complete("first-done", dict(first.result), head=head)
+    with office.yard.shop.ledger.begin() as session:
+        session.get_one(Run, office.yard.run_id).base_commit = office.yard.base
     watched = Watched(Played({".agent-result.json": b'{"status": "complete", "summary": "Seen."}'}))
     done = office.yard.do(
         "architect",

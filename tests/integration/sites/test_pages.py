@@ -276,6 +276,7 @@ def test_a_site_that_is_not_there_or_empty_is_404(world: World, tmp_path: Path, 
     assert json.loads(answer.content)["status"] == 404
 
 
+@pytest.mark.req("H-082")
 def test_a_release_whose_scan_did_not_pass_is_never_shown(world: World, tmp_path: Path) -> None:
     job_id, preview = offered(world, tmp_path)
     with world.ledger.begin() as session:

@@ -42,6 +42,7 @@ PLAN = SessionPlan(role=SITE, model="claude-sonnet-4-6", max_turns=40, budget_us
 @pytest.mark.req("H-077")
 def test_the_command_restricts_the_tools_and_carries_the_cap() -> None:
     argv = arguments(PLAN, is_walled=True)
+    assert argv[0] == "claude"
     assert "--tools=Bash,Edit,Glob,Grep,Read,Write" in argv
     assert "--max-budget-usd=0.5000" in argv
     assert "--permission-mode=dontAsk" in argv
