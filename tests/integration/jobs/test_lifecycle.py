@@ -686,3 +686,13 @@ def test_whoever_waits_for_a_provider_frees_no_site_but_its_own(rig: Rig) -> Non
     reader = rig.run(rig.shop.accept(site_id=site, tier=None), busy)
     assert (reader.site_id, reader.state) == (site, "queued")
     assert rig.shop.find(Site, site).lock_job_id == holder.id
+
+
+@pytest.mark.req("H-085")
+def test_whoever_ends_frees_no_site_but_its_own(rig: Rig) -> None:
+    site = rig.site()
+    holder = waiting(rig, site)
+    for outcome in (Answered("yes"), Ended(State.FAILED, Reason.AGENT_FAILED, "no")):
+        reader = rig.run(rig.shop.accept(site_id=site, tier=None), returns(outcome))
+        assert (reader.site_id, reader.ended_at is None) == (site, False)
+        assert rig.shop.find(Site, site).lock_job_id == holder.id

@@ -375,6 +375,7 @@ def prepare_end(world: World, claimed: Claim) -> None:
         )
 
 
+@pytest.mark.req("H-085", "R-064")
 @pytest.mark.parametrize("seed", range(6))
 def test_an_end_at_once_leaves_the_same_rows_as_one_in_general(shop: Shop, seed: int) -> None:
     ways = end_all(shop, seed, at_once=True)
