@@ -168,7 +168,7 @@ def _see(parsed: ParsedPrompt, site: Site | None, *, alone: int | None = None) -
     """Return what counts of a prompt; courtesies, small talk and wording meant for the page do not."""
     if alone is not None:
         parsed = _only(parsed, alone)
-    seen: _Seen = {_WHOLE: ("", _of_whole(parsed, site))}
+    seen: _Seen = {_WHOLE: ("", [*_of_whole(frozenset(parsed.intents), parsed.kinds, site)])}
     tokens, copied, polite = parsed.tokens, parsed.copied, _polite()
     told = [pair for pair in zip(parsed.sentences, parsed.intents, strict=True) if pair[1] is not SentenceIntent.CHAT]
     last = len(told) - 1
@@ -193,7 +193,7 @@ def _see(parsed: ParsedPrompt, site: Site | None, *, alone: int | None = None) -
     for group, hits in parsed.hits.items():
         here = next((hit.first for hit in hits if hit.first in seen), None)
         if here is not None:
-            seen[here][1].append(_bucket(f"@{group}"))
+            seen[here][1].append(_bucket_of_group(group))
     return seen
 
 
@@ -240,13 +240,13 @@ def _of_sentence(mark: str, where: str, intent: str, length: int) -> tuple[int, 
     return tuple(crc32(form.encode()) & _MASK for form in forms)
 
 
-def _of_whole(parsed: ParsedPrompt, site: Site | None) -> list[int]:
-    intents = "".join(sorted({intent[0] for intent in parsed.intents if intent is not SentenceIntent.CHAT}))
-    found = [_bucket(f"intents {intents}"), *(_bucket_of_kind(kind) for kind in parsed.kinds & _CONTENT)]
+@lru_cache(maxsize=2048)
+def _of_whole(intents: frozenset[SentenceIntent], kinds: frozenset[Kind], site: Site | None) -> tuple[int, ...]:
+    letters = "".join(sorted({intent[0] for intent in intents if intent is not SentenceIntent.CHAT}))
+    found = [f"intents {letters}", *(f"kind {kind}" for kind in kinds & _CONTENT)]
     if site is not None:
-        size = sum(site.files >= bound for bound in _MANY_FILES)
-        found += (_bucket(f"size {size}"), _bucket(f"build {site.has_build}"))
-    return found
+        found += (f"size {sum(site.files >= bound for bound in _MANY_FILES)}", f"build {site.has_build}")
+    return tuple(map(_bucket, found))
 
 
 @cache
@@ -260,9 +260,9 @@ def _bucket(name: str) -> int:
     return crc32(name.encode()) & _MASK
 
 
-@cache
-def _bucket_of_kind(kind: Kind) -> int:
-    return _bucket(f"kind {kind}")
+@lru_cache(maxsize=512)
+def _bucket_of_group(name: str) -> int:
+    return _bucket(f"@{name}")
 
 
 class _Parts(NamedTuple):
