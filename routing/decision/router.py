@@ -34,7 +34,7 @@ from routing.prompt.vocabulary import Vocabulary, shipped_vocabulary
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier, parse_tier
 
 CLASSIFIER = "v1"
-ASKING = 0.75
+ASKING = 0.8
 """The least probability of a question in which no rule finds one: an order that is answered is not done."""
 SURELY_ASKING = 0.85
 """The same beside words of an order: `_WANTED`."""
@@ -357,8 +357,7 @@ def is_read_only(parsed: ParsedPrompt) -> bool:
         return False
     if parsed.found("write_back") or changes_much(parsed) or _tells_what_ought_to_be(parsed):
         return False
-    reads = {hit.first for hit in parsed.hits.get("read_only", ())}
-    if reads.intersection(parsed.orders):
+    if parsed.orders and {hit.first for hit in parsed.hits.get("read_only", ())}.issuperset(parsed.orders):
         return True
     return (
         SentenceIntent.QUESTION in parsed.intents

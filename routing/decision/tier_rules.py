@@ -99,11 +99,10 @@ def matching_rules(
     """Yield the matching rules in binding order; the first decides, and the last always matches."""
     rules = _rules(parsed, explicit=explicit, is_new=is_new, is_spec=is_spec)
     first = next(rules)
-    is_doubted = (
-        opinion is not None and not (is_new or first.is_certain) and opinion.of_tier(first.tier) < DOUBTFUL[first.tier]
-    )
-    if opinion is not None and is_doubted and opinion.tier is not first.tier:
-        yield Choice(opinion.tier, OPINION, "requests in such words mostly need it", "default")
+    if opinion is not None and not first.is_certain and opinion.of_tier(first.tier) < DOUBTFUL[first.tier]:
+        tier = Tier.SPEC if is_new else opinion.tier
+        if tier is not first.tier:
+            yield Choice(tier, OPINION, "requests in such words mostly need it", "default")
     yield first
     yield from rules
 

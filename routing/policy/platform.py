@@ -158,7 +158,7 @@ class Assist(_Section):
     enabled: bool = False
     """Whether a model is called (seed 000, V2)."""
     second_opinion: bool = True
-    """Whether the trained weights that come with the package choose a tier where no rule is sure."""
+    """Whether the trained weights that come with the package judge mode, tier and debate where no rule is certain."""
 
 
 class AgentRules(_Section):
