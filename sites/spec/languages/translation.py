@@ -34,33 +34,28 @@ _LANGUAGE_NAMES: Final = (
     r"ingl[eé]s[ae]?|alem[aá]na?|franc[eé]s[ae]?|español[ae]?|tedesc[oa]|spagnol[oa]|italian[oa]|olandese|neerland[eé]s|"
     r"(?:angielsk|niemieck|francusk|ukraińsk)\w+|polacc?[oa]|portugu[eé]sa?|portoghese|engelse?|duitse?|franse?|spaanse?|italiaanse?|poolse?|portugee?se?)"
 )
-_VERSION_WORDS: Final = (
-    r"(?:versions?|versi[oó]n(?:es|e|i)?|versies?|wersj\w+|vers(?:ão|ões)|fassung\w*|sprachversion\w*|pages?|seiten?|"
-    r"p[áa]ginas?|pagin[ae]|pagina['’]?s)"
+_PAGES: Final = (
+    r"(?:versions?|versi[oó]n(?:es|e|i)?|versies?|wersj\w+|vers(?:ão|ões)|\w*fassung\w*|sprachversion\w*|\w*pages?|"
+    r"\w*seiten?|p[áa]ginas?|pagin[ae]|pagina['’]?s|\w*sites?|sit[oi]|sitios?|web|stron\w+|text(?:s|es?)|textos|testi|teksten|"
+    r"everything|alles|tout|todo|tutto)"
 )
-_IN: Final = r"(?:in|into|auf|ins?|en|em|na|in het|in de)"
-_FURTHER: Final = (
-    r"(?:also|too|as well|auch|zusätzlich|aussi|également|también|además|anche|pure|ook|também|też|besides|second|"
-    r"zweite[rsnm]?|deuxième|seconde|segund[ao]|second[oa]|tweede)"
-)
+_IN: Final = r"(?:in|into|auf|ins?|en|em|na|in het|in de|to)"
+_MENU: Final = r"(?:men[uùú]s?|menü\w*|\w*karten?|carte|carta)"
+_NEW_TEXT: Final = r"(?:a|an|one|that|einen?|ein|dass|une?|que|qu['’]\w+|una|uno|che|een|dat)\b"
+"""Between a page and a language it is something on the page that is in that language."""
 _VERSION: Final = re.compile(
-    rf"\b{_LANGUAGE_NAMES}\b.{{0,20}}\b{_VERSION_WORDS}\b|\b{_VERSION_WORDS}\b.{{0,25}}\b{_LANGUAGE_NAMES}\b|"
-    rf"\b{_FURTHER}\b.{{0,40}}\b{_IN} {_LANGUAGE_NAMES}\b|\b{_IN} {_LANGUAGE_NAMES}\b.{{0,20}}\b{_FURTHER}\b|"
-    rf"\b(?:{_FURTHER}|another|further|additional|weitere|otra|otro|altra|autre|andere)\b.{{0,12}}"
-    r"\b(?:languages?|sprachen?|langues?|idiomas?|lingua|lingue|taal|língua)\b|"
+    rf"\b{_LANGUAGE_NAMES}(?:[\s-]+\w+)?[\s-]+{_PAGES}\b|\b{_PAGES}\s+{_LANGUAGE_NAMES}\b|"
+    rf"\b(?:{_PAGES}|{_MENU})(?:,?\s+(?!{_NEW_TEXT})[\w\"“”„«»’]+){{0,4}}?\s+{_IN} {_LANGUAGE_NAMES}\b|"
+    r"\b(?:also|another|further|additional|second|weiteren?|zweite[rsnm]?|otr[ao]s?|segund[ao]|altr[ae]|second[oae]|"
+    r"autres?|deuxième|anderen?|tweede)\b.{0,12}\b(?:languages?|sprachen?|langues?|idiomas?|lingua|lingue|taal|língua)\b|"
     r"\b(?:bilingual|multilingual|zweisprachig|mehrsprachig|bilingues?|bilingüe|plurilingue|multilingue|tweetalig|meertalig)",
-    re.I | re.S,
+    re.I,
 )
 _TRANSLATE: Final = re.compile(
     r"\b(?:translat(?:e|ion|ing)|übersetz\w*|uebersetz\w*|tradu(?:is\w*|ire|ction|ce|cir|cción|zca|ci|rre|zione|z|zir|ção)|"
     r"vertaal\w*|vertaling|przetłumacz\w*|tłumacz\w*)\b|"
-    r"\b(?:put|turn|bring|convert|switch)\b.{1,60}\b(?:in)?to (?:english|german|french|spanish|italian|dutch|polish|"
-    r"portuguese)\b|"
-    r"\bauf (?:englisch|deutsch|französisch|spanisch|italienisch|niederländisch|portugiesisch|polnisch) "
-    r"(?:um)?stell|"
-    r"\b(?:mets|mettez|mettre|metti|mettere|passe|passez|passer|passa|passare|pon|ponga|poner)\b.{1,60}\b(?:en|in) "
-    r"(?:anglais|allemand|français|espagnol|italien|inglés|alemán|francés|español|italiano|inglese|tedesco|francese|"
-    r"spagnolo)\b",
+    rf"\b(?:put|turn|bring|convert|switch)\b.{{1,60}}\b(?:in)?to {_LANGUAGE_NAMES}\b|"
+    rf"\bauf {_LANGUAGE_NAMES} (?:um)?stell",
     re.I,
 )
 _NAME_WORD: Final = re.compile(r"[^\W\d_]{4,}")

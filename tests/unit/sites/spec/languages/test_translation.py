@@ -50,6 +50,12 @@ TEXTS = entries_of(demo_site())
         "Quiero la página también en inglés",
         "Ci vorrebbe la versione in inglese di tutte le pagine",
         "Zet de site ook in het Engels",
+        'Könntest du die Seite "Über uns" zusätzlich auf Englisch anlegen?',
+        "We want our website to be in German, too",
+        "Vogliamo tutto il sito in tedesco",
+        "La web entera en francés, por favor",
+        "potete mettere il menù anche in tedesco?",
+        "Pouvez-vous passer toute la page en italien ?",
     ],
 )
 def test_a_translation_is_known_by_its_words(wish: str) -> None:
@@ -64,6 +70,15 @@ def test_a_translation_is_known_by_its_words(wish: str) -> None:
         "Say that we also speak English and French",
         "We also teach Spanish, add it to the courses",
         "Add an English breakfast to the menu",
+        "Cook for the summer wanted, German or Italian enough. Page or not, you decide",
+        "Bitte unter den drei Kästen, auf englisch (local tax), und auch noch als eigene Frage",
+        "On the page about rooms, add a line in French as well",
+        "Say on our page that we speak English",
+        "Mettez sous les prix une phrase en anglais aussi",
+        "Pon debajo una frase en inglés para los turistas",
+        "Metti sotto gli orari una riga anche in tedesco",
+        "Schreib auf die Seite einen Satz auf Englisch dazu",
+        "Add our Italian lunch to the menu",
     ],
 )
 def test_a_language_that_is_only_mentioned_is_no_translation(wish: str) -> None:
