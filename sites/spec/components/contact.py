@@ -115,6 +115,8 @@ class ContactFormProps(SectionProps):
     """What older documents ask a visitor to state; the catalog offers `questions` alone."""
     questions: Annotated[tuple[Question, ...], Field(max_length=12)] = ()
     """What else a visitor is asked, in the site's own words."""
+    message: Literal["required", "optional", "none"] = "required"
+    """Whether the form has a field for a message that has to be filled in, that may be, or none."""
     note: Text | None = None
 
 
@@ -126,7 +128,6 @@ def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
     if props.topics:
         options = map(_option, props.topics)
         topic = _field(ctx, "topic", ctx.say("Topic"), tag("select", *options, id=f"{ctx.id}.topic", name="topic"))
-    message = tag("textarea", id=f"{ctx.id}.message", name="message", rows=5, required=True)
     return tag(
         "form",
         _field(ctx, "name", ctx.say("Your name"), _input(ctx, "name", "text")),
@@ -134,7 +135,7 @@ def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
         *(_further_field(ctx, name) for name in dict.fromkeys(props.fields)),
         topic,
         *(_question(ctx, f"question-{at}", question) for at, question in enumerate(props.questions, 1)),
-        _field(ctx, "message", ctx.say("Message"), message),
+        _message(ctx, required=props.message == "required") if props.message != "none" else None,
         tag(
             "p",
             tag("button", props.button or ctx.say("Send message"), type="submit", class_="button"),
@@ -146,6 +147,11 @@ def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
         enctype=_encoding(target),
         class_="form",
     )
+
+
+def _message(ctx: RenderContext, *, required: bool) -> Html:
+    area = tag("textarea", id=f"{ctx.id}.message", name="message", rows=5, required=required)
+    return _field(ctx, "message", ctx.say("Message"), area)
 
 
 def _field(ctx: RenderContext, name: str, label: str, control: Html) -> Html:
@@ -161,9 +167,16 @@ def _outline_question(item: Mapping[str, str]) -> JsonObject:
 
 
 def _outline_contact(section: OutlineSection, business: Business) -> JsonObject:
-    questions = [_outline_question(item) for item in section.items if item.get("title")]
-    asked = {"questions": questions[:12]} if questions else {}
-    return {"heading": business.say("Contact"), **section_props(section), **business.contact_props(), **asked}
+    """Read items as questions; one says by its kind that the form has no message, or that it is optional."""
+    kinds = [item["detail"] for item in section.items if item.get("detail") in _MESSAGES]
+    message = {"message": _MESSAGES[kinds[-1]]} if kinds else {}
+    items = [item for item in section.items if item.get("title") and item.get("detail") not in _MESSAGES]
+    asked = {"questions": [_outline_question(item) for item in items][:12]} if items else {}
+    contact = business.contact_props()
+    return {"heading": business.say("Contact"), **section_props(section), **contact, **asked, **message}
+
+
+_MESSAGES: Mapping[str, str] = {"no message": "none", "optional message": "optional"}
 
 
 def _further_field(ctx: RenderContext, name: FieldName) -> Html:
@@ -216,7 +229,7 @@ def _encoding(target: str) -> str | None:
     summary="contact: email, phone, address, hours [{days, time}], "
     "timezone (as Europe/Berlin: says Open now or Closed now above them), button, topics [text], note, "
     "questions [{label, kind text|long|date|time|number|phone|email|choice|check (a box to tick), required, "
-    "options [text]}] (what it asks besides name, email and message), "
+    "options [text]}] (what it asks besides name, email and message), message required|optional|none, "
     "action (URL of a form service)",
     example={
         "heading": "Say hello",
@@ -233,7 +246,8 @@ def _encoding(target: str) -> str | None:
     outline=_outline_contact,
     outline_hint="contact data comes from `contact`; items, only if visitors are to be asked more than name, email and "
     "message: title = the question, detail = its kind: text, long, date, time, number, phone, check, or choice "
-    "with its options as text (A | B)",
+    "with its options as text (A | B). If nobody is to write a message, or none has to: an item with detail "
+    "`no message` or `optional message`",
     minimal=lambda business: (
         {"heading": business.say("Contact us"), **business.contact_props()} if business.email else None
     ),

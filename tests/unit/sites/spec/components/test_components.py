@@ -324,6 +324,28 @@ def test_a_form_asks_what_its_owner_wants_to_know_under_the_words_that_come_back
 
 
 @pytest.mark.parametrize(
+    ("chosen", "shown"), [({}, [True]), ({"message": "optional"}, [False]), ({"message": "none"}, [])]
+)
+def test_a_form_asks_for_a_message_that_has_to_be_written_or_may_be_or_for_none(
+    chosen: dict[str, str], shown: list[bool]
+) -> None:
+    form = one("ContactForm", email="a@b.example", **chosen).find(".//form")
+    assert [area.get("required") is not None for area in form.iter("textarea")] == shown
+    assert [label.text for label in form.iter("label")] == ["Your name", "Your email", *(["Message"] if shown else [])]
+    assert [button.get("type") for button in form.iter("button")] == ["submit"]
+
+
+@pytest.mark.parametrize(("detail", "message"), [("no message", "none"), ("optional message", "optional")])
+def test_a_new_site_s_form_leaves_the_message_out_or_to_its_visitors(detail: str, message: str) -> None:
+    items = [{"title": "Online or here?", "text": "Online | Here"}, {"title": "Message", "detail": detail}]
+    sections = [{"kind": "ContactForm", "heading": "Write", "items": items}]
+    made = expand_outline({"name": "Practice", "contact": {"email": "a@b.example"}, "sections": sections})
+    props = made.pages[INDEX]["elements"]["contact"]["props"]
+    assert props["message"] == message
+    assert [question["label"] for question in props["questions"]] == ["Online or here?"]
+
+
+@pytest.mark.parametrize(
     "question",
     [
         {"label": "Room", "kind": "choice"},

@@ -111,7 +111,11 @@ def test_every_text_that_visitors_read_can_be_translated() -> None:
 
 def test_what_a_form_asks_is_translated_and_the_names_of_its_fields_are_none_of_the_words() -> None:
     form = element(
-        "ContactForm", email="a@b.example", fields=["phone"], questions=[{"label": "Arrival", "kind": "date"}]
+        "ContactForm",
+        email="a@b.example",
+        fields=["phone"],
+        questions=[{"label": "Arrival", "kind": "date"}],
+        message="optional",
     )
     assert [entry.text for entry in entries_of(parse_site(page(form=form))) if entry.element == "form"] == ["Arrival"]
 
