@@ -245,6 +245,11 @@ def buttons(ctx: RenderContext, actions: Sequence[Link]) -> Html:
     return tag("p", *links, class_="actions")
 
 
+def small(words: Html | str | None) -> Html | None:
+    """Return a line in small print, such as a note below a list."""
+    return tag("p", words, class_="small") if words else None
+
+
 def anchor(ctx: RenderContext, link: Link, *, class_: str | None = None) -> Html:
     """Return a link of the page; one with a class is a button."""
     accent = " button-accent" if class_ and link.accent else ""

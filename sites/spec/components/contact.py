@@ -28,7 +28,7 @@ from sites.spec.catalog import (
     section_props,
 )
 from sites.spec.embeds import framed, map_frame_of
-from sites.spec.html import EMPTY, Html, band, icon, intro, phone_url, street_map, tag
+from sites.spec.html import EMPTY, Html, band, icon, intro, phone_url, small, street_map, tag
 from sites.spec.live import Line, read_hours
 from sites.spec.model import JsonObject
 
@@ -141,7 +141,7 @@ def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
             tag("button", props.button or ctx.say("Send message"), type="submit", class_="button"),
             class_="actions",
         ),
-        tag("p", props.note, class_="small") if props.note else None,
+        small(props.note),
         action=target,
         method="post",
         enctype=_encoding(target),

@@ -52,7 +52,7 @@ class HeroProps(SectionProps):
     """The opening of a page; with nothing to stand beside the words it is neither split nor covered."""
 
     heading: Title
-    actions: Annotated[tuple[Link, ...], Field(max_length=2)] = ()
+    actions: Annotated[tuple[Link, ...], Field(max_length=3)] = ()
     image: Picture | None = None
     art: ArtName | None = None
     """A drawing in the site's colours, for where there is no image."""
@@ -90,7 +90,7 @@ def _art_for(business: Business) -> str:
 
 @Component(
     "Hero",
-    summary="opening: actions (max 2), image, art (a drawing instead), "
+    summary="opening: actions (max 3), image, art (a drawing instead), "
     "layout split|centered|cover|statement, notes [text]; slot aside",
     example={
         "heading": "Bread worth getting up for",

@@ -31,7 +31,7 @@ from sites.spec.catalog import (
     outline_items,
 )
 from sites.spec.components.contact import contact_lines
-from sites.spec.html import Html, anchor, heading, icon, image, join, level_inside, paragraphs, section, tag
+from sites.spec.html import Html, anchor, heading, icon, image, join, level_inside, paragraphs, section, small, tag
 from sites.spec.model import JsonObject
 from sites.spec.trades import icons_of
 
@@ -179,8 +179,8 @@ class FaqProps(SectionProps):
     """Questions that open to show their answers, with no script."""
 
     items: Annotated[tuple[Question, ...], Field(min_length=1, max_length=30)]
-    open: bool = False
-    """Whether the first answer shows at once."""
+    open: bool | Literal["all"] = False
+    """Whether the first answer shows at once, or all of them."""
 
 
 _outline_questions = outline_items(
@@ -190,7 +190,7 @@ _outline_questions = outline_items(
 
 @Component(
     "FAQ",
-    summary="questions and answers: items [{question, answer, link}], open true (the first answer shows)",
+    summary="questions and answers: items [{question, answer, link}], open true (the first answer shows)|all",
     example={
         "heading": "Questions",
         "items": [
@@ -212,7 +212,7 @@ def _faq(props: FaqProps, ctx: RenderContext) -> Html:
             "details",
             tag("summary", item.question),
             tag("div", paragraphs(item.answer), _further(item, ctx), class_="answer"),
-            open=props.open and place == 0,
+            open=props.open == "all" or (props.open and place == 0),
         )
         for place, item in enumerate(props.items)
     ]
@@ -264,8 +264,7 @@ def _schedule_row(item: ScheduleEntry, level: int) -> Html:
 )
 def _schedule(props: ScheduleProps, ctx: RenderContext) -> Html:
     rows = tag("ol", *(_schedule_row(item, level_inside(ctx, props)) for item in props.items), class_="schedule")
-    note = tag("p", props.note, class_="small") if props.note else None
-    return section(ctx, props, rows, note, kind="agenda")
+    return section(ctx, props, rows, small(props.note), kind="agenda")
 
 
 _ROLE = ItemField("detail", 60, is_required=False)
@@ -418,6 +417,7 @@ class Plan(Props):
 
 class PricingProps(SectionProps):
     plans: Annotated[tuple[Plan, ...], Field(min_length=1, max_length=4)]
+    note: Text | None = None
 
 
 def _plan(plan: Plan, ctx: RenderContext, level: int) -> Html:
@@ -447,7 +447,7 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "Pricing",
-    summary="plans: plans [{name, price, period, text, features [text], action, image (on top), badge}]",
+    summary="plans: plans [{name, price, period, text, features [text], action, image (on top), badge}], note",
     example={
         "heading": "Courses",
         "plans": [
@@ -466,7 +466,8 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
 )
 def _pricing(props: PricingProps, ctx: RenderContext) -> Html:
     cards = [_plan(plan, ctx, level_inside(ctx, props)) for plan in props.plans]
-    return section(ctx, props, tag("ul", *cards, class_=f"cards cards-{len(cards)} plans"), kind="pricing")
+    plans = tag("ul", *cards, class_=f"cards cards-{len(cards)} plans")
+    return section(ctx, props, plans, small(props.note), kind="pricing")
 
 
 class PricedItem(Props):
@@ -507,5 +508,4 @@ def _price_line(item: PricedItem, level: int) -> Html:
 )
 def _price_list(props: PriceListProps, ctx: RenderContext) -> Html:
     lines = tag("ul", *(_price_line(item, level_inside(ctx, props)) for item in props.items), class_="price-list")
-    note = tag("p", props.note, class_="small") if props.note else None
-    return section(ctx, props, lines, note, kind="menu")
+    return section(ctx, props, lines, small(props.note), kind="menu")

@@ -11,13 +11,14 @@ from sites.spec.catalog import (
     Business,
     Component,
     Label,
+    Link,
     OutlineSection,
     Props,
     RenderContext,
     SectionProps,
     section_props,
 )
-from sites.spec.html import Html, icon, section, tag
+from sites.spec.html import Html, anchor, icon, section, small, tag
 from sites.spec.live import sort_keys
 from sites.spec.model import JsonObject
 
@@ -40,6 +41,8 @@ class ComparisonTableProps(SectionProps):
     """The name of the first column."""
     sortable: bool = False
     """Whether visitors sort the rows by the columns."""
+    link: Link | None = None
+    """Where the table leads on, in small print below it."""
 
     @model_validator(mode="after")
     def _check_width(self) -> Self:
@@ -87,7 +90,8 @@ def _value(text: str) -> bool | str:
 @Component(
     "ComparisonTable",
     summary="choices side by side: columns [name], rows [{label, values [text or true/false]}], "
-    "highlight (column from 1), corner (name of the first column), sortable true (visitors sort by column)",
+    "highlight (column from 1), corner (name of the first column), sortable true (visitors sort by column), "
+    "link (below)",
     example={
         "heading": "Compare",
         "columns": ["Basic", "Pro"],
@@ -129,4 +133,5 @@ def _comparison_table(props: ComparisonTableProps, ctx: RenderContext) -> Html:
         data_live="sort" if props.sortable else None,
     )
     frame = tag("div", table, class_="table-frame", role="group", aria_label=label, tabindex="0")
-    return section(ctx, props, frame, kind="comparison")
+    link = small(anchor(ctx, props.link)) if props.link else None
+    return section(ctx, props, frame, link, kind="comparison")

@@ -405,3 +405,27 @@ def test_an_entry_has_one_tag_or_several_of_one_colour(kind: str, item: dict[str
     assert tags(["vegan", "gluten free"]) == ["vegan", "gluten free"]
     with pytest.raises(SpecError):
         tags([])
+
+
+@pytest.mark.parametrize(("chosen", "shown"), [(False, [False, False]), (True, [True, False]), ("all", [True, True])])
+def test_no_answer_shows_at_once_or_the_first_or_all(chosen: object, shown: list[bool]) -> None:
+    items = [{"question": name, "answer": "Yes."} for name in ("A?", "B?")]
+    assert [each.get("open") is not None for each in one("FAQ", items=items, open=chosen).iter("details")] == shown
+
+
+def test_an_opening_has_up_to_three_buttons_of_which_the_first_is_filled() -> None:
+    actions = [{"label": name, "href": "#one"} for name in ("Reserve", "Menu", "WhatsApp")]
+    links = one("Hero", heading="Nine tables", actions=actions).xpath(".//p[@class='actions']/a")
+    assert [(link.text, link.get("class")) for link in links] == [
+        ("Reserve", "button"),
+        ("Menu", "button button-quiet"),
+        ("WhatsApp", "button button-quiet"),
+    ]
+
+
+def test_small_print_stands_below_plans_and_a_link_below_a_table() -> None:
+    plans = one("Pricing", plans=[{"name": "Attic", "price": "€118"}], note="Local tax: €2.80.")
+    assert plans.xpath(".//ul/following-sibling::p[@class='small']/text()") == ["Local tax: €2.80."]
+    link = {"label": "Or think further ahead", "href": "#one"}
+    table = one("ComparisonTable", columns=["A"], rows=[{"label": "x", "values": ["y"]}], link=link)
+    assert table.xpath(".//div/following-sibling::p[@class='small']/a/text()") == ["Or think further ahead"]

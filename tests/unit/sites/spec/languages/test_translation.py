@@ -118,6 +118,8 @@ def test_what_a_form_asks_is_translated_and_the_names_of_its_fields_are_none_of_
         message="optional",
     )
     assert [entry.text for entry in entries_of(parse_site(page(form=form))) if entry.element == "form"] == ["Arrival"]
+    faq = element("FAQ", items=[{"question": "Q", "answer": "A"}], open="all")
+    assert [entry.text for entry in entries_of(parse_site(page(faq=faq))) if entry.element == "faq"] == ["A", "Q"]
 
 
 @settings(max_examples=50)
