@@ -145,9 +145,15 @@ _ASKING = (
 )
 
 
+_DAYS = (
+    "A change goes live when it is approved, never by itself on a day: where one is wished for, make the change and "
+    "say so in `summary`. Only what is to appear or vanish by itself once it is live takes a script."
+)
+
+
 def filled(prompt: str) -> str:
-    """Return a prompt with the rule of when an owner is asked, the same in all that can ask, in place of `{asking}`."""
-    return prompt.replace("{asking}", _ASKING)
+    """Return a prompt with the rules that several share: `{asking}`, when an owner is asked, and `{days}`, of dates."""
+    return prompt.replace("{asking}", _ASKING).replace("{days}", _DAYS)
 
 
 def way_out(reply: Mapping[str, Any], name: str) -> str:

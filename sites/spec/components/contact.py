@@ -343,8 +343,7 @@ def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "MapLink",
-    summary="where it is: address, href (a map; default OpenStreetMap), button, directions [text], "
-    "embed true (the map shows in the page, after a click)",
+    summary="where it is: address, href (a map; default OpenStreetMap), button, directions [text], embed true",
     example={"heading": "Find us", "address": "14 Mill Lane, Millbrook", "directions": ["Tram 4 to Mill Square"]},
     words=("map", "map link", "directions", "location", "find us"),
     outline=_outline_map,

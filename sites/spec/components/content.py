@@ -380,7 +380,7 @@ def _still(props: VideoProps, ctx: RenderContext, length: Html | None) -> Html:
     "Video",
     summary="a film: title (its name, written on the still; heading is that of the section), and href (address of the "
     "film elsewhere) or src (.mp4|.webm file), captions (.vtt), length (of this very film: out when it is replaced), "
-    "image as still, or art, embed true (href plays in the page, after a click)",
+    "image as still, or art, embed true",
     example={"title": "A night at the oven", "href": "https://video.example/oven", "length": "3 min", "art": "hills"},
     words=("video", "film", "video embed", "video section", "clip"),
 )

@@ -127,3 +127,12 @@ def test_every_prompt_that_can_ask_the_owner_has_one_rule_of_when() -> None:
     ]
     assert all(prompt.count("Ask only for what the owner alone can know") == 1 for prompt in prompts)
     assert not any("{asking}" in prompt for prompt in prompts)
+
+
+def test_both_tools_that_edit_have_one_rule_of_what_waits_for_a_day() -> None:
+    catalog, patch = (
+        [line for line in text.splitlines() if "goes live" in line] for text in (catalog_prompt(), load_prompt("patch"))
+    )
+    assert catalog == patch
+    assert len(patch) == 1
+    assert "takes a script" in patch[0]
