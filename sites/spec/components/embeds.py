@@ -36,8 +36,7 @@ def _entry(item: EmbeddedPage, ctx: RenderContext) -> Html:
 
 @Component(
     "Embed",
-    summary="posts, players, widgets of other services, shown after a click: items [{href (address of "
-    "the post, as copied there), title, image}]",
+    summary="posts, players, widgets of other services: items [{href, title, image}]",
     example={
         "heading": "From our kitchen",
         "items": [{"href": "https://www.instagram.com/p/C1a2b3c4d5e/", "title": "Rye, before it goes in"}],

@@ -93,7 +93,8 @@ def _outline_posts(section: OutlineSection, business: Business) -> JsonObject:
 @Component(
     "Posts",
     summary="news or blog: the pages of a folder whose Page has a date, newest first: path (news/), "
-    "limit, layout rows|cards, action. A post is a page as news/new-oven.html that opens with PageIntro",
+    "limit, layout rows|cards, action. A post is a page as news/new-oven.html that opens with PageIntro, "
+    "which shows the date but no author",
     example={"heading": "News", "path": "news/", "limit": 3, "action": {"label": "All news", "href": "news.html"}},
     words=("posts", "news", "blog", "latest news", "news list"),
     outline=_outline_posts,
