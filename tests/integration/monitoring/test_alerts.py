@@ -12,9 +12,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -25,6 +26,7 @@ from sqlmodel import Session
 
 from ledger import money, provider_circuits
 from ledger.attempts import recover, report_loss
+from ledger.cells.directory import Directory
 from ledger.events import EventKind, record
 from ledger.operations.leaders import lead, resign
 from ledger.operations.workers import WorkerStatus, record_heartbeat
@@ -39,15 +41,19 @@ from routing.provider_circuit import Trouble
 from routing.queues import Tier
 from tests.integration.monitoring.driving import MODEL, Fleet, create_fleet
 from tests.prometheus import JOB, Prometheus, needs_prometheus
-from tests.services import Valkey, wait_until
+from tests.services import Postgres, Valkey, wait_until
 
 SERVE = """
 import sys
+from functools import partial
+from ledger.cells.directory import Directory
 from monitoring.exporter import serve
+from monitoring.gauges import read_broker, read_cell
 from producers.dispatch.redis_client import open_broker
 from routing.policy.platform import platform_policy
-serve(sys.argv[1], host="127.0.0.1", port=int(sys.argv[2]), policy=platform_policy(),
-      broker=open_broker(sys.argv[3], timeout_seconds=0.5))
+others = (partial(read_broker, open_broker(sys.argv[3], timeout_seconds=0.5)),
+          partial(read_cell, Directory(sys.argv[4]), "east"))
+serve(sys.argv[1], host="127.0.0.1", port=int(sys.argv[2]), policy=platform_policy(), others=others)
 """
 QUEUES = ("intake", "tools", "answer", "spec", "agent", "steps", "control")
 """Served by the one worker there is; nobody serves `patch`."""
@@ -59,6 +65,7 @@ class Site:
 
     fleet: Fleet
     broker: Valkey
+    directory_url: str
     exporter: subprocess.Popen[bytes]
     prometheus: Prometheus
     open_sessions: ExitStack
@@ -93,6 +100,11 @@ class Site:
         shown = {query: self.prometheus.query(query) for query in asked}
         return {"alerts": sorted(self.prometheus.alerts()), "ends": Counter(ends), "open": busy} | shown
 
+    def in_directory(self, *statements: LiteralString) -> None:
+        with psycopg.connect(self.directory_url) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
     def in_ledger(self, what: Callable[[Session], object]) -> None:
         with self.fleet.ledger.begin() as session:
             what(session)
@@ -113,7 +125,7 @@ def last_week(directory: Path) -> None:
 
 
 @pytest.fixture
-def site(ledger: Ledger, ledger_url: str, tmp_path: Path) -> Iterator[Site]:
+def site(ledger: Ledger, ledger_url: str, postgres: Postgres, tmp_path: Path) -> Iterator[Site]:
     fleet, port = create_fleet(ledger, ledger_url), free_port()
     last_week(tmp_path)
     with fleet.ledger.begin() as session:
@@ -122,13 +134,17 @@ def site(ledger: Ledger, ledger_url: str, tmp_path: Path) -> Iterator[Site]:
     fleet.execute("UPDATE worker SET seen_at = now() + interval '1 hour'")  # it goes on saying so
     with ExitStack() as stack:
         broker = stack.enter_context(Valkey(tmp_path))
-        exporter = subprocess.Popen([sys.executable, "-W", "ignore", "-c", SERVE, ledger_url, str(port), broker.url])
+        directory_url = stack.enter_context(postgres.database(template="template1"))
+        with closing(Directory(directory_url)) as directory:
+            directory.prepare()
+        arguments = (ledger_url, str(port), broker.url, directory_url)
+        exporter = subprocess.Popen([sys.executable, "-W", "ignore", "-c", SERVE, *arguments])
         stack.callback(exporter.wait, 20)
         stack.callback(exporter.kill)
         prometheus = stack.enter_context(Prometheus(tmp_path, f"http://127.0.0.1:{port}", rules=read_alert_rules()))
         prometheus.scraped_after(time.time())
         wait_until(lambda: not prometheus.alerts(), seconds=30, what="all is well")
-        yield Site(fleet, broker, exporter, prometheus, stack.enter_context(ExitStack()))
+        yield Site(fleet, broker, directory_url, exporter, prometheus, stack.enter_context(ExitStack()))
 
 
 def jobs_wait_on_a_queue_that_nobody_serves(site: Site) -> None:
@@ -273,6 +289,19 @@ def the_broker_throws_away(site: Site) -> None:
             broker.set(f"stranger:{number}", "x" * 1000)
 
 
+def a_tenant_s_move_broke_off(site: Site) -> None:
+    site.in_directory(
+        "INSERT INTO cell SELECT name, '', '', '', '', '' FROM (VALUES ('east'), ('west')) AS cells (name)",
+        "INSERT INTO tenant (name, cell) VALUES ('mover', 'east')",
+        "INSERT INTO move (tenant, origin, target, step, was_paused, begun_at)"
+        " VALUES ('mover', 'east', 'west', 'frozen', false, now() - interval '20 minutes')",
+    )
+
+
+def the_directory_of_cells_is_lost(site: Site) -> None:
+    site.in_directory("DROP SCHEMA public CASCADE")
+
+
 def the_dispatcher_is_gone(site: Site) -> None:
     site.in_ledger(lambda session: resign(session, "dispatcher", "d1"))
 
@@ -307,6 +336,8 @@ FAULTS: tuple[tuple[Callable[[Site], None], tuple[str, ...]], ...] = (
     (a_stranger_s_message, ("Unrouted",)),
     (the_broker_is_nearly_full, ("BrokerMemory",)),
     (the_broker_throws_away, ("BrokerEvicts",)),
+    (a_tenant_s_move_broke_off, ("MoveStands",)),
+    (the_directory_of_cells_is_lost, ("DirectoryAway",)),
     (the_dispatcher_is_gone, ("NoDispatcher",)),
     (the_broker_is_gone, ("BrokerDown",)),
     (a_transaction_hangs, ("MetricsLag",)),

@@ -153,7 +153,7 @@ def test_head_answers_as_get_without_the_bytes(world: World, tmp_path: Path, pla
 def test_an_altered_token_is_404_and_an_expired_one_410(world: World, tmp_path: Path) -> None:
     _, preview = offered(world, tmp_path)
     token = preview.split("/")[2]
-    for place in range(0, len(token), 7):
+    for place in range(0, len(token) - 1, 7):  # of the last character two bits mean nothing
         altered = token[:place] + ("A" if token[place] != "A" else "B") + token[place + 1 :]
         assert get(world, f"/preview/{altered}/").status_code == 404
     for nonsense in ("x", "a.b.c", "%00", "x" * 5000):
