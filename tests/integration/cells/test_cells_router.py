@@ -194,8 +194,8 @@ def test_events_stream_through_as_they_happen_and_end_with_their_reader(fleet: F
         for part in answer.iter_raw():
             seen += part
             if b"accepted" in seen:
-                break
-        assert streams._open.total() == 1
+                assert streams._open.total() == 1
+                break  # which ends the reader, and closes the answer
     wait_until(lambda: streams._open.total() == 0, seconds=5, what="the cell's stream ends")
 
 
