@@ -325,7 +325,7 @@ def _answers(row: Mapping[str, Any]) -> Iterable[tuple[Asked, bool]]:
         if is_debated:
             yield Asked.HIGH_STAKES, expected["stakes"] == "high"
     tier = expected.get("tier")
-    if tier and site and site["files"] and not (row.get("preference") or row.get("advanced_edit")):
+    if tier and site and not (row.get("preference") or row.get("advanced_edit")):
         yield Asked.BEYOND_SPEC, tier > Tier.SPEC
         if tier > Tier.SPEC:
             yield Asked.AGENT, tier == Tier.AGENT

@@ -177,7 +177,7 @@ def _unquoted_hits(parsed: ParsedPrompt, group: str) -> list[Hit]:
 
 
 def _is_by_request(parsed: ParsedPrompt, hit: Hit) -> bool:
-    """Return whether a form or a telephone does what one word names: `a page for booking requests`."""
+    """Return whether a form, a telephone or a list does what one word names: `a page for booking requests`."""
     return hit.first == hit.last and parsed.tokens[hit.first].word in parsed.vocabulary.words["by_request"]
 
 

@@ -231,7 +231,7 @@ DEBATED = 0.45
 _DEBATABLE = ("destructive", "destructive_stated", "deployment", "security", "access", "bulk", "vague")
 """Groups of which a rule finds a debate, or finds none."""
 NEEDLESS = 0.05
-"""Below this probability of a debate, what a rule finds is none of its reasons."""
+"""Below this probability of a debate, bulk and vague words are no reason for one. Words of high stakes always are."""
 _GREP_IGNORING_CASE = re.compile(
     r"\bgrep(?:\s+-{1,2}[\w=-]{1,20}){0,3}?\s+-(?:[a-z]{0,12}i[a-z]{0,12}|-ignore-case)(?!\w)"
 )
@@ -260,13 +260,11 @@ def plan_debate(
         read_only: whether the request changes nothing.
         debated: whether this session has debated the same request.
         is_new: whether there is no site yet, so that nobody's access is at stake.
-        opinion: the trained second opinion, which speaks where no rule does.
+        opinion: the trained second opinion, unless it is switched off; it takes away no debate of high stakes.
     """
     only_looks = read_only and not _ignores_case(parsed)
     if only_looks or debated or "insist" in parsed.hits:
         return Plan(Debate.BYPASS)
-    if opinion is not None and opinion.debated < NEEDLESS:
-        return Plan(Debate.NONE)
     high = tuple(
         name
         for name, holds in (
@@ -279,6 +277,8 @@ def plan_debate(
     )
     if high:
         return Plan(Debate.PLANNING, Stakes.HIGH, high)
+    if opinion is not None and opinion.debated < NEEDLESS:
+        return Plan(Debate.NONE)
     medium = tuple(
         name
         for name, holds in (

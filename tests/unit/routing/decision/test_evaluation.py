@@ -200,14 +200,14 @@ def test_the_second_opinion_finds_tiers_of_unseen_prompts_that_the_rules_do_not(
 @pytest.mark.parametrize(
     ("file", "mode", "tier", "false_answers"),
     [
-        (EVERYDAY, 0.96, 0.87, 0),
+        (EVERYDAY, 0.96, 0.88, 0),
         (BLIND5, 0.96, 0.86, 0),
         (BLIND6, 0.97, 0.95, 0),
         (BLIND7, 0.98, 0.96, 0),
         (BLIND8, 0.98, 0.96, 0),
         (BLIND9, 0.94, 0.90, 0),
         (BLIND10, 0.94, 0.91, 0),
-        (BLIND11, 0.92, 0.87, 0),
+        (BLIND11, 0.92, 0.88, 0),
     ],
     ids=["everyday", "blind5", "blind6", "blind7", "blind8", "blind9", "blind10", "blind11"],
 )

@@ -284,6 +284,8 @@ def test_a_new_site_from_a_description_is_tier_1() -> None:
     ("prompt", "tier"),
     [
         ("A site for a small hotel in the Alps with a page for booking requests", Tier.SPEC),
+        ("Neue Seite für den Schachverein Ulm: Start, Kalender 2027 mit den Turnieren, Kontakt", Tier.SPEC),
+        ("Sito per il coro di Trento: chi siamo, calendario dei concerti, modulo per iscriversi", Tier.SPEC),
         ("Website for a restaurant with table reservation by phone and the menu", Tier.SPEC),
         ("Guests should see the rooms and prices at once. A site for a guesthouse", Tier.SPEC),
         ("Eine Seite für unsere Hundeschule mit Anmeldung zum Kurs", Tier.SPEC),
@@ -494,6 +496,14 @@ def test_work_on_a_project_goes_to_the_steps_queue_without_a_tier() -> None:
 def test_checking_others_beside_what_ought_to_be_otherwise_changes_it() -> None:
     assert route("the initials say AB. check the others too").read_only
     assert not route("the initials say AB. should be BA! check the others too").read_only
+
+
+def test_what_shows_something_on_the_page_and_asks_for_a_hint_is_an_edit() -> None:
+    assert route("show me all headings and count the links").read_only
+    prompt = (
+        "could we show the opening hours under the map? a small line like 'open till six'. and tell me how I change it"
+    )
+    assert not route(prompt).read_only
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 from routing.decision.explanation import explain
 from routing.decision.llm_router import wants_tier
 from routing.decision.router import Mode, Route, Signals, SiteSignals, decide
-from routing.decision.second_opinion import Asked, Model, Site, shipped_model, train
-from routing.decision.triggers import OPINION
+from routing.decision.second_opinion import Asked, Model, Opinion, Site, shipped_model, train
+from routing.decision.triggers import OPINION, Confidence, Debate, Stakes, plan_debate
 from routing.policy.platform import Assist, platform_policy
 from routing.prompt.parsed_prompt import parse_prompt
 from routing.prompt.vocabulary import shipped_vocabulary
@@ -112,10 +112,39 @@ def test_what_also_orders_wishes_or_reports_is_never_answered_by_opinion(prompt:
     assert decide(Signals(prompt=prompt, site=SITE), POLICY).mode is Mode.ACTION
 
 
-def test_it_says_nothing_of_a_site_that_is_still_to_be_made() -> None:
+def test_it_makes_nothing_heavier_of_a_site_that_is_still_to_be_made() -> None:
     signals = Signals(prompt=UNDECIDED, site=SiteSignals(files=0), new_site=True)
     route, by_rules = both(signals)
     assert route == by_rules
+
+
+def test_it_lets_a_page_spec_begin_a_new_site_that_one_phrase_sends_to_the_agent() -> None:
+    prompt = "Website for our cycling club in Leuven: home, about, calendar of rides 2027, a form to join. No photos"
+    route, by_rules = both(Signals(prompt=prompt, site=SiteSignals(files=0), new_site=True))
+    assert (by_rules.rule, by_rules.tier) == ("V1-2", Tier.AGENT)
+    assert (route.rule, route.tier) == (OPINION, Tier.SPEC)
+
+
+NEVER = Opinion(only_asks=0, beyond_spec=0, agent=0, debated=0, high_stakes=0)
+"""An opinion that holds every debate for needless."""
+
+
+@pytest.mark.parametrize(
+    ("prompt", "stakes"),
+    [
+        ("delete the team page", Stakes.HIGH),
+        ("publish the site", Stakes.HIGH),
+        ("put the password in config.js", Stakes.HIGH),
+        ("make all buttons green", None),
+    ],
+)
+def test_it_takes_away_a_debate_of_bulk_and_none_of_high_stakes(prompt: str, stakes: Stakes | None) -> None:
+    parsed = parse_prompt(prompt, shipped_vocabulary())
+    kept = plan_debate(parsed, confidence=Confidence.WEAK, read_only=False, debated=False, opinion=NEVER)
+    without = plan_debate(parsed, confidence=Confidence.WEAK, read_only=False, debated=False)
+    assert without.debate is Debate.PLANNING
+    assert kept.stakes is stakes
+    assert (kept == without) is (stakes is not None)
 
 
 def test_its_decision_is_explained_by_the_words_that_weigh_most() -> None:
