@@ -296,6 +296,7 @@ def render(
     """Build static HTML and CSS from a spec: the same spec, the same bytes."""
     from sites.directories import write_directory
     from sites.errors import SpecError
+    from sites.spec.languages.versions import main_language
     from sites.spec.model import MAX_SITE_BYTES
     from sites.spec.render import render as render_site
     from sites.spec.render import theme_notes
@@ -310,7 +311,7 @@ def render(
             fail(f"render: {spec}: {error}")
         write_directory(files, directory)
     sizes = {path: len(data) for path, data in sorted(files.items())}
-    notes = theme_notes(site)
+    notes = theme_notes(site, main_language(site))
     if as_json:
         print_json({"ok": True, "files": sizes, "notes": notes})
         return

@@ -104,7 +104,7 @@ def try_in(box: Box, name: str, command: str, *, seconds: int, environment: Mapp
     Raises:
         BoxLostError: the box went away.
     """
-    clocks = Clocks(soft_seconds=seconds, hard_seconds=seconds + _GRACE_SECONDS + 2, grace_seconds=_GRACE_SECONDS)
+    clocks = Clocks.within(seconds, grace=_GRACE_SECONDS)
     done = box.run(("bash", "-c", command), clocks=clocks, env=environment)
     status = done.exit_code if done.ending is Ending.EXITED else None
     result = f"took longer than {seconds} s" if done.ending in _TIMED_OUT else _result(status, done.ending.value)

@@ -67,14 +67,13 @@ def referenced_assets(site: Site) -> frozenset[str]:
     return frozenset(found - set(site.pages))
 
 
-def theme_notes(site: Site) -> tuple[str, ...]:
-    """Return notes on what is not as the theme says, in the page's language: fonts by look, and colours too faint."""
+def theme_notes(site: Site, lang: str) -> tuple[str, ...]:
+    """Return notes, in a language, on what is not as the theme says: fonts by look, and colours too faint."""
     notes: list[str] = []
     for path in sorted(site.pages):
         root = resolve_page(site, path)
-        props = _page_props(root)
-        if props.theme:
-            found = (*font_notes(root.props["theme"], props.lang), contrast_note(props.theme, props.lang))
+        if theme := _page_props(root).theme:
+            found = (*font_notes(root.props["theme"], lang), contrast_note(theme, lang))
             notes += [f"{path}: {note}" for note in found if note]
     return tuple(notes)
 

@@ -350,8 +350,7 @@ def _translated(
     by_hand = sorted(detached & site.pages.keys())
     left += [f"{', '.join(by_hand)} stays as it is, as it was edited by hand"] if by_hand else []
     said = next((text for reply in replies if (text := summary_of(reply, otherwise=""))), f"{summary}.")
-    summary = " ".join([said, *(f"Note: {note}." for note in left)])
-    return _candidate(inputs, changed, before=site, summary=summary, how="a model's translation")
+    return _candidate(inputs, changed, before=site, summary=said, how="a model's translation", left=left)
 
 
 def _is_beside(replies: Sequence[Mapping[str, Any]]) -> bool:
@@ -439,8 +438,13 @@ def _with_versions(
     return _new_site(inputs, spec=site.canonical(), summary=" ".join([summary, *notes]))
 
 
-def _candidate(inputs: Inputs, site: Site, *, before: Site | None, summary: str, how: str) -> Candidate | Escalate:
-    """Render a changed site around its detached pages, or escalate if the change affects one of them."""
+def _candidate(
+    inputs: Inputs, site: Site, *, before: Site | None, summary: str, how: str, left: Sequence[str] = ()
+) -> Candidate | Escalate:
+    """Render a changed site around its detached pages, or escalate if the change affects one of them.
+
+    The owner is told what was `left` as it is, and all else that is not as wished.
+    """
     assert inputs.site is not None
     site, missing = permitted(site, profile_of(inputs.policy, inputs.site))
     with timed("render"):
@@ -453,7 +457,7 @@ def _candidate(inputs: Inputs, site: Site, *, before: Site | None, summary: str,
                 return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, str(error))
     changed = {path for path, data in files.items() if inputs.files.get(path) != data}
     facts = {"how": how, "pages": pages_fact(changed, "spec-managed")}
-    notes = [*missing, *_notes_of(before, site)]
+    notes = [*left, *missing, *_notes_of(before, site)]
     prefix = say("Note", main_language(site))
     summary = " ".join([summary, *(f"{prefix}: {note}." for note in notes)])
     return Candidate(files=files, summary=summary, spec=site.canonical().encode(), facts=facts)
@@ -461,9 +465,10 @@ def _candidate(inputs: Inputs, site: Site, *, before: Site | None, summary: str,
 
 def _notes_of(before: Site | None, site: Site) -> list[str]:
     """Return what the owner should know of a change beyond its summary, in the site's language."""
-    old = theme_notes(before) if before is not None else ()
-    notes = [note for note in theme_notes(site) if note not in old]
+    lang = main_language(site)
+    old = theme_notes(before, lang) if before is not None else ()
+    notes = [note for note in theme_notes(site, lang) if note not in old]
     if before is not None and (versions := outdated(before, site)):
-        phrase = say("{pages} in another language stays as it was", main_language(site))
+        phrase = say("{pages} in another language stays as it was", lang)
         notes.append(phrase.format(pages=", ".join(versions)))
     return notes

@@ -500,9 +500,7 @@ def test_checking_others_beside_what_ought_to_be_otherwise_changes_it() -> None:
 
 def test_what_shows_something_on_the_page_and_asks_for_a_hint_is_an_edit() -> None:
     assert route("show me all headings and count the links").read_only
-    prompt = (
-        "could we show the opening hours under the map? a small line like 'open till six'. and tell me how I change it"
-    )
+    prompt = "Could we show the rainfall? My brother measures it. And tell me how I change the number myself"
     assert not route(prompt).read_only
 
 

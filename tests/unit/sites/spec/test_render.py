@@ -347,29 +347,32 @@ def test_a_family_asked_for_by_name_is_set_in_the_nearest_fonts_and_the_reply_sa
     plain["elements"]["page"]["props"]["theme"] = {"headings": "serif", "font": "humanist"}
     named, known = (parse_site({"pages": {INDEX: each}}) for each in (spec, plain))
     assert render(named)[STYLESHEET] == render(known)[STYLESHEET]
-    assert [note.partition(" fonts")[0] for note in theme_notes(named)] == [
+    assert [note.partition(" fonts")[0] for note in theme_notes(named, "en")] == [
         "index.html: Lato is set in the humanist",
         "index.html: EB Garamond is set in the serif",
     ]
-    assert theme_notes(known) == ()
+    assert theme_notes(known, "en") == ()
 
 
 def test_a_site_whose_colour_is_mended_says_so_page_by_page() -> None:
     spec = page()
     spec["elements"]["page"]["props"]["theme"] = {"primary": "gold"}
-    (note,) = theme_notes(parse_site({"pages": {INDEX: spec, "b.html": page()}}))
+    (note,) = theme_notes(parse_site({"pages": {INDEX: spec, "b.html": page()}}), "en")
     assert note.startswith("index.html: words in gold are set in #")
     worst = float(re.findall(r"contrast of ([0-9.]+)", note)[0])
     assert worst < MIN_TEXT_CONTRAST
-    assert theme_notes(demo_site()) == ()
+    assert theme_notes(demo_site(), "en") == ()
 
 
 def test_the_owner_of_a_german_site_is_told_in_german() -> None:
     spec = page()
-    spec["elements"]["page"]["props"] |= {"lang": "de-AT", "theme": {"primary": "gold", "headings": "EB Garamond"}}
-    font, colour = theme_notes(parse_site({"pages": {INDEX: spec}}))
+    spec["elements"]["page"]["props"]["theme"] = {"primary": "gold", "headings": "EB Garamond"}
+    font, colour = theme_notes(parse_site({"pages": {INDEX: spec}}), "de-AT")
     assert font == "index.html: EB Garamond erscheint in der ähnlichsten Schrift (serif) auf dem Gerät der Besucher"
     assert colour.startswith("index.html: Wörter in gold erscheinen in #")
+    english = parse_site({"pages": {INDEX: spec}})
+    spec["elements"]["page"]["props"]["lang"] = "de"
+    assert theme_notes(parse_site({"pages": {INDEX: spec}}), "de") == theme_notes(english, "de"), "told once"
 
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
@@ -378,7 +381,7 @@ def test_a_colour_is_noted_with_the_ground_on_which_it_is_too_faint_and_only_the
         spec = page()
         theme = {"primary": f"#{hue:02x}7{hue % 16:x}2f", "background": "#f5f8ee" if mode == "light" else "#101410"}
         spec["elements"]["page"]["props"]["theme"] = {**theme, "mode": mode}
-        for note in theme_notes(parse_site(spec)):
+        for note in theme_notes(parse_site(spec), "en"):
             told = float(re.findall(r"contrast of ([0-9.]+)", note)[0])
             assert told < MIN_TEXT_CONTRAST, note
             ground = re.findall(r": on (#[0-9a-f]{6})", note)[0]

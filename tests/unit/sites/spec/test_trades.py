@@ -50,6 +50,7 @@ SMALL_TOWN = {
     "hairdresser": ("Hair salon", "Friseursalon", "Salon de coiffure", "Peluquería", "Parrucchiera"),
     "garage": ("Garage and tyres", "Autowerkstatt", "Garage Dupont", "Mecánico", "Autofficina"),
     "cafe": ("Coffee bar", "Kaffeehaus", "Café du Port", "Cafetería", "Caffetteria"),
+    "clinic": ("Psychotherapist in Leeds", "Hausarzt", "Cabinet médical du médecin", "Médico", "Hypnotherapy"),
     "watersports": ("Surf school", "Segelschule", "École de voile", "Escuela de surf", "Scuola di vela"),
 }
 """Trades of a small town as their owners call them, in five languages."""
