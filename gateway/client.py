@@ -481,7 +481,7 @@ def translate_error(status: int, body: object, *, retry_after: str | None = None
 def _provider_error(status: int, kind: object, message: str, retry_after: float | None) -> GatewayError:
     if status in (401, 403):
         return NoProviderKeyError(f"the provider refuses the tenant's key: {message}")
-    trouble = trouble_of(status, kind=str(kind)) or trouble_of(status)
+    trouble = trouble_of(status) or trouble_of(status, kind=str(kind))
     if trouble is None:
         return ProviderError(status, message)
     return (ProviderDownError if trouble is Trouble.FAILING else ProviderBusyError)(message, retry_after)

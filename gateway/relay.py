@@ -148,6 +148,9 @@ class Relay:
                     self._rest = events
                     await drain(response)
                     return
+                if self._call.meter.has_failed:  # who hears of it leaves, and is not why the call ends
+                    self._rest = events
+                    return
                 if self._must_stop():
                     return
                 if events and self._call.admitted.caller.bearer.is_recorded:

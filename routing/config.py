@@ -244,10 +244,10 @@ def _parts(value: Any) -> Iterable[Any]:
 
 def _password_of(url: str) -> set[str]:
     try:
-        password = urlsplit(url).password
+        found = {urlsplit(url).password, split_password(url)[1]}
     except ValueError:
         return set()
-    return {password, unquote(password)} if password else set()
+    return {password for password in found if password}
 
 
 def _put(target: dict[str, Any], path: list[str], value: str) -> bool:

@@ -166,7 +166,7 @@ def _ask_linear(account: Account, query: str, variables: Mapping[str, str]) -> M
     asked = {"query": query, "variables": variables}
     headers = {"Authorization": account.token.get_secret_value()}
     answer, said = ask("POST", account.address, headers=headers, whom="tracker", json=asked)
-    if answer.is_error:
+    if not answer.is_success:
         raise ForgeError(f"the tracker answered {answer.status_code}", is_passing=is_passing_status(answer.status_code))
     return said if isinstance(said, dict) else {}
 

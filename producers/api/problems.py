@@ -246,9 +246,7 @@ def _handler(respond: Callable[[Any], JSONResponse]) -> Callable[[Request, Excep
     async def handle(request: Request, error: Exception) -> JSONResponse:
         response = respond(error)  # in the event loop: a function that is not async would get a thread
         if (metrics := getattr(request.app.state, "metrics", None)) is not None:
-            metrics.problems.labels(
-                json.loads(bytes(response.body)).get("type", "").rpartition(":")[2] or "other"
-            ).inc()
+            metrics.problems.labels(json.loads(bytes(response.body))["type"].rpartition(":")[2]).inc()
         return response
 
     return handle

@@ -250,7 +250,7 @@ def with_key(body: Any, key: str) -> Any:
     """
     if not isinstance(body, dict):
         return body
-    if body.get("idempotency_key", key) != key:
+    if body.get("idempotency_key") not in (None, key):
         rule = "differs from the header Idempotency-Key; give one of them, or the same in both"
         raise InvalidJobError((FieldError("idempotency_key", rule),))
     return body | {"idempotency_key": key}

@@ -48,8 +48,8 @@ from workers.runs.step import collect_output
 
 _MOST_BYTES = 10 * 1024 * 1024
 """How much a workspace may grow."""
-_ENDING_SECONDS = 60.0
-"""What a shell may take to begin and, once its time is over, to keep what was done."""
+_AROUND_SECONDS = 420.0
+"""What a shell takes at most besides its time: for its box, whose services have 300, and to keep the work."""
 _AUTHOR = re.compile(r"[^<>\x00-\x1f]+ <[^<>\x00-\x20]+>")
 _ACTOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}")
 
@@ -98,7 +98,14 @@ class Shells:
             SiteError: the workspace is gone (ours), or its files fit no box.
         """
         with self.ledger.begin() as session:
-            order = begin_shell(session, run_id, tenant=tenant, actor=person.actor, seconds=seconds + _ENDING_SECONDS)
+            order = begin_shell(session, run_id, tenant=tenant, actor=person.actor, seconds=seconds + _AROUND_SECONDS)
+        try:
+            return self._hold(order, person, open_box=open_box, attend=attend)
+        except BaseException as error:
+            self._refuse(order, person, {"dropped": []}, f"it broke off: {type(error).__name__}")
+            raise
+
+    def _hold(self, order: ShellOrder, person: Person, *, open_box: OpenBox, attend: Attend) -> ShellEnd:
         project = ProjectConfig.model_validate(order.project_config)
         policy = for_project(self.policy, project)
         workspace = Workspace.of_run(self.runs.root, order.workspace_id, limits=tree_limits(policy.runs))

@@ -167,9 +167,9 @@ def test_a_shell_at_a_gate_holds_a_move_until_it_ends_or_its_time_is_over(two: T
         two.move("west")
     assert two.directory.move_of("acme") is None
     assert two.east.shop.scalar("SELECT paused_at FROM tenant") is None
+    two.east.shop.execute("UPDATE gate SET facts = facts - 'open_shells'")
     with two.east.shop.ledger.begin() as session:
         begin_shell(session, run_id, tenant="acme", actor="bob", seconds=-1)
-    two.east.shop.execute("UPDATE gate SET facts = facts - 'open_shells'")
     two.move("west")
 
 

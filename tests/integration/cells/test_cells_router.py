@@ -196,6 +196,7 @@ def test_events_stream_through_as_they_happen_and_end_with_their_reader(fleet: F
             if b"accepted" in seen:
                 assert streams._open.total() == 1
                 break  # which ends the reader, and closes the answer
+    assert b"accepted" in seen
     wait_until(lambda: streams._open.total() == 0, seconds=5, what="the cell's stream ends")
 
 

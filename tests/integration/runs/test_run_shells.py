@@ -10,7 +10,7 @@ import pytest
 
 from ledger.errors import GateRefusedError, NoOpenGateError
 from routing.jobs import State
-from sandbox.box import BoxSpec, Target
+from sandbox.box import BoxLostError, BoxSpec, Target
 from sandbox.local_box import LocalBox
 from tests.factories import Shop
 from tests.integration.runs.run_world import Yard
@@ -122,6 +122,19 @@ def test_what_is_written_under_a_decided_gate_is_no_part_of_the_run(yard: Yard, 
     assert yard.job(at_gate).state == State.PUBLISHED
     with pytest.raises(NoOpenGateError):
         hold(at_gate, lambda place: None)
+
+
+def test_a_shell_whose_box_is_lost_is_at_an_end_and_stands_in_nobody_s_way(
+    yard: Yard, at_gate: UUID, hold: Hold
+) -> None:
+    def lose(place: Path) -> None:
+        raise BoxLostError("the engine is gone")
+
+    with pytest.raises(BoxLostError):
+        hold(at_gate, lose)
+    facts = yard.open_gate(at_gate).facts
+    assert not facts["open_shells"]
+    assert facts["shells"][-1]["refused"] == "it broke off: BoxLostError"
 
 
 def test_a_key_of_the_installation_in_a_file_ends_a_shell_without_a_commit(

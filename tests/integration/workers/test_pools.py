@@ -154,6 +154,7 @@ def test_a_computation_that_dies_ends_its_own_job_alone(patient: World, pool: st
     for queue in MODEL_BOUND:
         world.running(worker, f"nap 7 {queue.value}")
     swollen, dead = ask_each(world, "compute swell"), ask_each(world, "compute die")
+    first_death = "SELECT min(ended_at) FROM attempt WHERE outcome = 'lost'"
     for queue in MODEL_BOUND:
         assert world.ended(swollen[queue]).reason == "internal_error"
         ended = world.ended(dead[queue], seconds=60)
@@ -161,6 +162,7 @@ def test_a_computation_that_dies_ends_its_own_job_alone(patient: World, pool: st
         assert world.attempts(dead[queue]) == [("lost", "worker_lost")] * 2
         assert world.ended(others[queue]).state == "answered"
         assert world.attempts(others[queue]) == [("answered", "done")]
+        assert world.ended(others[queue]).ended_at > world.shop.rows(first_death)[0][0], "it was at work meanwhile"
 
 
 @BOTH_POOLS

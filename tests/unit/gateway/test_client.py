@@ -80,6 +80,8 @@ def test_every_refusal_of_the_gateway_has_its_error(code: Code) -> None:
     [
         (failed(429, "rate_limit_error"), ProviderBusyError),
         (failed(529, "overloaded_error"), ProviderBusyError),
+        (failed(429, "api_error"), ProviderBusyError),
+        (failed(503, "timeout_error"), ProviderBusyError),
         (failed(200, "overloaded_error"), ProviderBusyError),
         (failed(500, "api_error"), ProviderDownError),
         (failed(200, "api_error"), ProviderDownError),

@@ -48,6 +48,13 @@ def test_a_tracker_that_refuses_says_why(forge: Forge) -> None:
         write_to_ticket(linear(forge, "wrong"), reference="issue-7", text="x", mark=uuid4(), team="ENG")
 
 
+def test_a_redirect_is_told_as_such_and_counts_for_no_answer(forge: Forge) -> None:
+    forge.failures.append(302)
+    with pytest.raises(ForgeError, match="the tracker answered 302"):
+        write_to_ticket(linear(forge), reference="issue-7", text="x", mark=uuid4(), team="ENG")
+    assert forge.comments == []
+
+
 @pytest.mark.parametrize("team", ["ENG", ""])
 def test_only_an_issue_of_the_project_s_team_is_written_to(forge: Forge, team: str) -> None:
     with pytest.raises(ForgeError, match="not of the project's team") as caught:
