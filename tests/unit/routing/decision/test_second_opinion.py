@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -47,25 +47,32 @@ def both(signals: Signals) -> tuple[Route, Route]:
     return route, decide(signals, RULES_ALONE).model_copy(update={"policy_version": route.policy_version})
 
 
-def test_it_decides_where_no_rule_is_certain() -> None:
-    changed: Counter[str] = Counter()
+def test_it_decides_where_no_rule_is_certain_and_mostly_as_labelled() -> None:
+    changed: dict[str, list[bool]] = defaultdict(list)
+    kept = ("triggers", "confidence", "target", "trivial", "read_only", "workflow")
     for row in rows():
         route, by_rules = routes(row)
         if route == by_rules:
             continue
-        if OPINION not in (route.rule, by_rules.rule) and route.mode is by_rules.mode and route.tier is by_rules.tier:
-            assert (route.debate, route.stakes) != (by_rules.debate, by_rules.stakes), row["prompt"]
-            changed["debate"] += 1
-        elif route.mode is not by_rules.mode:
-            changed[f"to {route.mode}"] += 1
-        else:
+        expected = row["expect"]
+        if route.mode is not by_rules.mode:
+            changed[f"to {route.mode}"].append(route.mode == expected["mode"])
+            continue
+        assert [getattr(route, name) for name in kept] == [getattr(by_rules, name) for name in kept]
+        if route.tier is not by_rules.tier:
             assert (route.rule, route.cause) == (OPINION, "default"), row["prompt"]
             assert route.opinion_version == shipped_model().version
-            changed[f"{by_rules.tier} to {route.tier}"] += 1
-    assert changed["to ANSWER"] > 100
-    assert changed["1 to 2"] > 100
-    assert changed["3 to 1"] > 10
-    assert changed["debate"] > 10
+            changed[f"{by_rules.tier} to {route.tier}"].append(route.tier == expected.get("tier"))
+        elif route.debate is not by_rules.debate:
+            assert by_rules.stakes is not Stakes.HIGH, row["prompt"]
+            changed["debate"].append(route.debate == expected.get("debate", route.debate))
+        else:
+            pytest.fail(f"neither mode, tier nor debate changed: {row['prompt']}")
+    assert all(changed["to ANSWER"])
+    assert all(changed["to ACTION"])
+    assert min(sum(right) / len(right) for right in changed.values()) >= 0.8
+    least = {"to ANSWER": 100, "1 to 2": 100, "1 to 3": 100, "3 to 1": 10, "2 to 1": 10, "debate": 10}
+    assert all(len(changed[how]) > number for how, number in least.items())
 
 
 @pytest.mark.parametrize(
