@@ -306,6 +306,7 @@ def test_a_job_that_goes_on_is_copied_though_its_time_has_as_many_rows_as_was_co
     waiting, gone = (UUID(int=number) for number in (1, 2))
     for job_id in (waiting, gone):
         two.east.accept(tier=None, id=job_id)
+    two.east.execute("DELETE FROM audit WHERE job_id IS NOT NULL")  # the trail is kept for a shorter time
     two.east.execute("UPDATE job SET state = 'cancelled', ended_at = now() WHERE id = :id", id=gone)
     ahead = copying.copy(two.east.ledger, two.west.ledger, "acme", is_ahead=True)
     for table, column in (("event", "job_id"), ("job", "id")):
