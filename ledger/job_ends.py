@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -91,9 +91,14 @@ def has_due_note(connection: Connection) -> bool:
     return bool(_HAS_DUE_NOTE.scalar(connection))
 
 
-def claim_due_notes(session: Session, *, limit: int) -> list[DueNote]:
-    """Claim notes that are due, oldest first, so that no other process sends them for a minute."""
+def claim_due_notes(session: Session, *, limit: int, closed: Collection[str] = ()) -> list[DueNote]:
+    """Claim notes that are due, oldest first, so that no other process sends them for a minute.
+
+    Those of tenants that are closed here cannot be claimed, and would be the oldest again and again.
+    """
     due = (col(TicketNote.delivered_at).is_(None)) & (col(TicketNote.next_at) <= moment())
+    if closed:
+        due &= ~exists().where(col(Job.id) == col(TicketNote.run_id), col(Job.tenant).in_(closed))
     key = tuple_(col(TicketNote.run_id), col(TicketNote.kind))
     oldest = select(*key.clauses).where(due).order_by(col(TicketNote.next_at)).limit(limit)
     claimed = (

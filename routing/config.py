@@ -133,7 +133,11 @@ def split_password(url: str) -> tuple[str, str]:
     asked = parse_qsl(parts.query, keep_blank_values=True)
     named = next((value for name, value in asked if name == "password"), "")
     query = urlencode([pair for pair in asked if pair[0] != "password"], safe="/:,") if named else parts.query
-    return parts._replace(netloc=f"{user}{at}{hosts}", query=query).geturl(), unquote(password) or named
+    if not password and not named:
+        return url, ""
+    place = f"{user}{at}{hosts}" if user or hosts else ""
+    rest = parts._replace(scheme="", netloc="", query=query).geturl()
+    return f"{parts.scheme}://{place}{rest}", unquote(password) or named
 
 
 def with_password(url: str, password: str) -> str:

@@ -97,6 +97,11 @@ class _Rows(NamedTuple):
         chosen = query.format(sql.SQL(self.bucket), self.within(None), sql.Literal(since % 2**32))
         return {row[0] for row in side.execute(chosen)}
 
+    def unended(self, side: psycopg.Connection) -> set[str]:
+        """Return the buckets of jobs that go on, of which nothing was copied ahead."""
+        query = sql.SQL("SELECT DISTINCT left(id::text, {}) FROM job WHERE tenant = {} AND ended_at IS NULL")
+        return {row[0] for row in side.execute(query.format(_DIGITS, sql.Literal(self.tenant)))}
+
     def hashes(self, side: psycopg.Connection, buckets: Collection[str] | None) -> set[int]:
         """Return the hash of each row."""
         query = sql.SQL("SELECT hashtextextended(ROW({})::text, 0) {}")
@@ -149,7 +154,7 @@ def _differing(
     source: psycopg.Connection, sink: psycopg.Connection, pairs: list[tuple[_Rows, ...]], *, since: int | None
 ) -> set[str]:
     """Return the buckets that are not the same in both, and the one that is always copied."""
-    found = {_REST}
+    found = {_REST} if since is None else {_REST} | pairs[0][0].unended(source)
     with ThreadPoolExecutor(2) as both:
         for pair in pairs:
             if not pair[0].table.job:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -58,12 +59,35 @@ class Place:
     def __init__(self, record: CellRecord) -> None:
         self.record = record
         self.name = record.name
-        self.runs_root = Path(record.runs_root)
         self.copied_ahead: copying.Copied | None = None
         self.ledger = Ledger(create_ledger_engine(record.ledger_url, pool_size=2, application="pointsman-move"))
-        self.content_store: ContentStore = open_content_store(
-            ContentStoreConfig.model_validate_json(record.content_store)
-        )
+
+    @cached_property
+    def content_store(self) -> ContentStore:
+        """The store, once its mark was found to be that of the ledger.
+
+        Raises:
+            CellError: the operator's fault: it is another's, or what its path leads to here is.
+        """
+        store = open_content_store(ContentStoreConfig.model_validate_json(self.record.content_store))
+        with self.ledger.begin() as session:
+            if store.blobs.owner() != epoch_of(session):
+                raise CellError("content_store", self.name)
+        return store
+
+    @cached_property
+    def runs_root(self) -> Path:
+        """The directory of workspaces, once its mark was found to be the cell's.
+
+        Raises:
+            CellError: the operator's fault: likewise, or the directory names none.
+        """
+        if not self.record.runs_root:
+            raise CellError("no_runs_root", self.name)
+        root = Path(self.record.runs_root)
+        if owner_of(root) != self.name:
+            raise CellError("runs_root", self.name, str(root))
+        return root
 
     def __enter__(self) -> Self:
         return self
@@ -122,7 +146,7 @@ def abort_move(directory: Directory, tenant: str) -> None:
     """Give up a move that has not switched yet: the old cell goes on.
 
     Raises:
-        CellError: the operator's fault: there is none, or it has switched.
+        CellError: the operator's fault: there is none, it has switched, or a path leads to other files here.
     """
     with directory.moving(tenant), ExitStack() as opened:
         move = directory.move_of(tenant)
@@ -147,23 +171,16 @@ def _begin(directory: Directory, tenant: str, origin: Place, new: Place) -> Move
 
 
 def _check_movable(origin: Place, new: Place, tenant: str) -> None:
-    """Check that all that a tenant has can be moved, and that the files seen here are those of the two cells.
+    """Check that all that a tenant has can be moved, from and to the files of the two cells.
 
     Raises:
         CellError: the operator's fault, or nobody's.
     """
-    for place in (origin, new):
-        with place.ledger.begin() as session:
-            if place.content_store.blobs.owner() != epoch_of(session):
-                raise CellError("content_store", place.name)
+    _ = origin.content_store, new.content_store
     if not has_projects(origin.ledger, tenant):
         return
     check_projects(origin.ledger, tenant, target=new.name, accounts=json.loads(new.record.accounts))
-    for place in (origin, new):
-        if not place.record.runs_root:
-            raise CellError("no_runs_root", place.name)
-        if owner_of(place.runs_root) != place.name:
-            raise CellError("runs_root", place.name, str(place.runs_root))
+    _ = origin.runs_root, new.runs_root
     _check_workspaces(origin, origin, tenant)
 
 
@@ -194,7 +211,7 @@ def _drain(move: Move, origin: Place, new: Place, timing: Timing) -> Step:
         tenant_rows.open_again(origin.ledger, move.tenant)
     try:
         _check_movable(origin, new, move.tenant)  # a project may have come meanwhile
-    except CellError:
+    except BaseException:
         tenant_rows.open_again(origin.ledger, move.tenant)
         raise
     return Step.FROZEN

@@ -43,7 +43,7 @@ def add(
     with _directory(ctx) as (installation, directory):
         from ledger.cells.directory import CellRecord
         from ledger.cells.tenant_rows import keys_by_tenant
-        from sites.ownership import adopt
+        from sites.ownership import adopt, check_owner
         from sites.repository.copies import claim_root
 
         settings = installation.settings
@@ -61,8 +61,12 @@ def add(
             str(settings.runs.root.resolve()),
             json.dumps({name: account.tenants for name, account in settings.accounts.by_name.items()}),
         )
-        claim_root(settings.runs.root, record.name)
-        adopt(installation.ledger, installation.content_store)
+        try:
+            adopt(installation.ledger, installation.content_store)
+            check_owner(installation.ledger, installation.content_store)
+            claim_root(settings.runs.root, record.name)
+        except OSError as error:
+            fail(str(error))
         directory.prepare()
         directory.add_cell(record)
         with installation.ledger.begin() as session:

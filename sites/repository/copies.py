@@ -68,9 +68,10 @@ def copy_workspace(source: Path, target: Path) -> None:
 def remove_workspace(path: Path) -> None:
     """Remove a repository; nobody finds half of one under its name."""
     doomed = path.with_name(f"{DOOMED}{path.name}")
+    if doomed.exists():  # a removal was killed
+        shutil.rmtree(doomed)
     with suppress(FileNotFoundError):
         path.replace(doomed)
-    if doomed.exists():
         shutil.rmtree(doomed)
 
 
@@ -93,9 +94,12 @@ def _copy_file(source: Path, target: Path, disk: Disk) -> None:
     disk.make_directory(target.parent)
     draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
+        read = hashlib.sha256()
         with source.open("rb") as given, draft.open("xb") as taken:
-            shutil.copyfileobj(given, taken, 2**20)
-        if _digest(draft) != _digest(source):
+            while data := given.read(2**20):
+                read.update(data)
+                taken.write(data)
+        if _digest(draft) != read.hexdigest():
             raise WorkspaceError(f"the copy of {source} differs from it")
         disk.settle_file(draft, target)
     finally:

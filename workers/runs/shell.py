@@ -22,7 +22,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
+from sqlalchemy.exc import OperationalError
 
+from ledger.cells.tenant_rows import TENANT_CLOSED, is_closed_error
 from ledger.errors import LedgerError
 from ledger.runs.shells import ShellOrder, begin_shell, end_shell
 from ledger.store import Ledger, create_ledger_engine
@@ -215,6 +217,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         end = _hold(given, settings)
     except (LedgerError, PolicyError, SandboxError, SiteError) as error:
         sys.stderr.write(f"pointsman run shell: {error}\n")
+        return 2
+    except OperationalError as error:
+        if not is_closed_error(error.orig):
+            raise
+        sys.stderr.write(f"pointsman run shell: {TENANT_CLOSED}; try again in the cell that has it\n")
         return 2
     sys.stdout.write(json.dumps(end._asdict()) + "\n" if given.json else _format(end))
     return 1 if end.refused else 0

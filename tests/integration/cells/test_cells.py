@@ -26,10 +26,10 @@ from ledger.cells import copying, tenant_rows
 from ledger.cells.directory import CellRecord, Directory, Step
 from ledger.dispatch_window import release_due
 from ledger.errors import CellError
-from ledger.job_ends import claim_due_notes
 from ledger.notifications import claim_due_notifications
 from ledger.operations.history_reader import examine
 from ledger.operations.served_calls import unbooked
+from ledger.record_tables import Epoch
 from ledger.releases import NewRelease, add_release, ensure_site
 from ledger.runs.tables import AgentExecution, Gate, Project, ReviewComment, Run, RunStep, TicketNote
 from ledger.start_attempt import claim
@@ -42,9 +42,11 @@ from producers.dispatch.broker import Publisher
 from producers.intake.celery_intake import MAX_TRIES, CeleryIntake, IntakeLists
 from producers.intake.submit import Submitter
 from producers.use_cases.tenants import create_key, hash_secret
+from producers.use_cases.tickets import TicketWriter
 from routing.broker import create_app
 from routing.config import CellSecrets
 from routing.jobs import JobMessage, Reason, State
+from routing.policy.agents import AccountsConfig
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from routing.scheduling import WaitReason
@@ -114,6 +116,7 @@ def open_fleet(url: str, stack: ExitStack, *tenants: str) -> Fleet:
     stack.callback(ledger.close)
     site_id = uuid4()
     with ledger.begin() as session:
+        session.add(Epoch())  # no other ledger's, though all are copies of one template
         for name in tenants:
             session.add(Tenant(name=name, provider="fake"))
         session.flush()
@@ -158,15 +161,15 @@ def two(postgres: Postgres, tmp_path: Path) -> Iterator[Two]:
         yield Two(directory, url, east, west, stores, roots, kept, add_run(east, roots["east"]))
 
 
-def add_run(fleet: Fleet, root: Path) -> UUID:
+def add_run(fleet: Fleet, root: Path, *, tenant: str = "acme") -> UUID:
     """A run that has begun and waits, with a row in each of its tables."""
-    run_id = fleet.accept(tier=None, site_id=None, queue=QueueName.CONTROL)
+    run_id = fleet.accept(tenant=tenant, tier=None, site_id=None, queue=QueueName.CONTROL)
     bill = {"queue": QueueName.STEPS, "root_id": run_id, "parent_id": run_id}
-    step_id = fleet.accept(tier=None, site_id=None, **bill)
+    step_id = fleet.accept(tenant=tenant, tier=None, site_id=None, **bill)
     head = make_project(root / f"{run_id}.git", {"README.md": b"# Shop"})
     with fleet.ledger.begin() as session:
         config = {"repo": {"url": "https://forge.example/acme/shop"}, "stack": {"language": "python"}}
-        project = Project(tenant="acme", name="shop", config=config)
+        project = Project(tenant=tenant, name="shop", config=config)
         session.add(project)
         session.flush()
         session.add(Run(job_id=run_id, project_id=project.id, base_commit=head, head_commit=head))
@@ -298,6 +301,21 @@ def test_what_has_ended_is_copied_ahead_and_what_came_changed_or_went_since_then
     ), "a job's events keep their order"
 
 
+def test_a_job_that_goes_on_is_copied_though_its_time_has_as_many_rows_as_was_copied_ahead(two: Two) -> None:
+    tenant_rows.close(two.west.ledger, "acme")
+    waiting, gone = (UUID(int=number) for number in (1, 2))
+    for job_id in (waiting, gone):
+        two.east.accept(tier=None, id=job_id)
+    two.east.execute("DELETE FROM audit WHERE job_id IS NOT NULL")  # the trail is kept for a shorter time
+    two.east.execute("UPDATE job SET state = 'cancelled', ended_at = now() WHERE id = :id", id=gone)
+    ahead = copying.copy(two.east.ledger, two.west.ledger, "acme", is_ahead=True)
+    for table, column in (("event", "job_id"), ("job", "id")):
+        two.east.execute(f"DELETE FROM {table} WHERE {column} = :id", id=gone)
+    tenant_rows.close(two.east.ledger, "acme")
+    copying.copy(two.east.ledger, two.west.ledger, "acme", since=ahead)
+    assert two.west.execute_scalars("SELECT id FROM job WHERE id::text LIKE '00000000%'") == [waiting]
+
+
 @pytest.mark.parametrize("is_known", [True, False], ids=["in one go", "after a crash"])
 def test_what_was_copied_ahead_and_did_not_change_is_not_copied_again(two: Two, *, is_known: bool) -> None:
     for _ in range(20):
@@ -350,20 +368,25 @@ def test_a_dispatcher_goes_on_with_the_jobs_of_others_while_one_tenant_is_closed
 
 
 def test_messages_to_others_are_sent_while_one_tenant_is_closed(two: Two) -> None:
+    add_run(two.east, two.roots["east"], tenant="neighbour")
     for name in ("acme", "neighbour"):
         two.east.end(two.east.claim(two.east.accept(tenant=name, tier=None, site_id=None)), State.ANSWERED, Reason.DONE)
     two.east.execute("UPDATE notification SET callback_url = 'https://x.example', next_at = now()")
-    two.east.execute("UPDATE ticket_note SET next_at = now()")
-    note = two.east.execute_scalars("SELECT next_at FROM ticket_note")
+    two.east.execute("UPDATE ticket_note SET next_at = now() - interval '1 s'")
+    two.east.execute("UPDATE ticket_note SET next_at = now() - interval '2 s' WHERE run_id = :id", id=two.run_id)
+    note = "SELECT next_at FROM ticket_note WHERE run_id = :id"
+    next_at = two.east.scalar(note, id=two.run_id)
     tenant_rows.close(two.east.ledger, "acme")
+    writer = TicketWriter(two.east.ledger, AccountsConfig())
     with two.east.ledger.begin() as session:
         assert [due.tenant for due in claim_due_notifications(session, 9, per_tenant=5)] == ["neighbour"]
-        assert claim_due_notes(session, limit=9) == []
-    assert two.east.execute_scalars("SELECT next_at FROM ticket_note") == note
+    assert [writer.deliver_due(limit=1) for _ in range(2)] == [1, 0], "the neighbour's, which is younger"
+    assert two.east.scalar(note, id=two.run_id) == next_at
     tenant_rows.open_again(two.east.ledger, "acme")
     with two.east.ledger.begin() as session:
         assert {due.tenant for due in claim_due_notifications(session, 9, per_tenant=5)} == {"acme"}
-        assert [due.note.kind for due in claim_due_notes(session, limit=9)] == ["started"]
+    assert writer.deliver_due(limit=1) == 1
+    assert two.east.scalar(note, id=two.run_id) != next_at
 
 
 def test_a_job_at_work_is_waited_for_then_handed_back_and_its_move_goes_on_when_asked_again(two: Two) -> None:
@@ -376,27 +399,105 @@ def test_a_job_at_work_is_waited_for_then_handed_back_and_its_move_goes_on_when_
     assert two.west.job(claimed.job.id).state == State.ANSWERED
 
 
+def stop(two: Two, step: Step) -> None:
+    """Begin acme's move, and break it off after a step."""
+
+    def raise_at(made: object) -> None:
+        if getattr(made, "step", None) is step:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        move_tenant(two.directory, "acme", "west", timing=NOW, told=raise_at)
+
+
+@pytest.mark.parametrize(
+    ("step", "end", "cell"),
+    [(Step.FROZEN, "move", "west"), (Step.OPENED, "move", "east"), (Step.COPIED, "abort", "west")],
+)
+def test_a_path_that_leads_to_the_other_cells_workspaces_is_noticed_however_far_the_move_has_come(
+    two: Two, step: Step, end: str, cell: str
+) -> None:
+    def go_on() -> None:
+        if end == "abort":
+            abort_move(two.directory, "acme")
+        else:
+            move_tenant(two.directory, "acme", "west", timing=NOW)
+
+    files = two.files_of_run("east")
+    stop(two, step)
+    record = two.directory.cell(cell)
+    other = two.roots["east" if cell == "west" else "west"]
+    for wrong in (other, other / "not-mounted"):
+        two.directory.add_cell(record._replace(runs_root=str(wrong)))
+        with pytest.raises(CellError, match=f"are not those of cell '{cell}'"):
+            go_on()
+    assert files in (two.files_of_run("east"), two.files_of_run("west"))
+    assert not (other / "not-mounted").exists()
+    two.directory.add_cell(record)
+    go_on()
+    left, gone = ("east", "west") if end == "abort" else ("west", "east")
+    assert (two.files_of_run(left), two.files_of_run(gone)) == (files, {})
+
+
+def test_a_store_of_another_ledger_is_noticed_when_a_move_goes_on(two: Two) -> None:
+    stop(two, Step.FROZEN)
+    record = two.directory.cell("west")
+    two.directory.add_cell(record._replace(content_store=two.directory.cell("east").content_store))
+    with pytest.raises(CellError, match="content store of cell 'west'"):
+        move_tenant(two.directory, "acme", "west", timing=NOW)
+    two.directory.add_cell(record)
+    move_tenant(two.directory, "acme", "west", timing=NOW)
+    assert two.stores["west"].get(two.kept) == b"<h1>Bread</h1>"
+
+
+@pytest.mark.parametrize("error", [OSError, CellError])
+def test_a_tenant_goes_on_where_it_is_if_what_it_has_cannot_be_looked_at(
+    two: Two, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    checks = iter([None, error("workspace", "acme", "1", "/")])
+
+    def check(*places: object) -> None:
+        if (raised := next(checks)) is not None:
+            raise raised
+
+    monkeypatch.setattr(move, "_check_workspaces", check)
+    with pytest.raises(error):
+        move_tenant(two.directory, "acme", "west", timing=NOW)
+    two.east.accept(tier=None)
+
+
+def test_a_move_is_given_up_after_what_was_copied_ahead(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, files = two.fingerprint(two.east), two.files_of_run("east")
+
+    def copy_and_stop(*places: Any, **chosen: Any) -> None:
+        assert whole_copy(*places, **chosen).rows
+        raise KeyboardInterrupt
+
+    whole_copy = copying.copy
+    monkeypatch.setattr(copying, "copy", copy_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        move_tenant(two.directory, "acme", "west", timing=NOW)
+    assert two.files_of_run("west") == files
+    abort_move(two.directory, "acme")
+    assert (two.files_of_run("east"), two.files_of_run("west")) == (files, {})
+    assert two.fingerprint(two.east) == before
+    assert set(two.fingerprint(two.west, without=("audit",)).values()) == {0}
+    two.east.accept(tier=None)
+
+
 def test_a_move_can_be_given_up_until_it_has_switched(two: Two) -> None:
     before = two.fingerprint(two.east)
 
-    def stop(step: Step) -> None:
-        def raise_at(made: object) -> None:
-            if getattr(made, "step", None) is step:
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            move_tenant(two.directory, "acme", "west", timing=NOW, told=raise_at)
-
     files = two.files_of_run("east")
     for step in (Step.FROZEN, Step.COPIED):
-        stop(step)
+        stop(two, step)
         abort_move(two.directory, "acme")
         assert (two.files_of_run("east"), two.files_of_run("west")) == (files, {})
         assert two.fingerprint(two.east) == before
         assert set(two.fingerprint(two.west, without=("audit",)).values()) == {0}
         two.east.accept(tier=None)
         before = two.fingerprint(two.east)
-    stop(Step.SWITCHED)
+    stop(two, Step.SWITCHED)
     with pytest.raises(CellError, match="has been moved already"):
         abort_move(two.directory, "acme")
     move_tenant(two.directory, "acme", "west", timing=NOW)

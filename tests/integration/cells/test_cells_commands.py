@@ -23,6 +23,9 @@ def cells(postgres: Postgres, tmp_path: Path) -> Iterator[Run]:
     with ExitStack() as stack:
         directory = stack.enter_context(postgres.database(template="template1"))
         urls = {name: stack.enter_context(postgres.database()) for name in ("east", "west")}
+        for url in urls.values():
+            with psycopg.connect(url) as connection:  # all are copies of one template
+                connection.execute("INSERT INTO epoch (id) VALUES (gen_random_uuid())")
 
         def run(name: str, *arguments: str) -> Result:
             environment = {
@@ -84,6 +87,20 @@ def test_an_error_says_what_is_wrong(cells: Run, arguments: tuple[str, ...], cod
     cells("east", "cells", "add")
     result = cells("east", "cells", *arguments)
     assert (result.exit_code, hint in " ".join(result.output.split())) == (code, True), result.output
+
+
+def test_a_store_of_another_ledger_and_a_place_that_cannot_be_made_are_not_written_to_the_directory(
+    cells: Run, tmp_path: Path
+) -> None:
+    cells("east", "cells", "add")
+    (tmp_path / "west").symlink_to(tmp_path / "east")
+    taken = cells("west", "cells", "add")
+    assert (taken.exit_code, "another ledger" in " ".join(taken.output.split())) == (1, True), taken.output
+    (tmp_path / "west").unlink()
+    (tmp_path / "west-runs").write_text("no directory")
+    unmade = cells("west", "cells", "add")
+    assert (unmade.exit_code, "west-runs" in "".join(unmade.output.split())) == (1, True), unmade.output
+    assert [cell["name"] for cell in json.loads(cells("east", "cells", "status", "--json").stdout)["cells"]] == ["east"]
 
 
 def test_an_installation_that_is_alone_is_told_what_is_missing(cells: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack
 from copy import copy
@@ -28,6 +29,7 @@ from sites.repository.workspace import Workspace
 from tests.factories import Shop
 from tests.integration.runs.run_world import Yard
 from tests.services import Postgres
+from workers.runs import shell
 
 NOW = Timing(drain=0.0, let_go=1.0, lease=0.0)
 
@@ -157,6 +159,21 @@ def test_nobody_changes_a_run_of_a_closed_tenant_by_hand_at_a_gate_or_from_a_for
         keep_comment(session, run_id, NewComment("review:1", "bob", "Make it wider", is_order=False))
     with two.east.shop.ledger.begin() as session, pytest.raises(OperationalError, match=tenant_rows.TENANT_CLOSED):
         begin_shell(session, run_id, tenant="acme", actor="bob", seconds=60)
+
+
+def test_who_wants_a_shell_at_a_gate_of_a_closed_tenant_is_told_why_there_is_none(
+    two: Two, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_id = to_gate(two.east)
+    tenant_rows.close(two.east.shop.ledger, "acme")
+
+    def hold(given: Namespace, settings: shell.ShellSettings) -> None:
+        with two.east.shop.ledger.begin() as session:
+            begin_shell(session, given.run, tenant=given.tenant, actor=given.actor, seconds=60)
+
+    monkeypatch.setattr(shell, "_hold", hold)
+    assert shell.main([str(run_id), "--tenant", "acme", "--as", "bob", "--author", "Bob <bob@example.com>"]) == 2
+    assert "moving to another cell" in capsys.readouterr().err
 
 
 def test_a_shell_at_a_gate_holds_a_move_until_it_ends_or_its_time_is_over(two: Two) -> None:

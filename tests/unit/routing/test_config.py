@@ -188,6 +188,9 @@ def test_the_secrets_of_a_program_are_its_secret_settings_and_the_passwords_in_i
         ("postgresql://u@/d?host=/tmp/x&password=a%26b", "postgresql://u@/d?host=/tmp/x", "a&b"),
         ("postgresql://u@[::1]:5432/d", "postgresql://u@[::1]:5432/d", ""),
         ("redis://h:1/0", "redis://h:1/0", ""),
+        ("postgresql:///d?host=/run/pg", "postgresql:///d?host=/run/pg", ""),
+        ("postgresql:///d?host=/run/pg&password=p", "postgresql:///d?host=/run/pg", "p"),
+        ("postgresql:///d", "postgresql:///d", ""),
     ],
 )
 def test_a_url_is_parted_from_its_password_and_put_together_again(url: str, without: str, password: str) -> None:

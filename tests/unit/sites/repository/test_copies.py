@@ -8,6 +8,7 @@ import pytest
 
 from sites.disk import Disk
 from sites.errors import WorkspaceError
+from sites.repository import copies
 from sites.repository.copies import claim_root, copy_workspace, owner_of, remove_workspace
 from tests.unit.workers.runs.repositories import make_project
 
@@ -52,18 +53,41 @@ def test_a_link_is_never_followed(source: Path, tmp_path: Path, place: str) -> N
 def test_a_copy_that_differs_from_what_was_read_is_refused_and_leaves_no_file(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lie(given: object, taken: object, size: int) -> None:
-        taken.write(b"something else")  # type: ignore[attr-defined]
-
-    monkeypatch.setattr("sites.repository.copies.shutil.copyfileobj", lie)
+    digest = copies._digest
+    monkeypatch.setattr(copies, "_digest", lambda draft: draft.write_bytes(b"bad disk") and digest(draft))
     with pytest.raises(WorkspaceError, match="differs"):
         copy_workspace(source, tmp_path / "b.git")
     assert tree_of(tmp_path / "b.git") == {}
 
 
+def test_a_file_that_is_replaced_while_it_is_copied_is_whole_as_it_was_when_it_was_opened(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def digest_late(path: Path) -> str:
+        digest = whole_digest(path)
+        if path.name.startswith(".HEAD."):
+            Disk().write_atomically(source / "HEAD", b"ref: refs/heads/next\n")
+        return digest
+
+    before, whole_digest = tree_of(source), copies._digest
+    monkeypatch.setattr(copies, "_digest", digest_late)
+    copy_workspace(source, tmp_path / "b.git")
+    assert tree_of(tmp_path / "b.git") == before
+    copy_workspace(source, tmp_path / "b.git")
+    assert tree_of(tmp_path / "b.git") == tree_of(source) != before
+
+
 def test_a_removal_that_was_cut_off_is_finished(source: Path, tmp_path: Path) -> None:
     source.rename(tmp_path / ".swept-a.git")
     remove_workspace(source)
+    remove_workspace(source)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_repository_that_came_again_after_a_removal_was_cut_off_is_removed_with_what_that_left(
+    source: Path, tmp_path: Path
+) -> None:
+    copy_workspace(source, tmp_path / ".swept-a.git")
     remove_workspace(source)
     assert list(tmp_path.iterdir()) == []
 
