@@ -124,6 +124,15 @@ def test_millions_of_jobs_a_day_are_planned_and_their_bottleneck_is_named() -> N
     assert any("defaults" in note for note in plan.notes)
 
 
+@pytest.mark.parametrize("rate", [100, 1_000, 10_000])
+def test_by_the_shipped_limits_the_ledger_gives_out_long_before_its_one_dispatcher_and_exporter(rate: int) -> None:
+    work = default_workload(platform_policy())
+    asked = question(arriving=work.arriving(rate), p95_targets=dict.fromkeys(QUEUES, 60.0))
+    plan = planned(asked, work=work, limits=read_limits(None))
+    headroom = {part.name: part.headroom for part in plan.components}
+    assert min(headroom["dispatcher"], headroom["exporter"]) > 10 * headroom["ledger"]
+
+
 def test_work_that_never_ends_is_refused() -> None:
     with pytest.raises(CapacityError, match="every attempt brings another"):
         planned(question(), work=workload(follows={SPEC: 1.0}))
