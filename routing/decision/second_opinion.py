@@ -333,14 +333,15 @@ def _answers(row: Mapping[str, Any]) -> Iterable[tuple[Asked, bool]]:
 
 def _fit(rows: Sequence[_Row]) -> bytes:
     """Fit a model by stochastic gradient descent with a rate for each weight (AdaGrad)."""
-    weights, squares, bias = [0.0] * _BUCKETS, [1e-8] * _BUCKETS, 0.0
+    weights, squares, bias = [0.0] * (_BUCKETS + 1), [1e-8] * _BUCKETS, 0.0
     order, dice, root = list(range(len(rows))), random.Random(7), math.sqrt
+    picks = [itemgetter(*seen, _BUCKETS) for seen, _ in rows]  # it wants two at least; the last weight stays 0
     for _ in range(_EPOCHS):
         dice.shuffle(order)
         for at in order:
             seen, answer = rows[at]
             share = 1 / root(len(seen))
-            error = _chance(bias + share * sum(map(weights.__getitem__, seen))) - answer
+            error = _chance(bias + share * sum(picks[at](weights))) - answer
             if abs(error) < _CLOSE_ENOUGH:
                 continue
             bias -= 0.05 * error
@@ -350,7 +351,7 @@ def _fit(rows: Sequence[_Row]) -> bytes:
                 squares[feature] = summed = squares[feature] + square
                 weights[feature] -= step / root(summed)
     scale = max(map(abs, weights)) / 127 or 1.0
-    return _HEAD.pack(scale, bias) + array("b", (round(weight / scale) for weight in weights)).tobytes()
+    return _HEAD.pack(scale, bias) + array("b", (round(weight / scale) for weight in weights[:-1])).tobytes()
 
 
 def main(paths: Sequence[str]) -> None:

@@ -251,7 +251,8 @@ def _copy_node(wheel: Path, layer: tarfile.TarFile, *, there: set[str]) -> None:
 
 def _copy_claude(package: Path, layer: tarfile.TarFile) -> None:
     with tarfile.open(package, mode="r:gz") as archive:
-        member = archive.getmember("package/claude")
+        # `getmember` would read to the end and come back, and so decompress 200 MB twice
+        member = next(member for member in archive if member.name == "package/claude")
         stream = archive.extractfile(member)
         assert stream is not None
         _add(layer, "usr/local/bin/claude", stream, size=member.size, mode=0o711)

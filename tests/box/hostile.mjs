@@ -88,9 +88,9 @@ for (const name of ["mem", "oom_score_adj", "environ", "fd/1"])
   attempt("A4", `${name} of the CLI`, () => fs.closeSync(fs.openSync(`/proc/${cli ?? "self"}/${name}`, name === "environ" ? "r" : "r+")) ?? "done");
 
 // A6, A7, A8: more than there is. A5 and A9 to A12 end what tries them, and have tests of their own.
-attempt("A6", "memory", () => run("node", "-e", "const held = []; for (;;) held.push(Buffer.alloc(64 << 20, 1))"));
+attempt("A6", "memory", () => run("node", "-e", `const held = []; while (held.length < ${wishes.buffers}) held.push(Buffer.alloc(64 << 20, 1))`));
 attempt("A7", "bytes", () => {
-  const names = Array.from({ length: 64 }, (_, number) => `/workspace/fill${number}`);
+  const names = Array.from({ length: 16 }, (_, number) => `/workspace/fill${number}`);
   try {
     for (const name of names) fs.writeFileSync(name, Buffer.alloc(12 << 20));
   } finally {

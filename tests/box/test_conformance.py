@@ -18,6 +18,7 @@ pytestmark = pytest.mark.timeout(900)
 CLOCKS = Clocks(soft_seconds=60, hard_seconds=65, grace_seconds=1)
 """For what is not about clocks: no command comes near them, however busy the machine is."""
 RULES = CollectRules(max_bytes=100_000)
+IN_OPEN_BOX = {"sub/x": b""}
 
 
 @pytest.fixture(params=["local", pytest.param("container", marks=pytest.mark.docker)])
@@ -35,11 +36,14 @@ def any_box(any_maker: PooledMaker) -> Iterator[Box]:
 
 @pytest.fixture(scope="module", params=["local", pytest.param("container", marks=pytest.mark.docker)])
 def any_open_box(request: pytest.FixtureRequest) -> Iterator[Box]:
-    """One for all tests of its kind that leave it as it was."""
+    """One for all tests of its kind that leave it as it was: a container takes a second of the processor."""
     if request.param == "container":
-        yield request.getfixturevalue("open_box")
+        made = request.getfixturevalue("open_box")
+        made.put(IN_OPEN_BOX)
+        yield made
         return
     made = LocalBoxMaker().create()
+    made.put(IN_OPEN_BOX)
     yield made
     made.close()
 
@@ -50,7 +54,11 @@ def shell(box: Box, script: str, **fields: object) -> tuple[Ending, int | None, 
 
 
 @pytest.mark.req("H-039", "S-063")
-def test_files_go_in_change_and_come_out(any_box: Box, content_store: ContentStore) -> None:
+def test_files_go_in_change_and_come_out_and_a_bad_name_never_goes_in(
+    any_box: Box, content_store: ContentStore
+) -> None:
+    with pytest.raises(PathRefusedError):
+        any_box.put({"../x": b"x"})
     files = {"index.html": b"<p>hi</p>", "a/b/c.css": b"p{}", "\u00fcn\u00ef \u00e9.txt": b"", "gone.txt": b"x"}
     injected = any_box.put(files)
     assert (injected.files, injected.bytes) == (4, 13)
@@ -65,9 +73,8 @@ def test_files_go_in_change_and_come_out(any_box: Box, content_store: ContentSto
     assert found == files | {"a/new.txt": b"new\n"}
 
 
-def test_a_command_has_stdin_environment_directory_and_status(any_box: Box) -> None:
-    any_box.put({"sub/x": b""})
-    result = any_box.run(
+def test_a_command_has_stdin_environment_directory_and_status(any_open_box: Box) -> None:
+    result = any_open_box.run(
         ["bash", "-c", 'cat; echo "$WORD $(basename "$PWD")"; echo no >&2; exit 7'],
         clocks=CLOCKS,
         stdin=b"line\n" * 50_000,
@@ -120,13 +127,13 @@ def test_what_a_callers_line_reader_raises_goes_on_and_the_box_is_frozen(any_box
         any_box.run(["true"], clocks=CLOCKS)
 
 
-def test_the_soft_clock_lets_a_command_end_well(any_box: Box) -> None:
+def test_the_soft_clock_lets_a_command_end_well(any_open_box: Box) -> None:
     script = "trap 'echo saved; exit 5' INT; echo on; while :; do sleep 0.1; done"
-    result = any_box.run(["bash", "-c", script], clocks=Clocks(soft_seconds=1, hard_seconds=20, grace_seconds=5))
+    result = any_open_box.run(["bash", "-c", script], clocks=Clocks(soft_seconds=1, hard_seconds=20, grace_seconds=5))
 
     assert result.ending is Ending.SOFT_TIMEOUT
     assert result.stdout == b"on\nsaved\n"
-    assert any_box.run(["true"], clocks=CLOCKS).is_success
+    assert any_open_box.run(["true"], clocks=CLOCKS).is_success
 
 
 @pytest.mark.threat("A11")
@@ -183,29 +190,20 @@ def test_configuration_that_a_tool_would_obey_does_not_go_in(any_box: Box, conte
 
 
 @pytest.mark.threat("D2")
-@pytest.mark.parametrize(
-    ("script", "reason"),
-    [
-        ("mkdir .claude; echo {} >.claude/settings.json", "planted"),
-        ("ln -s /etc/passwd a/link", "symlink"),
-        ("ln a/x a/y", "hardlink"),
-    ],
-)
 @pytest.mark.threat("E")
-def test_what_must_not_come_out_refuses_the_whole_output(
-    any_box: Box, content_store: ContentStore, script: str, reason: str
-) -> None:
-    any_box.put({"a/x": b"x"})
-    assert shell(any_box, script)[:2] == (Ending.EXITED, 0)
+def test_what_must_not_come_out_refuses_the_whole_output(any_box: Box, content_store: ContentStore) -> None:
+    lay = {
+        "planted": "mkdir planted/.claude; echo {} >planted/.claude/settings.json",
+        "symlink": "ln -s /etc/passwd symlink/link",
+        "hardlink": "ln hardlink/x hardlink/y",
+    }
+    any_box.put({f"{reason}/x": b"x" for reason in lay})
+    assert shell(any_box, "; ".join(lay.values()))[:2] == (Ending.EXITED, 0)
 
-    with pytest.raises((TreeRefusedError, PathRefusedError)) as caught:
-        any_box.collect(content_store, RULES)
-    assert caught.value.reason == reason
-
-
-def test_a_bad_name_never_goes_in(any_box: Box) -> None:
-    with pytest.raises(PathRefusedError):
-        any_box.put({"../x": b"x"})
+    for reason in lay:
+        with pytest.raises((TreeRefusedError, PathRefusedError)) as caught:
+            any_box.collect(content_store, CollectRules(max_bytes=100_000, below=reason))
+        assert caught.value.reason == reason
 
 
 def test_files_go_in_before_the_first_command_only(any_open_box: Box) -> None:
@@ -247,9 +245,15 @@ def test_a_command_that_stands_by_ends_when_any_other_is_run(any_box: Box, other
     assert sorted(word for word in said.split() if len(word) == 1) == sorted(["a", other["env"]["WORD"]])
 
 
-def test_the_clocks_of_a_command_that_stood_by_begin_when_it_is_given_its_work(any_box: Box) -> None:
+def test_the_clocks_of_a_command_that_stood_by_begin_with_its_work_and_end_it_although_its_parent_ignored_interrupts(
+    any_box: Box,
+) -> None:
     script = ("bash", "-c", 'trap "echo interrupted; exit 3" INT; read -r line; while :; do sleep 0.1; done')
-    any_box.stand_by(script, env={})
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a script's `pointsman worker &`
+    try:
+        any_box.stand_by(script, env={})
+    finally:
+        signal.signal(signal.SIGINT, before)
     time.sleep(1.5)
     clocks = Clocks(soft_seconds=1, hard_seconds=20, grace_seconds=5)
     result = any_box.run(script, clocks=clocks, stdin=b"work\n")
@@ -257,29 +261,15 @@ def test_the_clocks_of_a_command_that_stood_by_begin_when_it_is_given_its_work(a
     assert 1 <= result.seconds < 6
 
 
-def test_a_command_hears_its_soft_limit_although_what_started_it_ignores_interrupts(any_box: Box) -> None:
-    script = ("bash", "-c", 'trap "echo interrupted; exit 3" INT; read -r line; while :; do sleep 0.1; done')
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a script's `pointsman worker &`
-    try:
-        any_box.stand_by(script, env={})
-    finally:
-        signal.signal(signal.SIGINT, before)
-    clocks = Clocks(soft_seconds=1, hard_seconds=20, grace_seconds=5)
-    result = any_box.run(script, clocks=clocks, stdin=b"work\n")
-    assert (result.ending, result.stdout) == (Ending.SOFT_TIMEOUT, b"interrupted\n")
-
-
-def test_collecting_twice_gives_the_same(any_box: Box, content_store: ContentStore) -> None:
+@pytest.mark.req("H-079")
+def test_collecting_twice_gives_the_same_and_a_closed_box_does_nothing_and_can_be_closed_again(
+    any_box: Box, content_store: ContentStore
+) -> None:
     any_box.put({"a": b"1", "b/c": b"2"})
-
     assert any_box.collect(content_store, RULES) == any_box.collect(content_store, RULES)
 
-
-@pytest.mark.req("H-079")
-def test_a_closed_box_does_nothing_and_can_be_closed_again(any_box: Box, content_store: ContentStore) -> None:
     any_box.close()
     any_box.close()
-
     with pytest.raises(BoxLostError):
         any_box.run(["true"], clocks=CLOCKS)
     with pytest.raises(BoxLostError):

@@ -10,15 +10,16 @@ import re
 import secrets
 import shutil
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandbox.box import Clocks, CollectRules
+from sandbox.box import WORKSPACE, Clocks, CollectRules
 from sandbox.docker.box import DockerBox
-from sites.content_store import ContentStore
+from sandbox.tarball import unpack
+from sites.content_store import ContentStore, Manifest
 from sites.errors import PathRefusedError, TreeRefusedError
 from tests.box.ground import Ground, Watch, ground
 from tests.engine import HOST, INTERNET, METADATA, Listener, TestEngine, nameservers
@@ -290,6 +291,7 @@ WORKS_OUTSIDE = {
     **{("A3", what): "done" for what in ("chroot", "mknod device", "raw socket", "ptrace of 1", "packet socket")},
     **{("A4", f"write {path}"): "done" for path in ("/x", "/usr/x", "/etc/x", "/etc/passwd", "/usr/local/bin/claude")},
     **{("A4", f"run a program from {path}"): "status 0" for path in ("/tmp", "/home/agent")},
+    ("A6", "memory"): "status 0",
     ("A7", "bytes"): "done",
     ("A7", "files"): "done",
     ("A8", "sparse file"): "status 0",
@@ -337,6 +339,7 @@ def wishes(place: Ground, other: DockerBox, *, token: str) -> dict[str, Any]:
         "port": 8000,
         "closed": CLOSED,
         "commands": COMMANDS,
+        "buffers": 10**6,
         "rival": {"token": token, "egress": other.egress.address},
         "ledger": place.shop.url,
         "planted": PLANTED,
@@ -371,11 +374,10 @@ def differences(found: dict[tuple[str, str], str], wanted: dict[tuple[str, str],
     return "\n".join(lines)
 
 
-def collected(box: DockerBox, content_store: ContentStore, below: str) -> Any:
+def collected(collect: Callable[[CollectRules], Manifest], content_store: ContentStore, below: str) -> Any:
     """What comes out of one directory of a box: its files, or why it is refused."""
-    rules = CollectRules(max_bytes=20_000_000, max_files=800, below=below)
     try:
-        return content_store.read_tree(box.collect(content_store, rules))
+        return content_store.read_tree(collect(CollectRules(max_bytes=20_000_000, max_files=800, below=below)))
     except (TreeRefusedError, PathRefusedError) as error:
         return error.reason
 
@@ -422,14 +424,16 @@ def test_a_hostile_agent_reaches_nothing_and_nothing_of_it_comes_out(
         content_store = ContentStore(tmp_path / "content-store")
 
         def look(box: DockerBox) -> None:
-            for name in (
-                "report",
-                *(f"lay/d-{n}" for n in range(len(PLANTED))),
-                *(f"lay/{n}" for n in LAID),
-                "lay/e-socket",
-                "lay/e-fine",
-            ):
-                came[name] = collected(box, content_store, name)
+            came["report"] = collected(lambda rules: box.collect(content_store, rules), content_store, "report")
+            with place.engine.archive(box.container, WORKSPACE) as chunks:
+                archive = [*chunks]  # what a collection unpacks; the engine takes a fifth of a second for each
+
+            def unpacked(rules: CollectRules) -> Manifest:
+                return unpack(archive, content_store, rules, max_stream_bytes=2**30)
+
+            planted = [f"d-{number}" for number in range(len(PLANTED))]
+            for name in (*planted, *LAID, "e-socket", "e-fine"):
+                came[f"lay/{name}"] = collected(unpacked, content_store, f"lay/{name}")
 
         watch = Watch(place.pool, files=files_of(wish), after=look, token_file="token")
         site = place.site("cafe", tmp_path / "cafe")
@@ -474,6 +478,8 @@ def test_outside_of_a_box_the_same_program_reaches_what_it_tries(
         wish = wishes(place, other, token="none")
         # Of the addresses those that answer here: the others cost a timeout for each way to try them.
         wish["addresses"] = {name: wish["addresses"][name] for name in ANSWER_OUTSIDE}
+        wish["commands"] = []  # an image that lacks them lacks them everywhere
+        wish["buffers"] = 1
         made = api.create_container(
             place.image,
             ["sleep", "120"],

