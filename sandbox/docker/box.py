@@ -293,12 +293,19 @@ class DockerBox:
                 watch=watch,
             )
             span.note({"process.exit.code": result.exit_code, "pointsman.ending": result.ending.value})
-            return self._with_oom_kills(result) if result.exit_code == KILLED and not self._is_frozen else result
+            return self._with_killer(result) if result.exit_code == KILLED and not self._is_frozen else result
 
-    def _with_oom_kills(self, result: ExecResult) -> ExecResult:
-        """Ask the box's cgroup, as anything may end with that code."""
+    def _with_killer(self, result: ExecResult) -> ExecResult:
+        """Ask the engine and the box's cgroup who killed a command: anything may end with that code."""
+        api = self._engine.client.api
+        try:
+            with translating_use_errors():
+                if not api.inspect_container(self.container)["State"]["Running"]:
+                    return result.of_a_lost_box
+        except BoxLostError:
+            return result.of_a_lost_box
         with suppress(BoxLostError, ValueError), translating_use_errors():
-            _, said = run_quickly(self._engine.client.api, self.container, [f"{TOOLS}/oom-kills"])
+            _, said = run_quickly(api, self.container, [f"{TOOLS}/oom-kills"])
             before, self._oom_kills = self._oom_kills, int(said)
             return replace(result, oom_kills=self._oom_kills - before)
         return result

@@ -286,3 +286,10 @@ def test_a_closed_box_does_nothing_and_can_be_closed_again(any_box: Box, content
         any_box.put({"a": b"x"})
     with pytest.raises(BoxLostError):
         any_box.collect(content_store, RULES)
+
+
+def test_a_box_that_is_closed_under_a_command_is_lost_whatever_the_command_s_status(any_box: Box) -> None:
+    result = any_box.run(["bash", "-c", "echo on; sleep 60"], clocks=CLOCKS, on_line=lambda line: any_box.close())
+    assert (result.ending, result.exit_code) == (Ending.BOX_LOST, None)
+    with pytest.raises(BoxLostError):
+        result.check_box()
