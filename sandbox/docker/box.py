@@ -143,10 +143,11 @@ class ExecChannel:
     def exchange(self, outgoing: bytes, *, seconds: float) -> Exchanged:
         """Send what can be sent and return what arrived."""
         waiting = self._before + outgoing
-        writers = [self._socket] if waiting else []
-        readable, writable, _ = select.select([self._socket], writers, [], seconds)
-        sent = self._send(waiting) if writable else 0
-        data = self._receive() if readable else None
+        poller = select.poll()  # `select.select` takes no descriptor above 1023, as a pool of threads may have
+        poller.register(self._socket, select.POLLIN | (select.POLLOUT if waiting else 0))
+        ready = dict(poller.poll(seconds * 1000)).get(self._socket.fileno(), 0)
+        sent = self._send(waiting) if ready & select.POLLOUT else 0
+        data = self._receive() if ready & ~select.POLLOUT else None
         out = self._frames.feed(data or b"")
         return Exchanged(sent, out.stdout, out.stderr, data == b"")
 
