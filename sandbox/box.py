@@ -260,6 +260,20 @@ class ExecResult:
         """Whether the kernel killed the command for its memory use (threat A6)."""
         return self.ending is Ending.EXITED and self.exit_code == KILLED and self.oom_kills != 0
 
+    def check_box(self) -> None:
+        """Check that the box outlived the command, before its status is taken for anybody's fault.
+
+        Raises:
+            BoxLostError: it, or its engine, went away.
+        """
+        if self.ending is Ending.BOX_LOST:
+            raise BoxLostError("the box went away under a command")
+
+    @property
+    def of_a_lost_box(self) -> ExecResult:
+        """The same, where the box went away under the command: what killed it is no status of its own."""
+        return replace(self, ending=Ending.BOX_LOST, exit_code=None)
+
 
 OnLine = Callable[[bytes], bool | None]
 """Takes each line of stdout without its line feed; returning False stops the command."""

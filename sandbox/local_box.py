@@ -152,7 +152,7 @@ class LocalBox:
         if channel is None:
             clock = ["timeout", "--signal=INT", f"--kill-after={clocks.grace_seconds}", str(clocks.soft_seconds)]
             channel = self._start(argv, env=env or {}, cwd=cwd, clock=clock)
-        return follow(
+        result = follow(
             channel,
             freeze=self.freeze,
             stdin=stdin,
@@ -161,6 +161,7 @@ class LocalBox:
             on_line=on_line,
             watch=watch,
         )
+        return result.of_a_lost_box if self._state == "closed" else result
 
     def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
         """See `Box.stand_by`."""

@@ -157,7 +157,7 @@ class LocalBlobs:
         """Return a file's bytes.
 
         Raises:
-            StoreUnavailableError: the store itself is not there.
+            StoreUnavailableError: the store itself is not there, or its disk fails.
         """
         try:
             data = self._path(sha256).read_bytes()
@@ -165,6 +165,8 @@ class LocalBlobs:
             if not (self._root / "blobs").is_dir():
                 raise StoreUnavailableError(f"the store at {self._root.name!r} cannot be reached") from None
             raise BlobMissingError(f"no blob {sha256}") from None
+        except OSError as error:
+            raise StoreUnavailableError(error.errno, f"blob {sha256} cannot be read: {error.strerror}") from None
         return check_blob(sha256, data)
 
     def stat(self, sha256: str) -> StoredBlob | None:

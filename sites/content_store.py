@@ -238,16 +238,15 @@ class ContentStore:
             return list(pool.map(work, values))
 
     def check_stored(self, manifest: Manifest) -> None:
-        """Check before a release is activated that its served files can be read back, where laying out does not.
+        """Check before a release is activated that its served files can be read back, laid out or not.
 
-        In a remote store each must be there and of its size; its bytes may be read from the cache.
+        Each must be there and of its size; from a remote store its bytes may be read from the cache.
 
         Raises:
-            BlobMissingError, BlobCorruptError: as `get`.
+            BlobMissingError, BlobCorruptError, StoreUnavailableError: as `get`.
         """
-        if not self._projects or not isinstance(self.blobs, LocalBlobs):
-            for _ in self._each(self._check, manifest.served.values()):
-                pass
+        for _ in self._each(self._check, manifest.served.values()):
+            pass
 
     def lay_out(self, site_key: str, manifest: Manifest, *, release_id: str) -> None:
         """Build a release's tree durably, before any link that readers follow leads to it.

@@ -138,6 +138,7 @@ def lay_out(content_store: ContentStore, site: Site, release: NewRelease | Relea
 
     Raises:
         BlobMissingError, BlobCorruptError: it must not be published (our fault, or the disk's).
+        StoreUnavailableError: nor must it be yet: its files cannot be read now (the disk's fault, or the operator's).
         OSError: it can be published, but its projection will lag (the disk's fault).
     """
     manifest = manifest_of(release)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from sandbox.box import WORKSPACE, BoxSpec, Clocks, ExecResult, OnLine, OutputLimits, Target
 from sandbox.claude_code import CLI_VERSION, CONVERSATION_FILE
 from sandbox.local_box import LocalBox
+from tests.services import wait_until
 
 PRELUDE = """
 import json, os, pathlib, sys, time, urllib.error, urllib.request
@@ -155,3 +157,18 @@ class PlayedMaker(LocalBoxMaker):
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError("boxes do not travel")
+
+
+class LosingMaker(PlayedMaker):
+    """Makes boxes that are lost under the command that writes a file `at-work`."""
+
+    def create(self, asked: Any = (), *, image: Any = None, watch: Any = None) -> PlayedBox:
+        box = super().create()
+        mark = box.workspace / "at-work"
+
+        def lose() -> None:
+            wait_until(lambda: mark.exists() or box.is_closed, seconds=60, what="a command is at work")
+            box.close()
+
+        threading.Thread(target=lose, daemon=True).start()
+        return box

@@ -167,6 +167,8 @@ class Attempt(Inputs):
     """Restricts the attempt's token to one address, that of its box's forwarder: its own token, or the standby
     session's. Without an address the token is revoked.
     """
+    begin_scan: Callable[[], None] = lambda: None
+    """Records that its work is done and will be scanned."""
     circuit_wait: Callable[[str], float | None] = _closed_circuit
     """For how many seconds the circuit of a model stays open; 0 while it has to be tested yet, None if closed."""
     spent_nanousd: int = 0

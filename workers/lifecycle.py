@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType, MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import func, select
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -26,7 +26,7 @@ from ledger.errors import FencedError
 from ledger.events import EventKind, last_budget_exceeded, record, report
 from ledger.job_control import lock_supersede_key
 from ledger.job_ends import is_step
-from ledger.jobs import close_attempt, end, requeue
+from ledger.jobs import close_attempt, end, move, requeue
 from ledger.provider_circuits import circuit_wait
 from ledger.runs.steps import StepOrder, charge_unmetered_step, step_order
 from ledger.start_attempt import Claim, claim
@@ -50,6 +50,8 @@ from workers.lease import Lease, LeaseKeeper
 from workers.outcomes import Deferred, Ended, Outcome
 from workers.retries import Abandon, decide_end
 from workers.settlement import EndWith, Settlement, prepare
+
+ResultT = TypeVar("ResultT")
 
 SOFT_LIMIT_SIGNAL = signal.SIGUSR1
 """billiard sends it to a pool child at the soft limit.
@@ -213,7 +215,7 @@ def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resourc
             if attempt.site is not None:
                 attempt.report_step("lock", seconds=time.monotonic() - began)
             try:
-                settlement = _run_handler(attempt, handler, resources)
+                settlement = _run_handler(attempt, handler)
             finally:
                 attempt.close()
             if settlement is not None:
@@ -254,7 +256,8 @@ def hand_back(
 
 def _open_attempt(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -> Attempt:
     order = _step_order(claimed, resources) if is_step(claimed.job) else None
-    reporter = _LedgerReporter(resources, claimed)
+    soft_seconds = claimed.policy.queues[QueueName(claimed.attempt.queue)].soft_seconds
+    reporter = _LedgerReporter(resources, claimed, until=began + soft_seconds)
     return Attempt(
         claim=claimed,
         content_store=resources.content_store,
@@ -263,6 +266,7 @@ def _open_attempt(claimed: Claim, resources: Resources, *, lease: Lease, began: 
         report=reporter.report,
         budget_exceeded=reporter.budget_exceeded,
         bind_egress=reporter.bind,
+        begin_scan=reporter.begin_scan,
         circuit_wait=reporter.circuit_wait,
         spent_nanousd=claimed.booked_nanousd,
         boxes=resources.boxes,
@@ -283,12 +287,16 @@ def _step_order(claimed: Claim, resources: Resources) -> StepOrder:
 
 
 class _LedgerReporter:
-    """An attempt's reads and writes of the ledger while it works, each by itself."""
+    """An attempt's reads and writes of the ledger while it works, each by itself.
 
-    def __init__(self, resources: Resources, claimed: Claim) -> None:
+    Those that may follow paid work wait for a ledger that is away, as settling does, until its soft limit `until`.
+    """
+
+    def __init__(self, resources: Resources, claimed: Claim, *, until: float) -> None:
         self._ledger = resources.ledger
         self._worker = resources.worker
         self._claimed = claimed
+        self._until = until
 
     def report(self, kind: EventKind, data: Mapping[str, Any]) -> None:
         try:
@@ -298,30 +306,42 @@ class _LedgerReporter:
             logger.warning("report_not_recorded", exc_info=True, extra={"kind": kind.value})
 
     def budget_exceeded(self) -> BudgetExceeded | None:
-        with self._ledger.begin() as session:
-            attempt = self._claimed.attempt
-            return last_budget_exceeded(session, attempt.job_id, since=attempt.started_at)
+        attempt = self._claimed.attempt
+        return self._do(lambda session: last_budget_exceeded(session, attempt.job_id, since=attempt.started_at))
 
     def circuit_wait(self, model: str) -> float | None:
-        with self._ledger.begin() as session:
-            return circuit_wait(session, self._claimed.job.id, model)
+        return self._do(lambda session: circuit_wait(session, self._claimed.job.id, model))
 
     def bind(self, address: str | None, token: str | None) -> None:
-        with self._ledger.begin() as session:
-            bind_egress(session, self._claimed.attempt, address=address, token=token)
+        self._do(lambda session: bind_egress(session, self._claimed.attempt, address=address, token=token))
+
+    def begin_scan(self) -> None:
+        def begin(session: Session) -> None:
+            job = lock_owned_job(session, self._claimed.attempt)
+            if job.state != State.SCANNING:  # as it is where only the reply of a commit was lost
+                move(session, job, State.SCANNING)
+
+        self._do(begin)
 
     def charge(self, nanousd: int, model: str) -> BudgetExceeded | None:
         with self._ledger.begin() as session:
             return charge_unmetered_step(session, self._claimed, nanousd=nanousd, model=model, worker=self._worker)
 
+    def _do(self, do: Callable[[Session], ResultT]) -> ResultT:
+        def once() -> ResultT:
+            with self._ledger.begin() as session:
+                return do(session)
 
-def _run_handler(attempt: Attempt, handler: Handler, resources: Resources) -> Settlement | None:
+        return _with_ledger(once, until=self._until, pause=dense.pause)
+
+
+def _run_handler(attempt: Attempt, handler: Handler) -> Settlement | None:
     if attempt.has_site_moved_on:
         return EndWith(_MOVED_ON)
     try:
         with interruptible(attempt):
             outcome = handler(attempt)
-            return prepare(attempt, outcome, ledger=resources.ledger)
+            return prepare(attempt, outcome)
     except (FencedError, *LEDGER_UNREACHABLE):
         raise
     except (SoftTimeLimit, Exception) as error:
@@ -333,13 +353,13 @@ def _run_handler(attempt: Attempt, handler: Handler, resources: Resources) -> Se
             return None
         if isinstance(decision, Deferred):
             logger.info("attempt_deferred", exc_info=error, extra={"reason": decision.reason.value})
-            return prepare(attempt, decision, ledger=resources.ledger)
+            return prepare(attempt, decision)
         level = logging.ERROR if decision.reason == Reason.INTERNAL_ERROR else logging.INFO
         logger.log(level, "attempt_failed", exc_info=error, extra={"reason": decision.reason.value})
         return EndWith(decision)
 
 
-def _with_ledger(do: Callable[[], None], *, until: float) -> None:
+def _with_ledger(do: Callable[[], ResultT], *, until: float, pause: Callable[[float], None] = time.sleep) -> ResultT:
     """Do what needs the ledger, again and again while it is unreachable.
 
     A try whose commit succeeded although its reply was lost is fenced on retry: the attempt has ended by then.
@@ -347,16 +367,14 @@ def _with_ledger(do: Callable[[], None], *, until: float) -> None:
     tries = 0
     while True:
         try:
-            do()
+            return do()
         except LEDGER_UNREACHABLE:
             tries += 1
-            pause = retry_delay_seconds(SETTLE_PAUSES, tries=tries)
-            if time.monotonic() + pause > until:
+            seconds = retry_delay_seconds(SETTLE_PAUSES, tries=tries)
+            if time.monotonic() + seconds > until:
                 raise
             logger.warning("waits_for_ledger", exc_info=True)
-            time.sleep(pause)
-        else:
-            return
+        pause(seconds)
 
 
 def _settle_in_any_case(claimed: Claim, settlement: Settlement, resources: Resources, *, until: float) -> None:

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from sqlmodel import Session
 
-from ledger.attempts import defer, escalate, lock_owned_job
+from ledger.attempts import defer, escalate
 from ledger.decisions import act_on_reply, add_debate, ask_owner
 from ledger.events import EventKind, record
 from ledger.job_control import approve_by_policy, await_approval
-from ledger.jobs import end, move, route_job
+from ledger.jobs import end, route_job
 from ledger.releases import NewRelease, add_release, ensure_site
 from ledger.runs.steps import StepReport, settle_step
 from ledger.start_attempt import Claim, finish
@@ -40,14 +40,14 @@ Settlement = Callable[[Session, Job], None]
 """The fast part: called with the locked job, in the transaction that also closes the attempt."""
 
 
-def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger) -> Settlement:
+def prepare(attempt: Attempt, outcome: Outcome) -> Settlement:
     """Check an outcome against the limits, do the slow work (store, scan), and return what is left to commit."""
     if isinstance(outcome, Answered):
         size = len(outcome.text.encode("utf-8", "surrogatepass"))
         done = Ended(State.ANSWERED, Reason.DONE, "", {"answer": outcome.text, **outcome.facts})
         return EndWith(done if size <= attempt.output_bytes else _too_large(attempt, size))
     if isinstance(outcome, Candidate):
-        return _prepare_candidate(attempt, outcome, ledger=ledger)
+        return _prepare_candidate(attempt, outcome)
     if isinstance(outcome, Escalate):
         return _prepare_escalation(attempt, outcome)
     if isinstance(outcome, Asked):
@@ -125,13 +125,12 @@ def _prepare_escalation(attempt: Attempt, outcome: Escalate) -> Settlement:
     return partial(escalate, to=outcome.to, reason=outcome.reason, detail=outcome.detail)
 
 
-def _prepare_candidate(attempt: Attempt, outcome: Candidate, *, ledger: Ledger) -> Settlement:
+def _prepare_candidate(attempt: Attempt, outcome: Candidate) -> Settlement:
     assert attempt.site is not None
     size = sum(len(data) for data in outcome.files.values())
     if size > attempt.output_bytes:
         return EndWith(_too_large(attempt, size))
-    with ledger.begin() as session:
-        move(session, lock_owned_job(session, attempt.claim.attempt), State.SCANNING)
+    attempt.begin_scan()
     try:
         new, facts = _scan(attempt, _release_and_hidden_text, outcome)
     except (TreeRefusedError, PathRefusedError) as error:

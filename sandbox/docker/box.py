@@ -143,10 +143,11 @@ class ExecChannel:
     def exchange(self, outgoing: bytes, *, seconds: float) -> Exchanged:
         """Send what can be sent and return what arrived."""
         waiting = self._before + outgoing
-        writers = [self._socket] if waiting else []
-        readable, writable, _ = select.select([self._socket], writers, [], seconds)
-        sent = self._send(waiting) if writable else 0
-        data = self._receive() if readable else None
+        poller = select.poll()  # `select.select` takes no descriptor above 1023, as a pool of threads may have
+        poller.register(self._socket, select.POLLIN | (select.POLLOUT if waiting else 0))
+        ready = dict(poller.poll(seconds * 1000)).get(self._socket.fileno(), 0)
+        sent = self._send(waiting) if ready & select.POLLOUT else 0
+        data = self._receive() if ready & ~select.POLLOUT else None
         out = self._frames.feed(data or b"")
         return Exchanged(sent, out.stdout, out.stderr, data == b"")
 
@@ -293,12 +294,19 @@ class DockerBox:
                 watch=watch,
             )
             span.note({"process.exit.code": result.exit_code, "pointsman.ending": result.ending.value})
-            return self._with_oom_kills(result) if result.exit_code == KILLED and not self._is_frozen else result
+            return self._with_killer(result) if result.exit_code == KILLED and not self._is_frozen else result
 
-    def _with_oom_kills(self, result: ExecResult) -> ExecResult:
-        """Ask the box's cgroup, as anything may end with that code."""
+    def _with_killer(self, result: ExecResult) -> ExecResult:
+        """Ask the engine and the box's cgroup who killed a command: anything may end with that code."""
+        api = self._engine.client.api
+        try:
+            with translating_use_errors():
+                if not api.inspect_container(self.container)["State"]["Running"]:
+                    return result.of_a_lost_box
+        except BoxLostError:
+            return result.of_a_lost_box
         with suppress(BoxLostError, ValueError), translating_use_errors():
-            _, said = run_quickly(self._engine.client.api, self.container, [f"{TOOLS}/oom-kills"])
+            _, said = run_quickly(api, self.container, [f"{TOOLS}/oom-kills"])
             before, self._oom_kills = self._oom_kills, int(said)
             return replace(result, oom_kills=self._oom_kills - before)
         return result

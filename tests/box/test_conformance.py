@@ -1,8 +1,11 @@
 """What every kind of box promises, asked of each kind."""
 
+import os
+import resource
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -276,3 +279,20 @@ def test_collecting_twice_gives_the_same_and_a_closed_box_does_nothing_and_can_b
         any_box.put({"a": b"x"})
     with pytest.raises(BoxLostError):
         any_box.collect(content_store, RULES)
+
+
+def test_a_command_runs_in_a_process_with_a_thousand_open_files_as_a_pool_of_threads_is(any_box: Box) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    with ExitStack() as opened:
+        for _ in range(1100):
+            opened.enter_context(open(os.devnull))
+        assert shell(any_box, "cat; echo on", stdin=b"in\n") == (Ending.EXITED, 0, "in\non\n")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_box_that_is_closed_under_a_command_is_lost_whatever_the_command_s_status(any_box: Box) -> None:
+    result = any_box.run(["bash", "-c", "echo on; sleep 60"], clocks=CLOCKS, on_line=lambda line: any_box.close())
+    assert (result.ending, result.exit_code) == (Ending.BOX_LOST, None)
+    with pytest.raises(BoxLostError):
+        result.check_box()

@@ -19,13 +19,13 @@ from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded
 from routing.queues import QueueName
 from routing.rounds import brief_worker
-from sandbox.box import Box, BoxLostError, Clocks, CollectRules
+from sandbox.box import Box, BoxLostError, Clocks, CollectRules, SandboxError
 from sandbox.claude_code import SITE, End, SessionPlan, Verdict
 from sites.content_store import ChangeSet, Manifest, change_set, review_diff
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.releases import manifest_of
 from workers.attempt import Attempt
-from workers.handlers.build import build_candidate, build_commands
+from workers.handlers.build import build_candidate, build_commands, without_box
 from workers.handlers.spec import unchanged
 from workers.outcomes import Candidate, Deferred, Ended, Outcome
 from workers.retries import decide_end
@@ -252,5 +252,9 @@ def _built(attempt: Attempt, candidate: Candidate) -> Outcome:
     """Build a site that has a build, in a box of its own, now that the agent's is gone (H-080)."""
     if not build_commands(candidate.files):
         return candidate
-    with closing(attempt.boxes.acquire()) as box:
+    try:
+        box = attempt.boxes.acquire()
+    except SandboxError as error:
+        return without_box(candidate, error)
+    with closing(box):
         return build_candidate(attempt, candidate, box)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from routing.jobs import Reason, State
 from routing.queues import QueueName
-from sandbox.box import Box, Clocks, CollectRules, Ending, ExecResult, SandboxUnavailableError
+from sandbox.box import Box, Clocks, CollectRules, Ending, ExecResult, SandboxError, SandboxUnavailableError
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.files import CONVENTIONAL, INDEX, INSTALLED, is_built, package_of, part_of, public_of, sources_of
 from sites.scan.file_types import foreign_sources, is_package_file
@@ -21,6 +21,7 @@ from sites.scan.rules import show
 from workers.attempt import Attempt
 from workers.errors import BuildFailedError
 from workers.outcomes import Candidate, Ended, Outcome
+from workers.retries import decide_end
 from workers.settlement import from_base
 
 GRACE_SECONDS = 3.0
@@ -64,11 +65,7 @@ def build_in_box(attempt: Attempt, make: Callable[[], Outcome]) -> Outcome:
 
 
 def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candidate | Ended:
-    """Run a site's build in a fresh box; its output becomes part of the candidate.
-
-    Raises:
-        BoxLostError: the box went away (the operator's fault, or transient).
-    """
+    """Run a site's build in a fresh box; its output becomes part of the candidate, which is kept whatever happens."""
     attempt.leave()  # an agent knew the token, and the files may hold it
     attempt.enter(box)
     began = time.monotonic()
@@ -78,6 +75,8 @@ def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candida
             files = _build(attempt, box, candidate.files, seconds)
     except BuildFailedError as error:
         return Ended(error.state, error.reason, str(error), candidate.facts, kept=candidate)
+    except SandboxError as error:
+        return without_box(candidate, error)
     built = replace(
         candidate,
         files=files,
@@ -85,6 +84,13 @@ def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candida
         build_seconds=round(time.monotonic() - began, 3),
     )
     return attempt.compute(from_base, built)
+
+
+def without_box(candidate: Candidate, error: SandboxError) -> Ended:
+    """End a job that has no box to build in, or lost it: its work is paid for, and kept."""
+    ended = decide_end(error, kept="the files before it are kept")
+    assert isinstance(ended, Ended)
+    return replace(ended, facts=candidate.facts, kept=candidate)
 
 
 def _build(attempt: Attempt, box: Box, files: Mapping[str, bytes], seconds: dict[str, float]) -> dict[str, bytes]:
@@ -119,6 +125,7 @@ def _run(attempt: Attempt, box: Box, command: Sequence[str], *, until: float) ->
     ends = min(until, attempt.began + attempt.limits.soft_seconds - CLOSING_SECONDS - GRACE_SECONDS)
     soft = max(1.0, ends - time.monotonic())
     result = box.run(command, clocks=Clocks.within(soft, grace=GRACE_SECONDS), watch=attempt.watcher())
+    result.check_box()
     if not result.is_success:
         raise _failure(" ".join(command), result, is_patch=attempt.claim.attempt.queue == QueueName.PATCH)
     return round(result.seconds, 3)

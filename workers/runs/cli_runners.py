@@ -232,7 +232,9 @@ def _run(box: Box, command: Sequence[str], attempt: Attempt) -> ExecResult:
     attempt.check()
     until = attempt.began + attempt.limits.soft_seconds - _CHECK_CLOSING_SECONDS - _CHECK_GRACE_SECONDS
     clocks = Clocks.within(max(1.0, until - time.monotonic()), grace=_CHECK_GRACE_SECONDS)
-    return box.run(command, clocks=clocks, watch=attempt.watcher())
+    result = box.run(command, clocks=clocks, watch=attempt.watcher())
+    result.check_box()
+    return result
 
 
 def _shown(command: Sequence[str]) -> str:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ledger.tables import Release
 from producers.use_cases.sites import Sites
 from routing.queues import Tier
+from sandbox.box import SandboxStartupError
 from sites.releases import manifest_of
 from tests.integration.jobs.test_agent_jobs import edit, maker, steps
 from tests.integration.jobs.test_patch_jobs import COPIES, HOURS, PAGE, built_site, patch, plain_site
 from tests.integration.jobs.test_spec_jobs import Rig, rig, servers
-from tests.played_cli import PlayedMaker
+from tests.played_cli import LosingMaker, PlayedBox, PlayedMaker
 from workers.handlers.agent import edit_with_agent
 from workers.handlers.patch import patch_files
 from workers.handlers.spec import edit_spec
@@ -34,6 +36,8 @@ write("dist/index.html", "from the agent's own build")
 write("dist/stale.html", "likewise")
 result()
 """
+
+NEVER_DONE = "import time\nopen('at-work', 'x').close()\ntime.sleep(60)"
 
 
 def test_tier_1_hands_a_built_site_on_for_it_has_no_box(rig: Rig, tmp_path: Path) -> None:
@@ -135,3 +139,37 @@ def test_every_tier_is_held_to_the_profile_s_budget_of_javascript(
     assert job.state == state, job.detail
     if state == "failed":
         assert (job.reason, "JavaScript than the profile allows" in str(job.detail)) == ("scan_refused", True)
+
+
+class Full(PlayedMaker):
+    """An engine without a place for a second box."""
+
+    def acquire(self, asked: Any = (), *, image: Any = None, watch: Any = None) -> PlayedBox:
+        if self.boxes:
+            raise SandboxStartupError("no_subnet_left", "16 tries")
+        return super().acquire()
+
+
+@pytest.mark.parametrize("kind", [LosingMaker, Full])
+def test_a_build_whose_box_fails_is_no_fault_of_the_site_and_keeps_the_work_that_was_paid_for(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path, kind: type[PlayedMaker]
+) -> None:
+    boxes = kind(maker.home, gateway_port=maker.spec.gateway.port)
+    boxes.program("claude", GIVES_A_BUILD)
+    boxes.program("npm", NEVER_DONE)
+    job = edit(rig, plain_site(rig, tmp_path), boxes)
+    assert (job.state, job.reason) == ("failed", "box_failed")
+    assert "the files before it are kept" in str(job.detail)
+    assert "src/index.html" in rig.files(job.release_id)
+    assert all(box.is_closed for box in boxes.boxes)
+
+
+def test_a_patch_is_kept_whose_build_lost_its_box(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
+    boxes = LosingMaker(maker.home)
+    boxes.program("npm", NEVER_DONE)
+    site, before = built_site(rig, tmp_path)
+    rig.resources = replace(rig.resources, boxes=boxes)
+    job = patch(rig, HOURS, site)
+    assert (job.state, job.reason) == ("failed", "box_failed")
+    assert rig.files(job.release_id)["src/index.html"] == PAGE.replace(b"8 to 17", b"7 to 18")
+    assert rig.shown(site) == before

@@ -361,6 +361,27 @@ def test_work_that_was_paid_for_outlives_a_short_absence_of_the_ledger(rig: Rig,
     assert (job.state, job.result["answer"], job.lost_attempts) == ("answered", "42", 0)
 
 
+@pytest.mark.parametrize(
+    ("table", "when"),
+    [("attempt", "OLD.egress_address IS NOT NULL"), ("job", "NEW.state = 'scanning'")],
+    ids=["as its box goes", "as its scan begins"],
+)
+def test_a_session_s_files_outlive_a_short_absence_of_the_ledger_at_its_end(
+    rig: Rig, refuse: Callable[..., None], table: str, when: str
+) -> None:
+    sessions: list[int] = []
+
+    def in_a_box(attempt: Attempt) -> Outcome:
+        sessions.append(attempt.claim.attempt.number)
+        attempt.bind_egress("127.0.0.1", None)
+        attempt.leave()
+        return change(attempt)
+
+    refuse("57P01", 2, table=table, when=when)
+    job = rig.run(rig.shop.accept(site_id=rig.site()), in_a_box)
+    assert (job.state, job.lost_attempts, sessions) == ("awaiting_approval", 0, [1])
+
+
 def test_a_result_is_kept_until_the_ledger_is_back_however_long_that_takes(
     rig: Rig, refuse: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

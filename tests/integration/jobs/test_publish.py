@@ -51,9 +51,15 @@ OLD, NEW = pages("000000"), pages("ffffff")
 
 
 class FullDisk(Disk):
-    """Has no room for links as long as it is full."""
+    """Has no room for links as long as it is full, and perhaps for trees."""
 
     is_full = True
+    has_room_for_trees = True
+
+    def make_directory(self, path: Path) -> None:
+        if not self.has_room_for_trees and path.name.startswith(".draft-"):
+            raise OSError(28, "No space left on device")
+        super().make_directory(path)
 
     def symlink(self, target: Path, link: Path) -> None:
         if self.is_full and link.name.startswith(".active"):
@@ -222,18 +228,38 @@ def test_a_start_finds_a_projection_that_was_lost_or_set_back_behind_the_ledgers
     assert (yard.shown(), yard.is_lagging()) == (NEW, False)
 
 
-@pytest.mark.threat("H3")
-def test_files_that_cannot_be_read_back_are_never_published(yard: Yard) -> None:
-    job_id = yard.approved(NEW)
+def blob_of(yard: Yard, job_id: UUID, path: str) -> Path:
     release: Release = yard.shop.find(Release, yard.shop.job(job_id).release_id)
-    sha256 = release.manifest["files"]["index.html"][0]
-    blob = yard.home / "blobs" / sha256[:2] / sha256
+    sha256 = release.manifest["files"][path][0]
+    return yard.home / "blobs" / sha256[:2] / sha256
+
+
+@pytest.mark.threat("H3")
+@pytest.mark.parametrize("has_room", [True, False], ids=["room", "no room to lay them out"])
+def test_files_that_cannot_be_read_back_are_never_published(yard: Yard, has_room: bool) -> None:
+    job_id = yard.approved(NEW)
+    blob = blob_of(yard, job_id, "index.html")
     blob.chmod(0o644)
     blob.write_bytes(b"<script>evil()</script>")
+    yard.disk.has_room_for_trees = has_room
     job = yard.publish(job_id)
     assert (job.state, job.reason) == ("failed", "internal_error")
     assert "BlobCorruptError" in str(job.detail)
     assert (yard.shown(), yard.shop.active(yard.site_id) != job.release_id) == (OLD, True)
+
+
+@pytest.mark.threat("H3")
+def test_a_publish_waits_for_a_disk_that_fails_as_its_files_are_read(yard: Yard) -> None:
+    job_id = yard.approved({**NEW, "e.txt": b"fourteen bytes"})
+    blob = blob_of(yard, job_id, "e.txt")
+    blob.rename(kept := yard.home / "kept")
+    blob.symlink_to("/proc/self/mem")  # as long as the file, and the kernel says EIO to whoever reads its beginning
+    job = yard.publish(job_id)
+    assert (job.state, job.ended_at, yard.shown()) == ("publishing", None, OLD)
+    assert yard.shop.scalar("SELECT reason FROM attempt WHERE outcome = 'retrying'") == "storage_unavailable"
+    kept.rename(blob)
+    yard.shop.execute("UPDATE job SET held_for = NULL, held_until = NULL WHERE id = :id", id=job_id)
+    assert yard.publish(job_id).state == "published"
 
 
 @pytest.mark.req("H-114")

@@ -17,11 +17,11 @@ from routing.jobs import Reason, State
 from routing.policy.platform import platform_policy
 from routing.policy.project import Commands
 from routing.queues import QueueName
-from sandbox.box import Clocks, UncontainedSessionError
+from sandbox.box import BoxLostError, Clocks, UncontainedSessionError
 from sandbox.claude_code import SITE, SessionPlan, arguments, ticket_role
 from sites.content_store import ContentStore
 from tests.factories import make_attempt
-from tests.played_cli import PlayedMaker
+from tests.played_cli import LosingMaker, PlayedMaker
 from tests.unit.workers.runs.fake_runner import Played
 from tests.well import well_gateway
 from workers.attempt import Attempt
@@ -69,6 +69,14 @@ def test_a_project_s_own_commands_run_in_their_order_until_one_fails(tmp_path: P
         ("-c", "ruff check"),
         ("-c", "pytest -q"),
     ]
+
+
+def test_a_box_that_is_lost_under_a_check_is_no_finding_that_a_developer_is_paid_to_mend(tmp_path: Path) -> None:
+    maker = LosingMaker(tmp_path / "programs")
+    maker.program("npm", "import time\nopen('at-work', 'x').close()\ntime.sleep(60)")
+    with pytest.raises(BoxLostError):
+        run_check(PROJECT, attempt_in(tmp_path, boxes=maker))
+    assert maker.boxes[-1].is_closed
 
 
 @pytest.mark.threat("C2")
