@@ -228,9 +228,15 @@ def absorb(session: Session, job: Job, outcomes: Sequence[StepOutcome]) -> None:
 
 
 def find_unmerged_runs(session: Session, *, limit: int = 100) -> Sequence[UUID]:
-    """Return runs with ended executions that are not merged yet."""
+    """Return runs with ended executions that are not merged yet, and that `wake_run` would do something about.
+
+    Those that wait already, as of a paused tenant, would be the first again and again.
+    """
     waiting = (col(AgentExecution.settled_at).is_not(None)) & (col(AgentExecution.absorbed_at).is_(None))
-    return session.scalars(select(col(AgentExecution.run_id)).where(waiting).distinct().limit(limit)).all()
+    live = select(col(Attempt.id)).where(col(Attempt.job_id) == col(Job.id), col(Attempt.ended_at).is_(None))
+    rests = col(Job.waiting_since).is_(None) & col(Job.state).in_(_ADVANCES) & ~live.exists()
+    runs = select(col(AgentExecution.run_id)).join(Job, col(Job.id) == col(AgentExecution.run_id)).where(waiting)
+    return session.scalars(runs.where(col(Job.ended_at).is_not(None) | rests).distinct().limit(limit)).all()
 
 
 def wake_run(session: Session, job: Job) -> bool:
