@@ -31,7 +31,7 @@ from ledger.events import EventKind, record
 from ledger.job_ends import is_step
 from ledger.jobs import close_attempt, end, lock_job, move, requeue, wait_on
 from ledger.runs.tables import AgentExecution
-from ledger.store import Statement, after, dump_json, moment, now, wake_dispatcher
+from ledger.store import OF_OPEN_TENANTS, Statement, after, dump_json, moment, now, wake_dispatcher
 from ledger.tables import Attempt, ClaimedAttempt, Job, Release, Site, Tenant
 from routing.errors import PolicyError, UnknownMessageError
 from routing.jobs import DEFERRED, DEFERRED_KEPT, PAID_REPLIES, JobMessage, Reason, State
@@ -427,12 +427,13 @@ class StaleJob(NamedTuple):
     queue: QueueName
 
 
-_STALE = Statement("""
+_STALE = Statement(f"""
     SELECT late.id, bound.queue
       FROM unnest(CAST(%(queues)s AS text[]), CAST(%(seconds)s AS double precision[])) AS bound (queue, seconds)
      CROSS JOIN LATERAL (
          SELECT id FROM job WHERE job.queue = bound.queue AND waiting_since IS NOT NULL
             AND waiting_since < (SELECT clock_timestamp()) - make_interval(secs => bound.seconds)
+            AND {OF_OPEN_TENANTS}
           ORDER BY waiting_since LIMIT %(limit)s
      ) AS late
 """)

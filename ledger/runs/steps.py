@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
@@ -25,7 +25,7 @@ from ledger.jobs import end, wait_on
 from ledger.runs.specs import NewStep
 from ledger.runs.tables import AgentExecution, Project, Run, RunStep
 from ledger.start_attempt import Claim
-from ledger.store import now, storable
+from ledger.store import OF_OPEN_TENANTS, now, storable
 from ledger.submission import accept
 from ledger.tables import Attempt, Job, NewJob
 from routing.ids import new_id
@@ -236,6 +236,7 @@ def find_unmerged_runs(session: Session, *, limit: int = 100) -> Sequence[UUID]:
     live = select(col(Attempt.id)).where(col(Attempt.job_id) == col(Job.id), col(Attempt.ended_at).is_(None))
     rests = col(Job.waiting_since).is_(None) & col(Job.state).in_(_ADVANCES) & ~live.exists()
     runs = select(col(AgentExecution.run_id)).join(Job, col(Job.id) == col(AgentExecution.run_id)).where(waiting)
+    runs = runs.where(text(OF_OPEN_TENANTS))
     return session.scalars(runs.where(col(Job.ended_at).is_not(None) | rests).distinct().limit(limit)).all()
 
 
