@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ledger.attempts import renew
 from ledger.dispatch_window import Push
 from ledger.operations.leaders import DISPATCHER, lead
 from ledger.store import STATEMENT_TIMEOUT_MS
+from ledger.tables import Call
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import BATCH, Dispatcher
@@ -36,6 +38,7 @@ __all__ = ["broker"]
 
 Make = Callable[..., Dispatcher]
 SHORT = DispatcherConfig(lease_seconds=1.2)
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Interrupted(Publisher):
@@ -177,6 +180,29 @@ def test_a_worker_that_is_frozen_in_a_transaction_holds_up_nobody_elses_job(
         assert ids(broker, "answer") == [new]
     assert one.run_once()
     assert shop.job(frozen.job.id).lost_attempts == 1
+
+
+def test_a_worker_that_is_frozen_in_a_transaction_keeps_nobody_elses_lost_call_open(
+    shop: Shop, broker: Any, make: Make
+) -> None:
+    frozen, other = shop.running(tier=None), shop.running(tier=None)
+    facts = {"provider": "own", "model": "m", "key_hash": "k", "gateway": "dead", "prices_as_of": "2026"}
+    for claimed in (frozen, other):
+        with shop.ledger.begin() as session:
+            call = Call(
+                job_id=claimed.job.id, attempt_id=claimed.attempt.id, lease_until=LONG_AGO, max_tokens=9, **facts
+            )
+            session.add(call.sqlmodel_update({"reserved_nanousd": 5, "cost_nanousd": 0}))
+    new, one, states = shop.accept(tier=None), make(), "SELECT state FROM call ORDER BY id"
+    with psycopg.connect(shop.url) as held:
+        held.execute("UPDATE attempt SET reason = 'x' WHERE id = %s", (frozen.attempt.id,))
+        started = time.monotonic()
+        assert one.run_once()
+        assert time.monotonic() - started < STATEMENT_TIMEOUT_MS / 2000
+        assert shop.rows(states) == [("reserved",), ("presumed",)]
+        assert ids(broker, "answer") == [new]
+    assert one.run_once()
+    assert shop.rows(states) == [("presumed",), ("presumed",)]
 
 
 class Cut:
