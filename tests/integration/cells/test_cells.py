@@ -6,10 +6,13 @@ import json
 import os
 import shutil
 import signal
+import socket
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -35,10 +38,12 @@ from ledger.runs.tables import AgentExecution, Gate, Project, ReviewComment, Run
 from ledger.start_attempt import claim
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Tenant
-from producers.cells import move
+from producers.cells import intake, move
 from producers.cells.intake import Forwarder
 from producers.cells.move import Timing, abort_move, move_tenant
 from producers.dispatch.broker import Publisher
+from producers.dispatch.redis_client import open_broker
+from producers.errors import ElsewhereError
 from producers.intake.celery_intake import MAX_TRIES, CeleryIntake, IntakeLists
 from producers.intake.submit import Submitter
 from producers.use_cases.tenants import create_key, hash_secret
@@ -651,6 +656,20 @@ def test_a_celery_message_is_forwarded_to_the_cell_of_its_tenant_and_waits_while
     assert [take(two.east, "east", brokers[0]), take(two.west, "west", brokers[1])] == [0, 0]
     assert two.west.scalar("SELECT count(*) FROM job WHERE id = :id", id=jobs[1]) == 1
     assert two.east.scalar("SELECT count(*) FROM job WHERE tenant = 'acme'") == 0
+
+
+def test_only_one_message_of_many_waits_for_a_cell_whose_broker_does_not_answer(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "open_broker", partial(open_broker, timeout_seconds=0.5))
+    with socket.create_server(("127.0.0.1", 0)) as silent, closing(Forwarder(two.directory, cell="west", tls={})) as to:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        two.directory.add_cell(two.directory.cell("east")._replace(broker_url=url))
+        started = time.monotonic()
+        for _ in range(10):
+            with pytest.raises(ElsewhereError):
+                to("acme", "intake", b"{}")
+        assert 0.5 <= time.monotonic() - started < 2
 
 
 def test_what_could_not_be_moved_is_refused_before_anything_is_done(two: Two) -> None:
