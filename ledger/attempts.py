@@ -474,15 +474,14 @@ def stopped_attempts(attempt_ids: Sequence[UUID]) -> Statement:
     return Statement(_STOPPED, {"ids": list(attempt_ids)})
 
 
-_IS_LIVE_ADDRESS = """
-SELECT EXISTS (
-    SELECT FROM attempt JOIN job ON job.id = attempt.job_id
-    WHERE attempt.ended_at IS NULL AND attempt.egress_address = %(address)s AND attempt.deadline > clock_timestamp()
-      AND attempt.fence = job.fence AND job.cancel_requested_at IS NULL
-)
+_AT_ADDRESS = """
+SELECT attempt.id FROM attempt JOIN job ON job.id = attempt.job_id
+WHERE attempt.ended_at IS NULL AND attempt.egress_address = %(address)s AND attempt.deadline > clock_timestamp()
+  AND attempt.fence = job.fence AND job.cancel_requested_at IS NULL
+ORDER BY attempt.started_at DESC LIMIT 1
 """
 
 
-def is_live_address(address: str) -> Statement:
-    """Return the statement that tells whether a live attempt is bound to this address."""
-    return Statement(_IS_LIVE_ADDRESS, {"address": address})
+def attempt_at(address: str) -> Statement:
+    """Return the statement that selects the id of the live attempt that is bound to this address."""
+    return Statement(_AT_ADDRESS, {"address": address})
