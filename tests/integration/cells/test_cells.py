@@ -42,6 +42,7 @@ from producers.cells import intake, move
 from producers.cells.intake import Forwarder
 from producers.cells.move import Timing, abort_move, move_tenant
 from producers.dispatch.broker import Publisher
+from producers.dispatch.housekeeping import collect_garbage
 from producers.dispatch.redis_client import open_broker
 from producers.errors import ElsewhereError
 from producers.intake.celery_intake import MAX_TRIES, CeleryIntake, IntakeLists
@@ -670,6 +671,24 @@ def test_only_one_message_of_many_waits_for_a_cell_whose_broker_does_not_answer(
             with pytest.raises(ElsewhereError):
                 to("acme", "intake", b"{}")
         assert 0.5 <= time.monotonic() - started < 2
+
+
+def test_no_sweep_of_the_new_cell_takes_a_file_that_was_there_before_and_comes_again(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert two.stores["west"].put(b"<h1>Bread</h1>") == two.kept
+    (left,) = two.stores["west"].root.rglob(two.kept)
+    os.utime(left, (0, 0))  # as of a move that was given up
+    copy = copying.copy
+
+    def sweep_then_copy(origin: Ledger, target: Ledger, *args: Any, **options: Any) -> Any:
+        if not options.get("is_ahead"):
+            collect_garbage(target, two.stores["west"], two.west.policy)
+        return copy(origin, target, *args, **options)
+
+    monkeypatch.setattr(copying, "copy", sweep_then_copy)
+    move_tenant(two.directory, "acme", "west", timing=NOW)
+    assert two.stores["west"].get(two.kept) == b"<h1>Bread</h1>"
 
 
 def test_what_could_not_be_moved_is_refused_before_anything_is_done(two: Two) -> None:
