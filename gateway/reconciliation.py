@@ -45,7 +45,10 @@ class _Marks(BaseModel):
 
 
 class Reconciliation:
-    """The standing reconciliation of a directory of journals, each kept for `keep_days` after its last call."""
+    """The standing reconciliation of a directory of journals, each kept for `keep_days` after its last call.
+
+    Calls that are older are not compared: retention may have deleted what was booked for them.
+    """
 
     def __init__(self, directory: Path, ledger: Ledger, *, keep_days: float) -> None:
         self._directory = directory
@@ -81,12 +84,13 @@ class Reconciliation:
         goes_on = marks.epoch == history.epoch and marks.written <= history.written
         offsets = dict(marks.offsets) if goes_on else {}
         until = datetime.now(UTC) - timedelta(seconds=_SETTLING_SECONDS)
+        since = datetime.now(UTC) - timedelta(seconds=self._keep_seconds)
         booked = 0
         files = await asyncio.to_thread(self._current_files)
         for path in files:
             while page := await asyncio.to_thread(_read_page, path, offsets.get(path.name, 0), until):
-                own = [entry.served for entry in page if entry.served and entry.served.ledger == history.ledger]
-                booked += await self._book(own)
+                served = [entry.served for entry in page if entry.served and entry.served.served_at > since]
+                booked += await self._book([call for call in served if call.ledger == history.ledger])
                 offsets[path.name] = page[-1].ends_at
         kept = {path.name: offsets[path.name] for path in files if path.name in offsets}
         self._marks = _Marks(epoch=history.epoch, written=history.written, offsets=kept)

@@ -31,7 +31,7 @@ from ledger.events import EventKind, record
 from ledger.job_ends import is_step
 from ledger.jobs import close_attempt, end, lock_job, move, requeue, wait_on
 from ledger.runs.tables import AgentExecution
-from ledger.store import Statement, after, dump_json, moment, now, wake_dispatcher
+from ledger.store import OF_OPEN_TENANTS, Statement, after, dump_json, moment, now, wake_dispatcher
 from ledger.tables import Attempt, ClaimedAttempt, Job, Release, Site, Tenant
 from routing.errors import PolicyError, UnknownMessageError
 from routing.jobs import DEFERRED, DEFERRED_KEPT, PAID_REPLIES, JobMessage, Reason, State
@@ -427,12 +427,13 @@ class StaleJob(NamedTuple):
     queue: QueueName
 
 
-_STALE = Statement("""
+_STALE = Statement(f"""
     SELECT late.id, bound.queue
       FROM unnest(CAST(%(queues)s AS text[]), CAST(%(seconds)s AS double precision[])) AS bound (queue, seconds)
      CROSS JOIN LATERAL (
          SELECT id FROM job WHERE job.queue = bound.queue AND waiting_since IS NOT NULL
             AND waiting_since < (SELECT clock_timestamp()) - make_interval(secs => bound.seconds)
+            AND {OF_OPEN_TENANTS}
           ORDER BY waiting_since LIMIT %(limit)s
      ) AS late
 """)
@@ -473,15 +474,14 @@ def stopped_attempts(attempt_ids: Sequence[UUID]) -> Statement:
     return Statement(_STOPPED, {"ids": list(attempt_ids)})
 
 
-_IS_LIVE_ADDRESS = """
-SELECT EXISTS (
-    SELECT FROM attempt JOIN job ON job.id = attempt.job_id
-    WHERE attempt.ended_at IS NULL AND attempt.egress_address = %(address)s AND attempt.deadline > clock_timestamp()
-      AND attempt.fence = job.fence AND job.cancel_requested_at IS NULL
-)
+_AT_ADDRESS = """
+SELECT attempt.id FROM attempt JOIN job ON job.id = attempt.job_id
+WHERE attempt.ended_at IS NULL AND attempt.egress_address = %(address)s AND attempt.deadline > clock_timestamp()
+  AND attempt.fence = job.fence AND job.cancel_requested_at IS NULL
+ORDER BY attempt.started_at DESC LIMIT 1
 """
 
 
-def is_live_address(address: str) -> Statement:
-    """Return the statement that tells whether a live attempt is bound to this address."""
-    return Statement(_IS_LIVE_ADDRESS, {"address": address})
+def attempt_at(address: str) -> Statement:
+    """Return the statement that selects the id of the live attempt that is bound to this address."""
+    return Statement(_AT_ADDRESS, {"address": address})

@@ -21,7 +21,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from ledger.record_tables import QueueControl
-from ledger.store import Statement, after, dump_json, moment, now, wake_dispatcher
+from ledger.store import OF_OPEN_TENANTS, Statement, after, dump_json, moment, now, wake_dispatcher
 from ledger.tables import Job
 from routing.policy.platform import DispatchWindow
 from routing.queues import QUEUES, QueueName
@@ -441,15 +441,16 @@ def seconds_to_start(session: Session, job: Job) -> float | None:
     return seconds if seconds > 0 else None
 
 
-_DUE = Statement("""
+_DUE = Statement(f"""
     WITH due AS (
-        SELECT id FROM job WHERE held_until <= (SELECT clock_timestamp()) ORDER BY held_until LIMIT %(limit)s
+        SELECT id FROM job WHERE held_until <= (SELECT clock_timestamp()) AND {OF_OPEN_TENANTS}
+         ORDER BY held_until LIMIT %(limit)s
            FOR NO KEY UPDATE SKIP LOCKED
     )
     UPDATE job SET held_for = NULL, held_until = NULL WHERE id = ANY(ARRAY(SELECT id FROM due)) RETURNING id
 """)
 
-_HEADS = Statement("""
+_HEADS = Statement(f"""
     WITH RECURSIVE lines AS (
         (SELECT site_id, queue FROM job WHERE held_for = 'site' ORDER BY site_id, queue LIMIT 1)
         UNION ALL
@@ -460,7 +461,8 @@ _HEADS = Statement("""
         ) AS next
     ), free AS (
         SELECT lines.site_id, lines.queue FROM lines JOIN site ON site.id = lines.site_id AND site.lock_job_id IS NULL
-         WHERE NOT EXISTS (SELECT FROM job AS next WHERE next.site_id = lines.site_id AND next.queue = lines.queue
+         WHERE {OF_OPEN_TENANTS}
+           AND NOT EXISTS (SELECT FROM job AS next WHERE next.site_id = lines.site_id AND next.queue = lines.queue
                               AND next.waiting_since IS NOT NULL AND next.held_for IS NULL
                               AND next.ended_at IS NULL)
          LIMIT %(limit)s

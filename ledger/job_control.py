@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Select, func, or_, select
+from sqlalchemy import Select, func, or_, select, text
 from sqlmodel import Session, col
 
 from ledger import audit
@@ -28,7 +28,7 @@ from ledger.jobs import end, find_job, lock_job, move, requeue, stop_waiting
 from ledger.record_tables import Approval
 from ledger.runs.steps import has_live_attempt
 from ledger.runs.tables import AgentExecution
-from ledger.store import Statement, after, moment, now, storable
+from ledger.store import OF_OPEN_TENANTS, Statement, after, moment, now, storable
 from ledger.tables import ClaimedJob, Job, NewJob, Release, Site, on_bill
 from routing.jobs import ANSWERS, ENDS, Reason, State
 from routing.policy.platform import Policy
@@ -256,7 +256,7 @@ def expire(session: Session, job_id: UUID) -> None:
 def overdue_jobs(session: Session, *, limit: int = 100) -> Sequence[UUID]:
     """Return the jobs that a person should have decided by now."""
     overdue = select(col(Job.id)).where(col(Job.expires_at) < moment()).order_by(col(Job.expires_at))
-    return session.scalars(overdue.limit(limit)).all()
+    return session.scalars(overdue.where(text(OF_OPEN_TENANTS)).limit(limit)).all()
 
 
 def approved_release(session: Session, job: Job) -> Release:

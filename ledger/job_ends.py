@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, delete, exists, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, or_, select, text, tuple_
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
@@ -29,7 +29,7 @@ from ledger.errors import ClusterNotFoundError, WrongStateError
 from ledger.events import EventKind, record
 from ledger.record_tables import TaskFailure
 from ledger.runs.tables import AgentExecution, Gate, Project, ReviewComment, Run, RunStep, TicketNote
-from ledger.store import Statement, after, moment, now, storable
+from ledger.store import OF_OPEN_TENANTS, Statement, after, moment, now, storable
 from ledger.tables import ClaimedJob, Job, Tenant
 from routing.decision.router import debate_key
 from routing.decision.triggers import Stakes
@@ -91,14 +91,10 @@ def has_due_note(connection: Connection) -> bool:
     return bool(_HAS_DUE_NOTE.scalar(connection))
 
 
-def claim_due_notes(session: Session, *, limit: int, closed: Collection[str] = ()) -> list[DueNote]:
-    """Claim notes that are due, oldest first, so that no other process sends them for a minute.
-
-    Those of tenants that are closed here cannot be claimed, and would be the oldest again and again.
-    """
+def claim_due_notes(session: Session, *, limit: int) -> list[DueNote]:
+    """Claim notes that are due, oldest first, so that no other process sends them for a minute."""
     due = (col(TicketNote.delivered_at).is_(None)) & (col(TicketNote.next_at) <= moment())
-    if closed:
-        due &= ~exists().where(col(Job.id) == col(TicketNote.run_id), col(Job.tenant).in_(closed))
+    due &= exists().where(col(Job.id) == col(TicketNote.run_id), text(OF_OPEN_TENANTS))
     key = tuple_(col(TicketNote.run_id), col(TicketNote.kind))
     oldest = select(*key.clauses).where(due).order_by(col(TicketNote.next_at)).limit(limit)
     claimed = (

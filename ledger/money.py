@@ -198,12 +198,13 @@ WITH ended AS MATERIALIZED (
     RETURNING call.*
 ), {BOOK}"""
 
+# A worker that is frozen in a transaction may hold an attempt: its call is left for later, and nobody waits for it.
 PRESUME_LOST = f"""
 WITH lost AS MATERIALIZED (
-    SELECT id FROM call
-    WHERE state = 'reserved' AND lease_until < (SELECT clock_timestamp())
-    ORDER BY lease_until LIMIT %(limit)s
-    FOR UPDATE SKIP LOCKED
+    SELECT call.id FROM call JOIN attempt ON attempt.id = call.attempt_id
+    WHERE state = 'reserved' AND call.lease_until < (SELECT clock_timestamp())
+    ORDER BY call.lease_until LIMIT %(limit)s
+    FOR UPDATE OF call SKIP LOCKED FOR SHARE OF attempt SKIP LOCKED
 ), closed AS (
     UPDATE call SET state = 'presumed', finish = 'gateway_lost', status = 0, cost_nanousd = reserved_nanousd,
                     ended_at = clock_timestamp()

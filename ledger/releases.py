@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, func, inspect, select
+from sqlalchemy import Connection, func, inspect, select, text
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm.attributes import set_committed_value
@@ -26,7 +26,7 @@ from ledger.errors import (
 )
 from ledger.record_tables import Epoch
 from ledger.spending import booked_on_bill
-from ledger.store import Statement, now
+from ledger.store import OF_OPEN_TENANTS, Statement, now
 from ledger.tables import Job, Release, Site, on_bill
 from routing.decision.router import SiteSignals
 from routing.ids import new_id
@@ -175,8 +175,9 @@ def revoke_previews(session: Session, site: Site, *, release_id: UUID | None = N
     return int(done.rowcount)  # type: ignore[attr-defined]
 
 
-_LAGGING = Statement("""
+_LAGGING = Statement(f"""
     SELECT id FROM site WHERE active_release_id IS DISTINCT FROM shown_release_id AND id <> ALL (%(besides)s::uuid[])
+       AND {OF_OPEN_TENANTS}
      ORDER BY id LIMIT %(limit)s
 """)
 
@@ -195,7 +196,8 @@ def shown_sites(session: Session, *, after: UUID | None, limit: int = 500) -> Se
 def clear_shown_release(session: Session, site: Site) -> None:
     """Record that a site's projection was found to show something else."""
     believed = col(Site.shown_release_id) == site.shown_release_id
-    session.execute(sql_update(Site).where(col(Site.id) == site.id, believed).values(shown_release_id=None))
+    own = (col(Site.id) == site.id) & believed & text(OF_OPEN_TENANTS)
+    session.execute(sql_update(Site).where(own).values(shown_release_id=None))
 
 
 _DAY_SECONDS = 86_400.0
@@ -323,10 +325,10 @@ def kept_releases(session: Session, *, tenant: str | None = None, page: int = 20
         yield KeptRelease(release_id, site_id, manifest, frozenset(blob for blob in blobs if blob is not None))
 
 
-_UNPICTURED = Statement("""
+_UNPICTURED = Statement(f"""
     SELECT release.id FROM release JOIN site ON site.id = release.site_id
      WHERE release.published_at IS NOT NULL AND release.swept_at IS NULL AND release.thumbnail_sha256 IS NULL
-       AND release.id <> ALL(%(besides)s)
+       AND release.id <> ALL(%(besides)s) AND {OF_OPEN_TENANTS}
      ORDER BY release.id = site.active_release_id DESC NULLS LAST, release.published_at DESC LIMIT 1
 """)
 

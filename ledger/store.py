@@ -104,6 +104,15 @@ class Statement:
         return raised
 
 
+CLOSED_TENANTS = r"""
+    ARRAY(SELECT unnest(array_remove(string_to_array(encode(tgargs, 'escape'), '\000'), '')) FROM pg_trigger
+           WHERE tgname = 'pointsman_closed_insert' AND tgrelid = 'tenant'::regclass)
+"""
+"""SQL for the tenants that nobody may write here (`cells.tenant_rows`)."""
+OF_OPEN_TENANTS = f"tenant <> ALL ({CLOSED_TENANTS})"
+"""Leaves closed tenants' rows out of a batch of all tenants' oldest: they would be that again and again."""
+
+
 def now() -> ColumnElement[datetime]:
     """Return the database's clock when the statement runs."""
     return func.clock_timestamp()

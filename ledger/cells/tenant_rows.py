@@ -22,7 +22,7 @@ from sqlmodel import Session, SQLModel
 
 from ledger.cells.tenant_runs import OPEN_SHELL
 from ledger.errors import CellError, LedgerBusyError
-from ledger.store import Ledger, Statement
+from ledger.store import CLOSED_TENANTS, Ledger, Statement
 from routing.jobs import Reason
 
 TENANT_CLOSED = "this tenant is moving to another cell"
@@ -142,10 +142,7 @@ CREATE OR REPLACE FUNCTION pointsman_tenant_of_job_1(p_job uuid) RETURNS text LA
 CREATE OR REPLACE FUNCTION pointsman_tenant_of_site_1(p_site uuid) RETURNS text LANGUAGE sql STABLE
     AS 'SELECT tenant FROM site WHERE id = p_site';
 """
-_CLOSED = Statement(r"""
-    SELECT array_remove(string_to_array(encode(tgargs, 'escape'), '\000'), '') FROM pg_trigger
-     WHERE tgname = 'pointsman_closed_insert' AND tgrelid = 'tenant'::regclass
-""")
+_CLOSED = Statement(f"SELECT {CLOSED_TENANTS}")
 
 
 def is_closed_error(error: BaseException | None) -> bool:
@@ -155,7 +152,7 @@ def is_closed_error(error: BaseException | None) -> bool:
 
 def closed_tenants(session: Session) -> frozenset[str]:
     """Return the tenants that cannot be written here, as the triggers say it."""
-    return frozenset(_CLOSED.scalar(session) or ())
+    return frozenset(_CLOSED.scalar(session))
 
 
 def close(ledger: Ledger, tenant: str) -> None:

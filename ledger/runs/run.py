@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import func, or_, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
@@ -34,8 +34,8 @@ from ledger.runs.specs import NewGate
 from ledger.runs.steps import wake_run
 from ledger.runs.tables import AgentExecution, Gate, Project, Run, RunStep
 from ledger.spending import booked_on_bill
+from ledger.store import OF_OPEN_TENANTS, moment, now, storable
 from ledger.store import after as in_future
-from ledger.store import moment, now, storable
 from ledger.tables import Call, Job, on_bill
 from routing.jobs import State
 from routing.policy.platform import Policy
@@ -387,7 +387,8 @@ def expire_gate(session: Session, gate_id: UUID) -> None:
 def overdue_gates(session: Session, *, limit: int = 100) -> Sequence[UUID]:
     """Return the open gates that nobody decided in time."""
     overdue = select(col(Gate.id)).where(col(Gate.state) == "open", col(Gate.expires_at) < moment())
-    return session.scalars(overdue.order_by(col(Gate.expires_at)).limit(limit)).all()
+    own = overdue.join(Job, col(Job.id) == col(Gate.run_id)).where(text(OF_OPEN_TENANTS))
+    return session.scalars(own.order_by(col(Gate.expires_at)).limit(limit)).all()
 
 
 def open_gates(session: Session, tenant: str, *, limit: int = 200) -> Sequence[Gate]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
@@ -25,7 +25,7 @@ from ledger.jobs import end, wait_on
 from ledger.runs.specs import NewStep
 from ledger.runs.tables import AgentExecution, Project, Run, RunStep
 from ledger.start_attempt import Claim
-from ledger.store import now, storable
+from ledger.store import OF_OPEN_TENANTS, now, storable
 from ledger.submission import accept
 from ledger.tables import Attempt, Job, NewJob
 from routing.ids import new_id
@@ -228,9 +228,16 @@ def absorb(session: Session, job: Job, outcomes: Sequence[StepOutcome]) -> None:
 
 
 def find_unmerged_runs(session: Session, *, limit: int = 100) -> Sequence[UUID]:
-    """Return runs with ended executions that are not merged yet."""
+    """Return runs with ended executions that are not merged yet, and that `wake_run` would do something about.
+
+    Those that wait already, as of a paused tenant, would be the first again and again.
+    """
     waiting = (col(AgentExecution.settled_at).is_not(None)) & (col(AgentExecution.absorbed_at).is_(None))
-    return session.scalars(select(col(AgentExecution.run_id)).where(waiting).distinct().limit(limit)).all()
+    live = select(col(Attempt.id)).where(col(Attempt.job_id) == col(Job.id), col(Attempt.ended_at).is_(None))
+    rests = col(Job.waiting_since).is_(None) & col(Job.state).in_(_ADVANCES) & ~live.exists()
+    runs = select(col(AgentExecution.run_id)).join(Job, col(Job.id) == col(AgentExecution.run_id)).where(waiting)
+    runs = runs.where(text(OF_OPEN_TENANTS))
+    return session.scalars(runs.where(col(Job.ended_at).is_not(None) | rests).distinct().limit(limit)).all()
 
 
 def wake_run(session: Session, job: Job) -> bool:

@@ -42,6 +42,8 @@ LET_GO_SECONDS = 60.0
 LEASE_SECONDS = 2.0
 """How long a router goes by what the directory told it."""
 _POLL_SECONDS = 0.2
+_FRESH_SECONDS = 1800.0
+"""Half of the least time for which a sweep leaves alone what no row names (`retention.draft_hours`)."""
 
 
 @dataclass(frozen=True)
@@ -274,6 +276,12 @@ def _clear(origin: Place, tenant: str, timing: Timing) -> None:
     copying.clear(origin.ledger, tenant, keeps_stone=True)
 
 
+def _is_fresh(content_store: ContentStore, sha256: str) -> bool:
+    """Whether a blob is there, and no sweep takes it before the rows that name it are there, too."""
+    found = content_store.blobs.stat(sha256)
+    return found is not None and found.touched_at > time.time() - _FRESH_SECONDS
+
+
 def _copy_files(origin: Place, new: Place, tenant: str) -> None:
     """Copy what its releases, conversations and open imports name, and the workspaces of its runs; all by digest."""
     with origin.ledger.begin() as session:
@@ -282,7 +290,7 @@ def _copy_files(origin: Place, new: Place, tenant: str) -> None:
             wanted |= release.blobs | {entry.sha256 for entry in manifest_of_dict(release.manifest).values()}
         said = conversations(session, tenant)
     for sha256 in sorted(wanted | said):
-        if not new.content_store.exists(sha256):
+        if not _is_fresh(new.content_store, sha256):
             try:
                 new.content_store.put(origin.content_store.get(sha256))
             except BlobMissingError:

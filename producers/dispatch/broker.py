@@ -161,8 +161,8 @@ def _traced(push: Push) -> AbstractContextManager[traces.Span]:
     return traces.of_job(f"send {push.queue.value}", push.trace, kind=traces.Kind.PRODUCER, facts=facts)
 
 
-LONGEST_LIST = 1_000
-"""Messages read of one queue: far more than any dispatch window holds."""
+SHORT_LIST = 1_000
+"""Messages that are read of one queue however narrow its window: copies may stand before them."""
 
 
 class BrokerLists:
@@ -171,9 +171,9 @@ class BrokerLists:
     def __init__(self, url: str, *, tls: Mapping[str, Any] = MappingProxyType({})) -> None:
         self._redis = open_broker(url, tls=tls)
 
-    def message_ids(self, queue: QueueName) -> frozenset[str]:
-        """Return the ids of the messages on a queue's list."""
-        bodies = self._redis.lrange(list_of(queue), 0, LONGEST_LIST)
+    def message_ids(self, queue: QueueName, *, window: int) -> frozenset[str]:
+        """Return the ids of the messages on a queue's list, the newest where it has far more than its window."""
+        bodies = self._redis.lrange(list_of(queue), 0, max(SHORT_LIST, 2 * window))
         assert isinstance(bodies, Sequence)
         return frozenset(_id_of(body) for body in bodies)
 

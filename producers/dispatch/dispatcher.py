@@ -336,7 +336,7 @@ class Dispatcher:
         with self._ledger.begin() as session:
             expected = pushed_jobs(session, queue, older_than_seconds=seconds)
         try:
-            present = self._lists.message_ids(queue)
+            present = self._lists.message_ids(queue, window=self._policy.dispatch_window.per_queue)
         except (RedisConnectionError, RedisTimeoutError):
             logger.warning("broker_unreachable")
             return None

@@ -20,6 +20,7 @@ from sqlalchemy import select
 from sqlmodel import col
 
 from ledger import audit
+from ledger.cells.tenant_rows import closed_tenants
 from ledger.operations.leaders import lead
 from ledger.operations.uploads import kept_uploads
 from ledger.releases import (
@@ -96,9 +97,11 @@ def collect_garbage(
         adopt(ledger, content_store)
     check_owner(ledger, content_store)
     with ledger.begin() as session:
-        sites = {site.id: site for site in all_sites(session)}
+        sites, closed = {site.id: site for site in all_sites(session)}, closed_tenants(session)
     swept_ids: set[UUID] = set()
     for site in sites.values():
+        if site.tenant in closed:
+            continue
         with ledger.begin() as session:
             swept = sweep_site(session, site.id, policy.retention, is_dry_run=is_dry_run)
             if swept and not is_dry_run:

@@ -184,6 +184,7 @@ lists have their turn next time. An oversized message is set aside unread; one o
 no tenant may fill the list that people examine."""
 
 
+_PUT_LAST = "if redis.call('LREM', KEYS[1], -1, ARGV[1]) > 0 then redis.call('LPUSH', KEYS[1], ARGV[1]) end"
 _TENANTS = Statement("SELECT name FROM tenant ORDER BY name")
 
 
@@ -210,6 +211,7 @@ class IntakeLists:
     def __init__(self, url: str, *, tls: Mapping[str, Any] = MappingProxyType({})) -> None:
         self._redis = open_broker(url, tls=tls)
         self._look = self._redis.register_script(_LOOK)
+        self._put_last = self._redis.register_script(_PUT_LAST)
         self._last = ""
         """The tenant whose list was read last: the next read begins after it."""
 
@@ -255,6 +257,12 @@ class IntakeLists:
             pipe.lpush(QueueName.UNROUTED.value, standing.body)
             pipe.hdel(TRIES_KEY, standing.digest)
             pipe.execute()
+
+    def put_last(self, standing: WaitingMessage) -> None:
+        """Let a message wait, of the shared list behind all others: it has to wait for long, and they need not."""
+        self.forget_tries(standing)
+        if standing.tenant is None:
+            self._put_last(keys=[standing.list_name], args=[standing.body])
 
     def forget_tries(self, standing: WaitingMessage) -> None:
         """Reset a message's tries after a failure that was not its fault."""
@@ -338,7 +346,7 @@ class CeleryIntake:
         except RedisError:
             raise
         except ElsewhereError:
-            self._lists.forget_tries(standing)
+            self._lists.put_last(standing)
         except Exception:  # one message's fault or ours
             logger.exception("intake_failed")
         else:

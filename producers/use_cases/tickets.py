@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.errors import ForgeError
 from gateway.forges.forge import neutralise, quoted, write_to_ticket
-from ledger.cells.tenant_rows import closed_tenants
 from ledger.job_ends import AT_GATE, REFUSED, STARTED, DueNote, claim_due_notes, has_due_note, record_note_sent
 from ledger.store import Ledger
 from routing.errors import FieldError, InvalidJobError
@@ -175,7 +174,7 @@ class TicketWriter:
             if not has_due_note(connection):
                 return 0
         with self.ledger.begin() as session:
-            due = claim_due_notes(session, limit=limit, closed=closed_tenants(session))
+            due = claim_due_notes(session, limit=limit)
         for note in due:
             self._deliver(note)
         return len(due)

@@ -24,7 +24,7 @@ from gateway.errors import LedgerUnreachableError
 from gateway.ledger_client import Ledger
 from gateway.messages import RefusedError
 from ledger import events
-from ledger.attempts import hash_token, is_live_address
+from ledger.attempts import attempt_at, hash_token
 from monitoring.asgi import Server, uvicorn_config
 from routing.policy.platform import Policy
 from sandbox.box import MirrorRefusedError
@@ -58,7 +58,7 @@ _MAX_ADMITTED = 4096
 _CHUNK_BYTES = 64 * 1024
 _HELLO = b"{}"
 _WINDOW_SECONDS = 300.0
-"""Misses are counted per address for this long; addresses are reused, and no box lives longer by default."""
+"""Misses of a box are counted for this long: none lives longer by default."""
 _GRACE_SECONDS = 5
 _MAX_CONNECTIONS = 512
 
@@ -67,7 +67,7 @@ class Admission(Protocol):
     """Says whose requests are served."""
 
     async def check(self, headers: Mapping[bytes, bytes], *, peer: str | None) -> str:
-        """Return the address of the forwarder that a request comes through.
+        """Return what names the box that a request comes from; addresses are reused at once.
 
         Raises:
             MirrorRefusedError: the caller's fault; 503 when nobody can tell.
@@ -92,7 +92,8 @@ class Callers:
         self._policy = policy
         self._believed_seconds = believed_seconds
         self._clock = clock
-        self._admitted_until: dict[tuple[str, str | None], float] = {}
+        self._admitted: dict[tuple[str, str | None], tuple[str, float]] = {}
+        """Attempts, and until when they are believed."""
 
     async def check(self, headers: Mapping[bytes, bytes], *, peer: str | None) -> str:
         """See `Admission.check`."""
@@ -101,27 +102,28 @@ class Callers:
             raise MirrorRefusedError(401, "packages are for boxes: this request has no address")
         token_hash = hash_token(token_of(headers)) if b"authorization" in headers else None
         now = self._clock()
-        if self._admitted_until.get((address, token_hash), 0.0) > now:
-            return address
+        attempt, until = self._admitted.get((address, token_hash), ("", 0.0))
+        if until > now:
+            return attempt
         try:
-            await self._check(address, token_hash)
+            attempt = await self._attempt(address, token_hash)
         except RefusedError as refusal:
             raise MirrorRefusedError(refusal.status, refusal.message) from None
         except LedgerUnreachableError:
             raise MirrorRefusedError(503, "the ledger is unreachable: callers cannot be authenticated") from None
-        if len(self._admitted_until) >= _MAX_ADMITTED:
-            self._admitted_until.clear()
-        self._admitted_until[address, token_hash] = now + self._believed_seconds
-        return address
+        if len(self._admitted) >= _MAX_ADMITTED:
+            self._admitted.clear()
+        self._admitted[address, token_hash] = attempt, now + self._believed_seconds
+        return attempt
 
-    async def _check(self, address: str, token_hash: str | None) -> None:
+    async def _attempt(self, address: str, token_hash: str | None) -> str:
         if token_hash is not None:
             bearer = check_bearer(await self._ledger.bearer(token_hash))
             check_address(bearer, address=address, limits=self._policy.queues[bearer.queue])
-            return
-        [[is_open]] = await self._ledger.query(is_live_address(address))
-        if not is_open:
-            raise MirrorRefusedError(401, "packages are for boxes: no live attempt is bound to this address")
+            return str(bearer.attempt_id)
+        for (attempt_id,) in await self._ledger.query(attempt_at(address)):
+            return str(attempt_id)
+        raise MirrorRefusedError(401, "packages are for boxes: no live attempt is bound to this address")
 
 
 class Transfer:
@@ -279,11 +281,11 @@ class Mirror:
         if target is None or scope["query_string"]:
             raise MirrorRefusedError(404, "this mirror serves packages' metadata and files, and nothing else")
         headers = dict(scope["headers"])
-        egress = await self._admission.check(headers, peer=scope["client"][0] if scope.get("client") else None)
+        box = await self._admission.check(headers, peer=scope["client"][0] if scope.get("client") else None)
         if time.monotonic() > self._window_until:
             self._unknown.clear()
             self._window_until = time.monotonic() + _WINDOW_SECONDS
-        if self._unknown[egress] >= self._config.unknown_per_box:
+        if self._unknown[box] >= self._config.unknown_per_box:
             raise MirrorRefusedError(429, "too many nonexistent packages were requested")
         try:
             if isinstance(target, Description):
@@ -294,7 +296,7 @@ class Mirror:
                 await self._send_file(target, send, method=scope["method"])
         except MirrorRefusedError as refusal:
             if refusal.status == 404:
-                self._unknown[egress] += 1
+                self._unknown[box] += 1
             raise
 
     async def _describe(self, target: Description, headers: Mapping[bytes, bytes], send: Send, *, method: str) -> None:

@@ -6,10 +6,13 @@ import json
 import os
 import shutil
 import signal
+import socket
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -35,10 +38,13 @@ from ledger.runs.tables import AgentExecution, Gate, Project, ReviewComment, Run
 from ledger.start_attempt import claim
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Tenant
-from producers.cells import move
+from producers.cells import intake, move
 from producers.cells.intake import Forwarder
 from producers.cells.move import Timing, abort_move, move_tenant
 from producers.dispatch.broker import Publisher
+from producers.dispatch.housekeeping import collect_garbage
+from producers.dispatch.redis_client import open_broker
+from producers.errors import ElsewhereError
 from producers.intake.celery_intake import MAX_TRIES, CeleryIntake, IntakeLists
 from producers.intake.submit import Submitter
 from producers.use_cases.tenants import create_key, hash_secret
@@ -651,6 +657,38 @@ def test_a_celery_message_is_forwarded_to_the_cell_of_its_tenant_and_waits_while
     assert [take(two.east, "east", brokers[0]), take(two.west, "west", brokers[1])] == [0, 0]
     assert two.west.scalar("SELECT count(*) FROM job WHERE id = :id", id=jobs[1]) == 1
     assert two.east.scalar("SELECT count(*) FROM job WHERE tenant = 'acme'") == 0
+
+
+def test_only_one_message_of_many_waits_for_a_cell_whose_broker_does_not_answer(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "open_broker", partial(open_broker, timeout_seconds=0.5))
+    with socket.create_server(("127.0.0.1", 0)) as silent, closing(Forwarder(two.directory, cell="west", tls={})) as to:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        two.directory.add_cell(two.directory.cell("east")._replace(broker_url=url))
+        started = time.monotonic()
+        for _ in range(10):
+            with pytest.raises(ElsewhereError):
+                to("acme", "intake", b"{}")
+        assert 0.5 <= time.monotonic() - started < 2
+
+
+def test_no_sweep_of_the_new_cell_takes_a_file_that_was_there_before_and_comes_again(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert two.stores["west"].put(b"<h1>Bread</h1>") == two.kept
+    (left,) = two.stores["west"].root.rglob(two.kept)
+    os.utime(left, (0, 0))  # as of a move that was given up
+    copy = copying.copy
+
+    def sweep_then_copy(origin: Ledger, target: Ledger, *args: Any, **options: Any) -> Any:
+        if not options.get("is_ahead"):
+            collect_garbage(target, two.stores["west"], two.west.policy)
+        return copy(origin, target, *args, **options)
+
+    monkeypatch.setattr(copying, "copy", sweep_then_copy)
+    move_tenant(two.directory, "acme", "west", timing=NOW)
+    assert two.stores["west"].get(two.kept) == b"<h1>Bread</h1>"
 
 
 def test_what_could_not_be_moved_is_refused_before_anything_is_done(two: Two) -> None:

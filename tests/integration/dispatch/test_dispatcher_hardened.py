@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,15 @@ from ledger.attempts import renew
 from ledger.dispatch_window import Push
 from ledger.operations.leaders import DISPATCHER, lead
 from ledger.store import STATEMENT_TIMEOUT_MS
+from ledger.submission import accept_all
+from ledger.tables import Call
 from producers.config import DispatcherConfig
-from producers.dispatch.broker import BrokerLists, Publisher
+from producers.dispatch.broker import SHORT_LIST, BrokerLists, Publisher
 from producers.dispatch.dispatcher import BATCH, Dispatcher
 from routing.broker import create_app
 from routing.policy.platform import DispatchWindow, Policy
 from routing.queues import Limits, Tier
-from tests.factories import Shop
+from tests.factories import Shop, make_new_job
 from tests.integration.dispatch.test_dispatcher import broker, grow_old, ids
 from tests.services import wait_until
 
@@ -36,6 +39,8 @@ __all__ = ["broker"]
 
 Make = Callable[..., Dispatcher]
 SHORT = DispatcherConfig(lease_seconds=1.2)
+WINDOW = DispatchWindow(per_queue=500, per_tenant=500)
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Interrupted(Publisher):
@@ -60,6 +65,7 @@ def make(shop: Shop, broker_url: str) -> Iterator[Make]:
             before: Callable[[int], None] | None = None,
             config: DispatcherConfig = SHORT,
             policy: Policy = shop.policy,
+            window: DispatchWindow = WINDOW,
         ) -> Dispatcher:
             app = create_app(broker_url)
             lists = BrokerLists(broker_url)
@@ -68,7 +74,7 @@ def make(shop: Shop, broker_url: str) -> Iterator[Make]:
             publisher = Interrupted(app)
             if before is not None:
                 publisher.before = before  # type: ignore[method-assign]
-            policy = policy.model_copy(update={"dispatch_window": DispatchWindow(per_queue=500, per_tenant=500)})
+            policy = policy.model_copy(update={"dispatch_window": window})
             return Dispatcher(
                 shop.ledger, publisher, lists, policy=policy, config=config, holder=holder, signing_key=b"k" * 32
             )
@@ -177,6 +183,41 @@ def test_a_worker_that_is_frozen_in_a_transaction_holds_up_nobody_elses_job(
         assert ids(broker, "answer") == [new]
     assert one.run_once()
     assert shop.job(frozen.job.id).lost_attempts == 1
+
+
+def test_a_worker_that_is_frozen_in_a_transaction_keeps_nobody_elses_lost_call_open(
+    shop: Shop, broker: Any, make: Make
+) -> None:
+    frozen, other = shop.running(tier=None), shop.running(tier=None)
+    facts = {"provider": "own", "model": "m", "key_hash": "k", "gateway": "dead", "prices_as_of": "2026"}
+    for claimed in (frozen, other):
+        with shop.ledger.begin() as session:
+            call = Call(
+                job_id=claimed.job.id, attempt_id=claimed.attempt.id, lease_until=LONG_AGO, max_tokens=9, **facts
+            )
+            session.add(call.sqlmodel_update({"reserved_nanousd": 5, "cost_nanousd": 0}))
+    new, one, states = shop.accept(tier=None), make(), "SELECT state FROM call ORDER BY id"
+    with psycopg.connect(shop.url) as held:
+        held.execute("UPDATE attempt SET reason = 'x' WHERE id = %s", (frozen.attempt.id,))
+        started = time.monotonic()
+        assert one.run_once()
+        assert time.monotonic() - started < STATEMENT_TIMEOUT_MS / 2000
+        assert shop.rows(states) == [("reserved",), ("presumed",)]
+        assert ids(broker, "answer") == [new]
+    assert one.run_once()
+    assert shop.rows(states) == [("presumed",), ("presumed",)]
+
+
+def test_no_message_of_a_wide_window_is_taken_for_missing_and_pushed_again(shop: Shop, broker: Any, make: Make) -> None:
+    wide = DispatchWindow(per_queue=2 * SHORT_LIST, per_tenant=2 * SHORT_LIST)
+    one, count_each = make(window=wide), SHORT_LIST // 16
+    for tenant in (shop.tenant(f"t{number}") for number in range(18)):
+        with shop.ledger.begin() as session:
+            accept_all(session, [make_new_job(tier=None, tenant=tenant) for _ in range(count_each)])
+    for _ in range(3):
+        assert one.run_once()
+        assert broker.llen("answer") == 18 * count_each > SHORT_LIST
+        grow_old(shop)
 
 
 class Cut:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from gateway import reconciliation
@@ -19,6 +20,7 @@ from gateway.ledger_client import Ledger as LedgerClient
 from gateway.reconciliation import Reconciliation
 from ledger.operations.history import Rule
 from ledger.operations.history_reader import examine
+from ledger.operations.served_calls import Served
 from ledger.store import Ledger, Statement
 from producers.backup import repair
 from producers.cli import app
@@ -214,6 +216,19 @@ def test_what_retention_deleted_is_no_loss(ledger: Ledger, ledger_url: str, home
     assert reconcile(ledger_url, home) == [0]
     lose(world, LOST_CALLS)
     assert reconcile(ledger_url, home) == [0], "it was booked when this ledger was asked"
+
+
+def test_a_call_that_retention_may_have_deleted_is_no_loss_to_a_ledger_that_is_compared_anew(
+    ledger: Ledger, ledger_url: str, home: Path
+) -> None:
+    with serving(ledger, ledger_url, home) as (world, _):
+        pass
+    [path], [served] = home.glob("*.jsonl"), read_journal(home)
+    swept = replace(served, served_at=served.served_at - timedelta(days=7, hours=1))
+    path.write_bytes(TypeAdapter(Served).dump_json(swept) + b"\n")  # the first of a day whose last came 23 hours later
+    lose(world, [*LOST_CAPS, "DELETE FROM attempt", "DELETE FROM job"])
+    assert reconcile(ledger_url, home, keep_days=7) == [0]
+    assert orphans(world) == []
 
 
 def test_a_ledger_whose_disk_was_set_back_is_compared_anew(ledger: Ledger, ledger_url: str, home: Path) -> None:

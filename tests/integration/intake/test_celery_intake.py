@@ -23,8 +23,9 @@ from ledger.errors import JobNotFoundError
 from ledger.jobs import find_job
 from ledger.store import Ledger, create_ledger_engine
 from producers.dispatch.broker import Publisher
+from producers.errors import ElsewhereError
 from producers.intake import celery_intake
-from producers.intake.celery_intake import MAX_TRIES, TRIES_KEY, CeleryIntake, IntakeLists
+from producers.intake.celery_intake import MAX_TRIES, TRIES_KEY, CeleryIntake, Forward, IntakeLists
 from producers.intake.submit import Submitter
 from routing.broker import create_app
 from tests.bait import PICKLE, Bait
@@ -46,11 +47,12 @@ def broker(broker_url: str) -> Iterator[Any]:
 
 @contextmanager
 def open_intake(
-    shop: Shop, broker_url: str, *, ledger: Ledger | None = None, holder: str = "one"
+    shop: Shop, broker_url: str, *, ledger: Ledger | None = None, holder: str = "one", forward: Forward | None = None
 ) -> Iterator[CeleryIntake]:
     app, lists = create_app(DEAD_BROKER), IntakeLists(broker_url)
     opened = ledger or shop.ledger
-    yield CeleryIntake(lists, opened, Submitter(opened, Publisher(app), shop.policy), holder=holder)
+    submitter = Submitter(opened, Publisher(app), shop.policy)
+    yield CeleryIntake(lists, opened, submitter, holder=holder, forward=forward)
     lists.close()
     app.close()
 
@@ -401,3 +403,23 @@ def test_one_look_takes_no_more_than_its_batch_however_many_tenants_have_message
     assert [len(look) for look in looks] == [celery_intake.BATCH] * 4
     assert [tenant for look in looks[:3] for tenant in look] == tenants
     assert looks[3] == looks[0]
+
+
+def test_messages_for_a_cell_that_is_away_stay_and_keep_nobody_elses_waiting(
+    shop: Shop, broker_url: str, broker: Any
+) -> None:
+    def forward(*_: object) -> bool:
+        raise ElsewhereError
+
+    shop.tenant()
+    away, job_id = [str(uuid4()) for _ in range(celery_intake.BATCH + 5)], uuid4()
+    send(broker_url, *away, kwargs={"tenant": "elsewhere", "prompt": QUESTION})
+    send(broker_url, str(job_id))
+    with open_intake(shop, broker_url, forward=forward) as intake:
+        for _ in range(2):
+            intake.submit_waiting()
+        assert shop.job(job_id).tenant == "acme"
+        for _ in range(2 * MAX_TRIES):
+            intake.submit_waiting()
+    kept = [json.loads(body)["headers"]["id"] for body in broker.lrange("intake", 0, -1)]
+    assert sorted(kept) == sorted(away)

@@ -17,8 +17,10 @@ import pytest
 from aiohttp import web
 from sqlalchemy import select, text
 
+from ledger.attempts import bind_egress
 from ledger.record_tables import Event
 from ledger.store import Ledger
+from ledger.tables import Attempt
 from monitoring.event_metrics import fold
 from producers.bootstrap import Installation, Settings
 from producers.doctor import check_ledger
@@ -287,6 +289,11 @@ def test_names_that_do_not_exist_are_no_way_out_for_data(ledger: Ledger, ledger_
         assert [mirror.request(f"/secret-{number}").status_code for number in range(5)] == [404, 404, 404, 429, 429]
         assert mirror.request("/left").status_code == 429
         assert len(mirror.registry.requests) == 3
+        later = mirror.world.attempt()
+        with ledger.begin() as session:
+            bind_egress(session, session.get_one(Attempt, mirror.held.attempt_id), address=None)
+            bind_egress(session, session.get_one(Attempt, later.attempt_id), address=HERE)
+        wait_until(lambda: mirror.request("/left").status_code == 200, seconds=2, what="the next box is another one")
 
 
 # -- credentials -------------------------------------------------------------------------------------------------------

@@ -16,9 +16,11 @@ from sqlalchemy import text
 from ledger.dispatch_window import pause_queue
 from ledger.jobs import end, lock_job
 from ledger.runs.steps import find_unmerged_runs
+from ledger.runs.tables import AgentExecution, Run, RunStep
+from ledger.store import now
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher
-from producers.dispatch.dispatcher import Dispatcher
+from producers.dispatch.dispatcher import BATCH, Dispatcher
 from routing.broker import create_app
 from routing.jobs import JobMessage, Reason, State
 from routing.queues import QueueName
@@ -164,3 +166,24 @@ def test_the_settled_steps_of_a_run_that_has_ended_are_not_looked_at_again(fleet
     with fleet.yard.shop.ledger.begin() as session:
         assert find_unmerged_runs(session) == []
     assert fleet.yard.shop.scalar("SELECT count(*) FROM agent_executions WHERE settled_at IS NULL") == 0
+
+
+def test_runs_that_wait_already_keep_no_other_run_from_being_woken_nor_the_dispatcher_awake(fleet: Fleet) -> None:
+    shop, run_id = fleet.yard.shop, fleet.yard.submit("Fix the broken header")
+    fleet.turn()
+    shop.execute("UPDATE agent_executions SET settled_at = now()")
+    project_id = shop.find(Run, run_id).project_id
+    for _ in range(BATCH):
+        waiting = shop.accept(tier=None, queue=QueueName.CONTROL)
+        step = shop.accept(tier=None, queue=QueueName.STEPS, root_id=waiting, parent_id=waiting)
+        with shop.ledger.begin() as session:
+            session.add(Run(job_id=waiting, project_id=project_id))
+            session.flush()
+            session.add(RunStep(run_id=waiting, key="fix", position=0, phase="work", task="fix it", tries=1))
+            session.flush()
+            session.add(AgentExecution(job_id=step, run_id=waiting, step_key="fix", attempt=1, settled_at=now()))
+    with shop.ledger.begin() as session:
+        assert find_unmerged_runs(session) == [run_id]
+    fleet.dispatcher.run_once()
+    assert shop.job(run_id).waiting_since is not None
+    assert not fleet.dispatcher.has_more
