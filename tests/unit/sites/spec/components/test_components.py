@@ -134,6 +134,15 @@ def test_the_menu_is_a_popover_that_its_own_buttons_open_and_close() -> None:
     assert not one("Header", brand="Bakery").xpath(".//button | .//nav")
 
 
+def test_only_a_link_that_says_no_more_than_the_button_beside_it_is_left_to_the_folded_menu() -> None:
+    labels = ("Hours", "Contact", "Reserve", "Find us")
+    links = [{"label": label, "href": "#map" if label == "Find us" else "#contact"} for label in labels]
+    found = one("Header", brand="Osteria", links=links, action={"label": "Reserve", "href": "#contact"})
+    assert found.xpath(".//li[@class='menu-only']/a/text()") == ["Contact", "Reserve"]
+    assert not one("Header", brand="Osteria", links=links).xpath(".//li[@class='menu-only']")
+    assert ".site-nav .menu-only { display: none; }" in " ".join(component_rules())
+
+
 def test_one_quote_stands_alone_and_several_stand_in_cards() -> None:
     voice = {"quote": "Good.", "name": "Ana"}
     assert one("Testimonials", items=[voice]).xpath(".//div[contains(@class, 'quote-alone')]//blockquote")
