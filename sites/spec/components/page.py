@@ -49,11 +49,13 @@ class PageProps(Props):
     """On index.html: the public address of the site."""
     date: Day | None = None
     """Of a post: `Posts` lists the pages of a folder that have one."""
+    author: Label | None = None
+    """Of a post, as it stands behind the date: "by Mette Bach"."""
 
 
 @Component(
     "Page",
-    summary="root of every page: title, description, date (of a post, 2026-05-31), "
+    summary="root of every page: title, description, date (of a post, 2026-05-31), author (by Ida), "
     "lang (a page at xx/PATH with lang xx is PATH in that language), url (on index.html: https://www.bakery.example/), "
     "theme {preset, primary, accent, background, font (of all words), headings (of these alone), text (of all but "
     "headings), radius none|small|medium|large, spacing compact|regular|airy, size large|larger (of all text), "
