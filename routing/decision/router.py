@@ -367,8 +367,8 @@ def is_read_only(parsed: ParsedPrompt) -> bool:
 
 
 def _tells_what_ought_to_be(parsed: ParsedPrompt) -> bool:
-    """Return whether a statement beside the order says how something should be: `should be 9, check the others too`."""
-    hits = parsed.hits.get("ought", ())
+    """Return whether a statement beside the order wishes or says how something should be: `I'd like the hours, too`."""
+    hits = (*parsed.hits.get("ought", ()), *parsed.hits.get("wish", ()))
     return any(parsed.intents[parsed.sentence_of(hit.first)] is SentenceIntent.STATEMENT for hit in hits)
 
 

@@ -196,7 +196,8 @@ def _complaint_about_relative(url: str) -> str | None:
 
 
 _BLANK_LINES: Final = re.compile(r"\n[ \t]*\n")
-_EMPHASIS: Final = re.compile(r"\*\*([^*\n]{1,400})\*\*|\*([^*\n]{1,400})\*")
+_MARKED: Final = re.compile(r"\[([^\[\]\n]{1,140})\]\(([^()\s]{1,1000})\)|\*\*([^*\n]{1,400})\*\*|\*([^*\n]{1,400})\*")
+"""A link, strong words, or emphasis."""
 
 
 def heading(level: int, text: str, *, id: str | None = None, class_: str | None = None) -> Html:
@@ -276,6 +277,11 @@ def language_links(page: str, lang: str, languages: Languages) -> Html | None:
     return tag("nav", icon("globe"), tag("ul", *links), class_="languages", aria_label=say("Languages", lang))
 
 
+def post_line(day: str, author: str | None, lang: str) -> Html:
+    """Return the line above a post: its date (ISO 8601), and whose it is."""
+    return tag("p", written_day(day, lang), f" · {author}" if author else None, class_="post-date")
+
+
 def written_day(day: str, lang: str) -> Html:
     """Return a date (ISO 8601), for people and for machines."""
     return tag("time", written_date(day, lang), datetime=day)
@@ -299,25 +305,37 @@ def written_date(day: str, lang: str) -> str:
     return form.format(day=when.day, month=month, year=when.year)
 
 
-def paragraphs(text: str) -> Html:
-    """Return plain text with blank lines as paragraphs, `- ` lines as lists, `**bold**` and `*emphasis*`."""
-    return join(*(_block(block) for block in _BLANK_LINES.split(text) if block.strip()))
+def paragraphs(ctx: RenderContext, text: str) -> Html:
+    """Return plain text with blank lines as paragraphs, `- ` lists, `**bold**`, `*emphasis*` and `[words](address)`."""
+    return join(*(_block(ctx, block) for block in _BLANK_LINES.split(text) if block.strip()))
 
 
-def _block(block: str) -> Html:
+def _block(ctx: RenderContext, block: str) -> Html:
     lines = [line.strip() for line in block.strip().split("\n")]
     if all(line.startswith("- ") for line in lines):
-        return tag("ul", *(tag("li", _inline(line[2:])) for line in lines))
-    return tag("p", _inline(" ".join(lines)))
+        return tag("ul", *(tag("li", _inline(ctx, line[2:])) for line in lines))
+    return tag("p", _inline(ctx, " ".join(lines)))
 
 
-def _inline(text: str) -> Html:
+def _inline(ctx: RenderContext, text: str) -> Html:
     pieces: list[str] = []
     end = 0
-    for match in _EMPHASIS.finditer(text):
-        pieces += [text[end : match.start()], tag("strong", match[1]) if match[1] else tag("em", match[2])]
+    for match in _MARKED.finditer(text):
+        pieces += [text[end : match.start()], _marked(ctx, match)]
         end = match.end()
     return join(*pieces, text[end:])
+
+
+def _marked(ctx: RenderContext, match: re.Match[str]) -> str:
+    label, url, strong, emphasis = match.groups()
+    if url:
+        return tag("a", _inline(ctx, label), href=ctx.url(url)) if complaint_about_link(url) is None else match[0]
+    return tag("strong", _inline(ctx, strong)) if strong else tag("em", _inline(ctx, emphasis))
+
+
+def without_marks(text: str) -> str:
+    """Return running text as visitors read it: the words of its links, and no asterisks."""
+    return _MARKED.sub(lambda match: without_marks(match[1] or match[3] or match[4]), text)
 
 
 # Icons and drawings are inline SVG, hidden from assistive technology. Their shapes only name classes, so they follow

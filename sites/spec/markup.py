@@ -98,16 +98,18 @@ def prose_of(element: Element) -> str:
     return "\n\n".join(blocks)
 
 
+_STARS: Final = {"strong": "**", "em": "*"}
+
+
 def _line_of(line: Element | str) -> str:
     if isinstance(line, str):
         raise MismatchError
-    stars = {"strong": "**", "em": "*"}
-    pieces = []
-    for child in line.children:
-        if isinstance(child, str):
-            pieces.append(child)
-        elif child.name in stars and len(child.children) == 1 and isinstance(child.children[0], str):
-            pieces.append(stars[child.name] + child.children[0] + stars[child.name])
-        else:
-            raise MismatchError
-    return "".join(pieces)
+    return "".join(child if isinstance(child, str) else _marked(child) for child in line.children)
+
+
+def _marked(child: Element) -> str:
+    if child.name == "a" and set(child.attributes) == {"href"}:
+        return f"[{_line_of(child)}]({child.attributes['href']})"
+    if child.name not in _STARS or child.attributes:
+        raise MismatchError
+    return _STARS[child.name] + _line_of(child) + _STARS[child.name]

@@ -249,8 +249,10 @@ def _theme(outline: Outline) -> JsonObject:
 
 
 def _navigation(pages: Mapping[str, tuple[str, list[OutlinedSection]]], lang: str) -> list[Link]:
-    if len(pages) > 1:
-        return [Link(label=name, href=path) for path, (name, _) in pages.items()][:12]
+    links = [Link(label=name, href=path) for path, (name, _) in pages.items()]
+    legal = [link for link in links if _LEGAL.fullmatch(link.label)]
+    if len(links) - len(legal) > 1:
+        return links[:12]
     seen: dict[str, Link] = {}
     for section in pages[INDEX][1]:
         component = components()[section.kind]
@@ -258,7 +260,7 @@ def _navigation(pages: Mapping[str, tuple[str, list[OutlinedSection]]], lang: st
             heading = section.heading or ""
             label = heading if 0 < len(heading) <= 18 else say(component.nav_label, lang)
             seen[section.kind] = Link(label=label, href=f"{INDEX}#{_key(component)}")
-    return list(seen.values())[:_MAX_NAV_LINKS]
+    return [*list(seen.values())[:_MAX_NAV_LINKS], *legal]
 
 
 def _page(

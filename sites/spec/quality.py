@@ -16,6 +16,7 @@ from typing import Any, Final
 from sites.errors import shown
 from sites.spec.catalog import components
 from sites.spec.expressions import Node, resolve_site, walk
+from sites.spec.html import without_marks
 from sites.spec.model import Site
 from sites.spec.structure import reachable
 from sites.spec.theme import COLOUR_NAMES
@@ -149,8 +150,8 @@ def read_expectations(request: str) -> Expectations:
 
 
 def plain(text: str) -> str:
-    """Normalize a text for comparison: case, spaces, quotes, dashes and outer punctuation."""
-    folded = unicodedata.normalize("NFKC", text).casefold().translate(_PLAIN)
+    """Normalize a text for comparison: marks of running text, case, spaces, quotes, dashes and outer punctuation."""
+    folded = unicodedata.normalize("NFKC", without_marks(text)).casefold().translate(_PLAIN)
     return " ".join(folded.split()).strip(" .,:;!?…\"'")
 
 

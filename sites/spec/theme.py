@@ -158,6 +158,10 @@ class Preset(NamedTuple):
 PRESETS: Final = {name: Preset(**preset) for name, preset in _CHOICES["presets"].items()}
 
 
+_NOTICED: Final = 1.2
+"""Contrast of two colours from which on somebody notices that they are not the same."""
+
+
 def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
     """Return the colour of each CSS variable for one of the two schemes."""
     preset = PRESETS[theme.preset]
@@ -165,6 +169,8 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
     accent = parse_colour(theme.accent or preset.accent)
     background = parse_colour(theme.background or preset.background)
     is_dark = luminance(background) < 0.18
+    if contrast(primary, background) < _NOTICED <= contrast(accent, background):
+        primary = accent  # black buttons on a black page are none
     if dark and not is_dark:
         background, is_dark = mix("#14161a", primary, 0.07), True
     if is_dark and dark:
@@ -225,10 +231,6 @@ def font_notes(theme: Mapping[str, Any], lang: str) -> tuple[str, ...]:
     return tuple(
         phrase.format(name=name, look=FAMILIES[name.casefold()]) for name in named if name.casefold() in FAMILIES
     )
-
-
-_NOTICED: Final = 1.2
-"""Contrast of two colours from which on somebody notices that they are not the same."""
 
 
 def contrast_note(theme: Theme, lang: str) -> str | None:

@@ -17,6 +17,7 @@ from sites.spec.catalog import (
     Component,
     Email,
     Label,
+    Link,
     LinkUrl,
     OutlineSection,
     Phone,
@@ -28,7 +29,7 @@ from sites.spec.catalog import (
     section_props,
 )
 from sites.spec.embeds import framed, map_frame_of
-from sites.spec.html import EMPTY, Html, band, icon, intro, phone_url, small, street_map, tag
+from sites.spec.html import EMPTY, Html, anchor, band, icon, intro, phone_url, small, street_map, tag
 from sites.spec.live import Line, read_hours
 from sites.spec.model import JsonObject
 
@@ -36,12 +37,13 @@ _MAP_SEARCH = "https://www.openstreetmap.org/search?query="
 """Where an address is looked up when the site names no map of its own."""
 
 
-def contact_lines(*, email: str | None, phone: str | None, address: str | None) -> Html:
+def contact_lines(*further: Html, email: str | None, phone: str | None, address: str | None) -> Html:
     """Return the contact data that are known, as links where a device can use them."""
     lines = [
         tag("li", icon("pin"), tag("span", address)) if address else None,
         tag("li", icon("phone"), tag("a", phone, href=phone_url(phone))) if phone else None,
         tag("li", icon("mail"), tag("a", email, href=f"mailto:{email}")) if email else None,
+        *further,
     ]
     return tag("address", tag("ul", *lines, class_="contact-lines")) if any(lines) else EMPTY
 
@@ -108,6 +110,8 @@ class ContactFormProps(SectionProps):
     address: Text | None = None
     hours: Annotated[tuple[Hours, ...], Field(max_length=8)] = ()
     timezone: TimeZone | None = None
+    links: Annotated[tuple[Link, ...], Field(max_length=6)] = ()
+    """Further ways: a second number with whose it is, a messenger, a profile."""
     action: LinkUrl | None = None
     button: Label | None = None
     topics: Annotated[tuple[Label, ...], Field(max_length=12)] = ()
@@ -159,10 +163,11 @@ def _field(ctx: RenderContext, name: str, label: str, control: Html) -> Html:
 
 
 def _outline_question(item: Mapping[str, str]) -> JsonObject:
-    options = [label[:60] for part in item.get("text", "").split("|") if (label := part.strip())]
+    kind = item.get("detail", "")
+    given = item.get("text", "") if "|" in item.get("text", "") else kind
+    options = [label[:60] for part in given.split("|") if (label := part.strip())]
     if len(options) > 1:
         return {"label": item["title"], "kind": "choice", "options": options[:20]}
-    kind = item.get("detail", "")
     return {"label": item["title"], "kind": kind if kind in _KINDS_WITHOUT_OPTIONS else "text"}
 
 
@@ -177,6 +182,10 @@ def _outline_contact(section: OutlineSection, business: Business) -> JsonObject:
 
 
 _MESSAGES: Mapping[str, str] = {"no message": "none", "optional message": "optional"}
+
+
+def _icon_of(link: Link) -> str:
+    return {"tel": "phone", "mailto": "mail"}.get(link.href.partition(":")[0].lower(), "globe")
 
 
 def _further_field(ctx: RenderContext, name: FieldName) -> Html:
@@ -227,7 +236,8 @@ def _encoding(target: str) -> str | None:
 @Component(
     "ContactForm",
     summary="contact: email, phone, address, hours [{days, time}], "
-    "timezone (as Europe/Berlin: says Open now or Closed now above them), button, topics [text], note, "
+    "timezone (Europe/Berlin: says Open now or Closed now above them), links (more numbers, WhatsApp), "
+    "button, topics [text], note, "
     "questions [{label, kind text|long|date|time|number|phone|email|choice|check (a box to tick), required, "
     "options [text]}] (what it asks besides name, email and message), message required|optional|none, "
     "action (URL of a form service)",
@@ -245,8 +255,8 @@ def _encoding(target: str) -> str | None:
     words=("contact form", "contact", "contact section", "contact us", "form", "contact us form", "enquiry form"),
     outline=_outline_contact,
     outline_hint="contact data comes from `contact`; items, only if visitors are to be asked more than name, email and "
-    "message: title = the question, detail = its kind: text, long, date, time, number, phone, check, or choice "
-    "with its options as text (A | B). If nobody is to write a message, or none has to: an item with detail "
+    "message: title = the question, detail = its kind: text, long, date, time, number, phone, check, or choice, "
+    "and then text = its options as A | B. If nobody is to write a message, or none has to: an item with detail "
     "`no message` or `optional message`",
     minimal=lambda business: (
         {"heading": business.say("Contact us"), **business.contact_props()} if business.email else None
@@ -254,7 +264,8 @@ def _encoding(target: str) -> str | None:
     nav_label="Contact",
 )
 def _contact_form(props: ContactFormProps, ctx: RenderContext) -> Html:
-    details = contact_lines(email=props.email, phone=props.phone, address=props.address)
+    further = (tag("li", icon(_icon_of(link)), anchor(ctx, link)) for link in props.links)
+    details = contact_lines(*further, email=props.email, phone=props.phone, address=props.address)
     words = tag("div", intro(ctx, props), details, hours_list(props.hours, ctx, props.timezone), class_="contact-words")
     return band(ctx, props, words, _form(props, ctx), classes=f"tone-{props.tone} contact")
 

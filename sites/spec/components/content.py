@@ -38,9 +38,9 @@ from sites.spec.html import (
     intro,
     is_external,
     paragraphs,
+    post_line,
     section,
     tag,
-    written_day,
 )
 from sites.spec.model import JsonObject
 
@@ -138,7 +138,7 @@ def _outline_page_intro(section: OutlineSection, business: Business) -> JsonObje
 )
 def _page_intro(props: PageIntroProps, ctx: RenderContext) -> Html:
     picture = tag("div", image(ctx, props.image, eager=True), class_="page-intro-picture") if props.image else None
-    when = tag("p", written_day(ctx.day, ctx.lang), class_="post-date") if ctx.day else None
+    when = post_line(ctx.day, ctx.author, ctx.lang) if ctx.day else None
     return band(ctx, props, intro(ctx, props, above=when), picture, classes=f"page-intro tone-{props.tone}")
 
 
@@ -151,7 +151,8 @@ class CallToActionProps(SectionProps):
 
 def _outline_call(section: OutlineSection, business: Business) -> JsonObject:
     item = next((item for item in section.items if item.get("title")), {})
-    href = item.get("detail") or business.contact_href
+    given = item.get("detail")
+    href = business.contact_href if given in (None, "#contact") else given
     actions = [{"label": item.get("title", business.say("Get in touch"))[:60], "href": href}] if href else []
     return {"heading": business.name, **section_props(section), "actions": actions}
 
@@ -187,7 +188,7 @@ class TextProps(Props):
 
 @Component("Text", summary="paragraphs: text (as body of RichText)", example={"text": "We bake at night."})
 def _text(props: TextProps, ctx: RenderContext) -> Html:
-    return tag("div", paragraphs(props.text), class_="prose", id=ctx.id)
+    return tag("div", paragraphs(ctx, props.text), class_="prose", id=ctx.id)
 
 
 @Component("Link", summary="a link: label, href", example={"label": "All breads", "href": "#menu"})
@@ -249,7 +250,7 @@ def _outline_rich_text(section: OutlineSection, business: Business) -> JsonObjec
 
 @Component(
     "RichText",
-    summary="running text: body (blank line = paragraph, '- ' = list, **bold**, *emphasis*), image",
+    summary="running text: body (blank line = paragraph, '- ' = list, **bold**, *emphasis*, [words](address)), image",
     example={"heading": "Our story", "body": "We began in **1998**.\n\nThe oven is older."},
     words=("rich text", "text section", "about", "story", "about section", "text block"),
     outline=_outline_rich_text,
@@ -257,7 +258,7 @@ def _outline_rich_text(section: OutlineSection, business: Business) -> JsonObjec
     nav_label="About",
 )
 def _rich_text(props: RichTextProps, ctx: RenderContext) -> Html:
-    body = tag("div", paragraphs(props.body), class_="prose")
+    body = tag("div", paragraphs(ctx, props.body), class_="prose")
     if props.image is None:
         return section(ctx, props, body, kind="rich-text rich-text-plain")
     row = tag("div", tag("div", intro(ctx, props), body), tag("div", image(ctx, props.image), class_="prose-picture"))
@@ -378,7 +379,7 @@ def _still(props: VideoProps, ctx: RenderContext, length: Html | None) -> Html:
 
 @Component(
     "Video",
-    summary="a film: title (its name, written on the still; heading is that of the section), and href (address of the "
+    summary="a film: title (its name, on the still; heading is the section's), and href (address of the "
     "film elsewhere) or src (.mp4|.webm file), captions (.vtt), length (of this very film: out when it is replaced), "
     "image as still, or art, embed true",
     example={"title": "A night at the oven", "href": "https://video.example/oven", "length": "3 min", "art": "hills"},

@@ -211,7 +211,7 @@ def _faq(props: FaqProps, ctx: RenderContext) -> Html:
         tag(
             "details",
             tag("summary", item.question),
-            tag("div", paragraphs(item.answer), _further(item, ctx), class_="answer"),
+            tag("div", paragraphs(ctx, item.answer), _further(item, ctx), class_="answer"),
             open=props.open == "all" or (props.open and place == 0),
         )
         for place, item in enumerate(props.items)

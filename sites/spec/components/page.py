@@ -49,11 +49,13 @@ class PageProps(Props):
     """On index.html: the public address of the site."""
     date: Day | None = None
     """Of a post: `Posts` lists the pages of a folder that have one."""
+    author: Label | None = None
+    """Of a post, as it stands behind the date: "by Mette Bach"."""
 
 
 @Component(
     "Page",
-    summary="root of every page: title, description, date (of a post, 2026-05-31), "
+    summary="root of every page: title, description, date (of a post, 2026-05-31), author (by Ida), "
     "lang (a page at xx/PATH with lang xx is PATH in that language), url (on index.html: https://www.bakery.example/), "
     "theme {preset, primary, accent, background, font (of all words), headings (of these alone), text (of all but "
     "headings), radius none|small|medium|large, spacing compact|regular|airy, size large|larger (of all text), "
@@ -108,13 +110,16 @@ def _navigation(props: HeaderProps, ctx: RenderContext) -> tuple[Html, ...]:
     opener = tag("button", icon("menu"), ctx.say("Menu"), **button)
     button["class_"] = "menu-button menu-close"
     closer = tag("button", icon("close"), ctx.say("Close"), **button, popovertargetaction="hide")
-    links = tag("ul", *(tag("li", _navigation_link(link, ctx)) for link in props.links))
+    links = tag("ul", *(_navigation_entry(link, props.action, ctx) for link in props.links))
     return opener, tag("nav", closer, links, class_="site-nav", id=menu, aria_label=ctx.say("Main"), popover=True)
 
 
-def _navigation_link(link: Link, ctx: RenderContext) -> Html:
+def _navigation_entry(link: Link, action: Link | None, ctx: RenderContext) -> Html:
+    """Return a link of the navigation; one that says no more than the button beside it is for the folded menu only."""
+    says_more = action is None or link.href != action.href or link.label not in (action.label, ctx.say("Contact"))
     current = "page" if ctx.site.languages.towards(link.href, ctx.page).removeprefix("/") == ctx.page else None
-    return tag("a", link.label, href=ctx.url(link.href), aria_current=current)
+    entry = tag("a", link.label, href=ctx.url(link.href), aria_current=current)
+    return tag("li", entry, class_="menu-link" if says_more else "menu-only")
 
 
 def _minimal_header(business: Business) -> JsonObject:

@@ -18,7 +18,7 @@ from sites.spec.catalog import (
     section_props,
 )
 from sites.spec.expressions import Node
-from sites.spec.html import Html, anchor, heading, image, level_inside, relative_to, section, small, tag, written_day
+from sites.spec.html import Html, anchor, heading, image, level_inside, post_line, relative_to, section, small, tag
 from sites.spec.languages.versions import primary
 from sites.spec.model import JsonObject
 
@@ -42,6 +42,7 @@ class Post(NamedTuple):
 
     date: str
     """ISO 8601."""
+    author: str | None
     path: str
     lang: str
     title: str
@@ -67,6 +68,7 @@ def _post(path: str, root: Node) -> Post:
     picture = props.get("image")
     return Post(
         root.props["date"],
+        root.props.get("author"),
         path,
         root.props.get("lang", "en"),
         str(props.get("heading") or props.get("text") or root.props["title"]),
@@ -79,7 +81,7 @@ def _entry(post: Post, ctx: RenderContext, level: int, *, is_card: bool) -> Html
     lang = None if primary(post.lang) == primary(ctx.lang) else post.lang
     link = tag("a", post.title, href=relative_to(ctx.page, post.path), lang=lang)
     words = heading(level, link), tag("p", post.text, lang=lang) if post.text else None
-    day = tag("p", written_day(post.date, ctx.lang), class_="post-date")
+    day = post_line(post.date, post.author, ctx.lang)
     picture = image(ctx, post.picture.model_copy(update={"alt": ""})) if post.picture else None
     if is_card:
         return tag("li", picture, day, *words, class_="card post")
@@ -93,8 +95,8 @@ def _outline_posts(section: OutlineSection, business: Business) -> JsonObject:
 @Component(
     "Posts",
     summary="news or blog: the pages of a folder whose Page has a date, newest first: path (news/), "
-    "limit, layout rows|cards, action. A post is a page as news/new-oven.html that opens with PageIntro, "
-    "which shows the date but no author",
+    "limit, layout rows|cards, action. A post (news/new-oven.html) opens with PageIntro, "
+    "which shows date and author",
     example={"heading": "News", "path": "news/", "limit": 3, "action": {"label": "All news", "href": "news.html"}},
     words=("posts", "news", "blog", "latest news", "news list"),
     outline=_outline_posts,

@@ -498,6 +498,12 @@ def test_checking_others_beside_what_ought_to_be_otherwise_changes_it() -> None:
     assert not route("the initials say AB. should be BA! check the others too").read_only
 
 
+def test_a_wish_beside_a_question_and_what_only_sounds_like_a_search_is_an_edit() -> None:
+    seen = "on the computer there's only Menu, The house and Find us. why is that??"
+    assert route(seen).read_only
+    assert not route(f"{seen} i'd like Hours on the computer as well pls").read_only
+
+
 def test_what_shows_something_on_the_page_and_asks_for_a_hint_is_an_edit() -> None:
     assert route("show me all headings and count the links").read_only
     prompt = "Could we show the rainfall? My brother measures it. And tell me how I change the number myself"

@@ -356,12 +356,30 @@ def test_legal_pages_are_linked_from_the_end_of_each_page_alone() -> None:
     assert {"Team", "Impressum"} <= {*shown["footer"]}
 
 
+def test_a_site_of_one_page_and_legal_ones_is_navigated_by_its_sections() -> None:
+    sections = [*OUTLINE["sections"], {"kind": "RichText", "page": "Impressum", "text": "x"}]
+    elements = expand_outline({**OUTLINE, "sections": sections}).pages[INDEX]["elements"]
+    shown = {key: [link["label"] for link in elements[key]["props"]["links"]] for key in ("header", "footer")}
+    assert shown["header"] == ["What we do", "Good to know", "Contact"]
+    assert shown["footer"][-1] == "Impressum"
+    assert "Home" not in shown["footer"]
+
+
+def test_an_invitation_to_the_contact_leads_to_the_page_that_has_the_form() -> None:
+    call = {"kind": "CallToAction", "items": [{"title": "Ask about a boat", "detail": "#contact"}]}
+    site = expand_outline(with_sections({"kind": "Hero"}, call, {"kind": "ContactForm", "page": "Enquiry"}))
+    (action,) = site.pages[INDEX]["elements"]["call-to-action"]["props"]["actions"]
+    assert action["href"] == "enquiry.html#contact"
+    assert not dead_links(render(site))
+
+
 def test_a_form_asks_what_the_outline_says_and_a_kind_that_needs_more_becomes_text() -> None:
     items = [
         {"title": "What sort of dog?"},
         {"title": "On which day?", "detail": "date"},
         {"title": "x", "detail": "choice"},
         {"title": "Which flavour?", "detail": "choice", "text": "Lemon | Carrot|"},
+        {"title": "Which boat?", "detail": "Myfanwy | Gelert"},
     ]
     form = {"kind": "ContactForm", "items": items}
     site = expand_outline({**OUTLINE, "sections": [{"kind": "Hero"}, form]})
@@ -371,5 +389,6 @@ def test_a_form_asks_what_the_outline_says_and_a_kind_that_needs_more_becomes_te
         ("On which day?", "date"),
         ("x", "text"),
         ("Which flavour?", "choice"),
+        ("Which boat?", "choice"),
     ]
-    assert asked[-1]["options"] == ["Lemon", "Carrot"]
+    assert [each["options"] for each in asked[-2:]] == [["Lemon", "Carrot"], ["Myfanwy", "Gelert"]]

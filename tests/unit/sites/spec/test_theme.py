@@ -128,3 +128,9 @@ def test_a_dark_colour_that_was_asked_for_is_the_dark_of_the_page() -> None:
     for theme in (Theme(primary="navy", background="#10131a"), Theme(primary="teal")):
         colours = palette(theme, dark=False)
         assert colours["deep"] != colours["fill"]
+
+
+def test_buttons_of_the_page_s_own_colour_have_the_accent_s() -> None:
+    theme = Theme(preset="noir", primary="#1c1a19", accent="#f08a24")
+    assert palette(theme, dark=False)["fill"] == "#f08a24"
+    assert palette(theme.model_copy(update={"primary": "#3a3a3a"}), dark=False)["fill"] == "#3a3a3a"

@@ -134,6 +134,42 @@ def test_the_menu_is_a_popover_that_its_own_buttons_open_and_close() -> None:
     assert not one("Header", brand="Bakery").xpath(".//button | .//nav")
 
 
+def test_running_text_holds_links_and_an_address_that_no_link_may_have_stays_text() -> None:
+    words = (
+        "See [the **price** list](prices.html#cut), *[ask](tel:+4930)* us.\n\n- [x](javascript:alert) [y](//e.example)"
+    )
+    for found in (
+        one("RichText", body=words),
+        one("Text", text=words),
+        one("FAQ", items=[{"question": "Q?", "answer": words}]),
+    ):
+        links = [(link.text_content(), link.get("href")) for link in found.xpath(".//p//a")]
+        assert links == [("the price list", "prices.html#cut"), ("ask", "tel:+4930")]
+        assert found.xpath(".//p//a/strong | .//p//em/a")
+        assert found.xpath("string(.//li)") == "[x](javascript:alert) [y](//e.example)"
+        assert not found.xpath(".//li//a")
+
+
+def test_further_ways_to_get_in_touch_stand_below_phone_and_mail() -> None:
+    links = [
+        {"label": "+39 333 000 0148 (Toni)", "href": "tel:+393330000148"},
+        {"label": "WhatsApp", "href": "https://wa.me/393330000148"},
+    ]
+    found = one("ContactForm", email="stay@inn.example", phone="+39 0474 000 148", links=links)
+    shown = found.xpath(".//*[@class='contact-lines']/li/a")
+    assert [(link.text, link.get("href")) for link in shown[2:]] == [(each["label"], each["href"]) for each in links]
+    assert len(found.xpath(".//*[@class='contact-lines']/li/*[local-name()='svg']")) == 4
+
+
+def test_only_a_link_that_says_no_more_than_the_button_beside_it_is_left_to_the_folded_menu() -> None:
+    labels = ("Hours", "Contact", "Reserve", "Find us")
+    links = [{"label": label, "href": "#map" if label == "Find us" else "#contact"} for label in labels]
+    found = one("Header", brand="Osteria", links=links, action={"label": "Reserve", "href": "#contact"})
+    assert found.xpath(".//li[@class='menu-only']/a/text()") == ["Contact", "Reserve"]
+    assert not one("Header", brand="Osteria", links=links).xpath(".//li[@class='menu-only']")
+    assert ".site-nav .menu-only { display: none; }" in " ".join(component_rules())
+
+
 def test_one_quote_stands_alone_and_several_stand_in_cards() -> None:
     voice = {"quote": "Good.", "name": "Ana"}
     assert one("Testimonials", items=[voice]).xpath(".//div[contains(@class, 'quote-alone')]//blockquote")

@@ -64,6 +64,19 @@ def in_german(site: Site, *paths: str) -> Site:
     return parse_site(document)
 
 
+def test_whose_post_it_is_stands_behind_its_date_on_the_page_and_in_lists() -> None:
+    files = render(with_posts(b=post("Bees", "2026-02-01", author="by Mette Bach"), a=post("Ants", "2026-01-01")))
+    lines = {
+        path: [line.text_content() for line in html.document_fromstring(files[path]).xpath("//*[@class='post-date']")]
+        for path in ("news.html", "news/b.html", "news/a.html")
+    }
+    assert lines == {
+        "news.html": ["1 February 2026 · by Mette Bach", "1 January 2026"],
+        "news/b.html": ["1 February 2026 · by Mette Bach"],
+        "news/a.html": ["1 January 2026"],
+    }
+
+
 def test_the_dated_pages_of_a_folder_are_listed_newest_first_up_to_a_limit() -> None:
     assert [title for title, _, _ in listed(SITE, "news.html")] == ["Apples", "Bees", "Elder", "Cats"]
     assert listed(SITE, INDEX) == [
