@@ -1,8 +1,8 @@
 """A trained second opinion on a prompt: whether it only asks, what an edit needs, and whether it is debated (issue 20).
 
 Five yes/no questions, each a linear model over hashed words, parts and pairs of words, and what the rules found,
-trained from this repository's labelled prompts by `make routing-model`: in plain Python, with a fixed seed, so that
-the same labels give the same file.
+trained by `make routing-model` from those of this repository's labelled prompts that are not held out to measure it: in
+plain Python, with a fixed seed, so that the same labels give the same file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import random
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from functools import cache, lru_cache
@@ -295,6 +295,13 @@ def _chance(logit: float) -> float:
 # --- training --------------------------------------------------------------------------------------------------------
 
 
+def trained_on(files: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    """Yield the labelled prompts of files that are not held out."""
+    for file in files:
+        rows = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+        yield from (row for row in rows if row.get("split") != "held")
+
+
 def train(rows: Iterable[Mapping[str, Any]]) -> bytes:
     """Return the models of labelled prompts (`route check` samples)."""
     labelled: list[list[_Row]] = [[] for _ in Asked]
@@ -356,8 +363,7 @@ def _fit(rows: Sequence[_Row]) -> bytes:
 
 def main(paths: Sequence[str]) -> None:
     """Train the shipped models from files of labelled prompts."""
-    rows = (json.loads(line) for path in paths for line in Path(path).read_text(encoding="utf-8").splitlines())
-    (Path(__file__).parent / _FILE).write_bytes(train(rows))
+    (Path(__file__).parent / _FILE).write_bytes(train(trained_on(map(Path, paths))))
 
 
 if __name__ == "__main__":

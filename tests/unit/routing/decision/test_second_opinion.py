@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from routing.decision.explanation import explain
 from routing.decision.llm_router import wants_tier
 from routing.decision.router import Mode, Route, Signals, SiteSignals, decide
-from routing.decision.second_opinion import Asked, Model, Opinion, Site, shipped_model, train
+from routing.decision.second_opinion import Asked, Model, Opinion, Site, shipped_model, train, trained_on
 from routing.decision.triggers import OPINION, Confidence, Debate, Stakes, plan_debate
 from routing.policy.platform import Assist, platform_policy
 from routing.prompt.parsed_prompt import parse_prompt
@@ -20,6 +20,7 @@ from routing.prompt.vocabulary import shipped_vocabulary
 from routing.queues import Tier
 
 ROOT = Path(__file__).resolve().parents[4]
+LABELS = sorted((ROOT / "tests" / "data").glob("routing_*.jsonl"))
 POLICY = platform_policy()
 RULES_ALONE = POLICY.model_copy(update={"assist": Assist(second_opinion=False)})
 SITE = SiteSignals(files=4)
@@ -28,11 +29,6 @@ UNDECIDED = "Auf dem Fernseher im Vereinsheim ist alles winzig"
 """No rule knows its words; the labelled prompts hold its like."""
 ASKED = "Duzen oder siezen auf der Seite einer Yogaschule?"
 """Likewise, of a question."""
-
-
-def rows() -> list[dict[str, Any]]:
-    files = sorted((ROOT / "tests" / "data").glob("routing_*.jsonl"))
-    return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 
 
 def routes(row: dict[str, Any]) -> tuple[Route, Route]:
@@ -50,7 +46,7 @@ def both(signals: Signals) -> tuple[Route, Route]:
 def test_it_decides_where_no_rule_is_certain_and_mostly_as_labelled() -> None:
     changed: dict[str, list[bool]] = defaultdict(list)
     kept = ("triggers", "confidence", "target", "trivial", "read_only", "workflow")
-    for row in rows():
+    for row in trained_on(LABELS):
         route, by_rules = routes(row)
         if route == by_rules:
             continue
@@ -170,7 +166,7 @@ def test_a_small_model_may_still_choose_the_tier_where_it_is_enabled() -> None:
 
 
 def test_the_same_labels_make_the_same_file() -> None:
-    labelled = list(rows())[:200]
+    labelled = [*islice(trained_on(LABELS), 200)]
     assert train(labelled) == train(labelled)
 
 
@@ -178,7 +174,7 @@ def test_the_same_labels_make_the_same_file() -> None:
 def test_the_shipped_file_is_small_and_made_from_the_labels_in_the_repository() -> None:
     """`make routing-model` makes it; the last bit of a logarithm may differ from one machine to the next."""
     shipped = (ROOT / "routing" / "decision" / "second_opinion.bin").read_bytes()
-    trained = train(rows())
+    trained = train(trained_on(LABELS))
     assert len(shipped) <= 2**20
     assert len(trained) == len(shipped)
     assert sum(ours != theirs for ours, theirs in zip(trained, shipped, strict=True)) <= 20
