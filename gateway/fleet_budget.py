@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -21,6 +22,8 @@ from routing.policy.prices import NANOUSD_PER_USD
 logger = logging.getLogger(__name__)
 
 FLEET_DAY = "fleet_day"
+_REST_SECONDS = 2.0
+"""How long a directory that did not answer is not asked: of the calls that wait only the first has its timeout."""
 
 
 class FleetBudget:
@@ -33,6 +36,7 @@ class FleetBudget:
         self._slice_nanousd = round(config.slice_usd * NANOUSD_PER_USD)
         self._day, self._leased = "", 0
         self._asking = asyncio.Lock()
+        self._rests_until = 0.0
 
     def close(self) -> None:
         """Close the connections to the directory."""
@@ -61,6 +65,8 @@ class FleetBudget:
         async with self._asking:
             if self.within(caps)[-1].limit_nanousd > known:
                 return True  # somebody else has asked meanwhile
+            if time.monotonic() < self._rests_until:
+                raise LedgerUnreachableError("the directory did not answer a moment ago")
             try:
                 leased = await asyncio.to_thread(
                     self._directory.lease,
@@ -73,6 +79,7 @@ class FleetBudget:
                 )
             except SQLAlchemyError as error:
                 logger.warning("directory_unreachable")
+                self._rests_until = time.monotonic() + _REST_SECONDS
                 raise LedgerUnreachableError from error
             self._day, self._leased = fleet.key, leased
             return self.within(caps)[-1].limit_nanousd > known

@@ -56,6 +56,8 @@ logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = (0.1, 0.3, 1.0, 2.0, 3.0, 4.0, 5.0, 5.0, 5.0)
 """Pauses between attempts to book a call while the ledger is away; its lease lasts about as long."""
+_PATIENCE = "1s"
+"""How long a booking that others share, or wait for, waits for a row that somebody holds."""
 _WAIT_SECONDS = 5.0
 """How long a statement waits for a free connection, and a new connection for the server."""
 _VALUE = re.compile(r"%\((\w+)\)s")
@@ -204,19 +206,19 @@ class Ledger:
             await self._book_lost(served)
         self._open.pop(call_id, None)
 
-    async def _settle_alone(self, ended: Ended) -> bool | LedgerUnreachableError:
+    async def _settle_alone(self, ended: Ended, *, patience: str | None = None) -> bool | LedgerUnreachableError:
         """Book a call durably, and return whether it had an open row."""
         try:
-            return bool(await self.run(money.settle_all([ended])))
+            return bool(await self.run(money.settle_all([ended], patience=patience)))
         except LedgerUnreachableError as error:
             return error
 
     async def _book_ended(self, ended: Sequence[Ended]) -> Sequence[bool | LedgerUnreachableError]:
         """Book what ended meanwhile; a call that the ledger does not take keeps no other from being booked."""
         try:
-            booked = {call_id for (call_id,) in await self.query(money.settle_all(ended))}
+            booked = {call_id for (call_id,) in await self.query(money.settle_all(ended, patience=_PATIENCE))}
         except LedgerUnreachableError:
-            return await asyncio.gather(*map(self._settle_alone, ended))
+            return await asyncio.gather(*(self._settle_alone(call, patience=_PATIENCE) for call in ended))
         return [call.id in booked for call in ended]
 
     async def book(self, served: Served) -> None:

@@ -185,8 +185,10 @@ SELECT id FROM closed
 """
 
 SETTLE = f"""
-WITH ended AS MATERIALIZED (
-    SELECT * FROM jsonb_to_recordset(%(calls)s::jsonb) AS ended (
+WITH patience AS MATERIALIZED (
+    SELECT set_config('lock_timeout', coalesce(%(patience)s::text, current_setting('lock_timeout')), true)
+), ended AS MATERIALIZED (
+    SELECT ended.* FROM patience, jsonb_to_recordset(%(calls)s::jsonb) AS ended (
         id uuid, state text, finish text, status int, cost_nanousd bigint,
         input_tokens int, output_tokens int, cache_write_tokens int, cache_read_tokens int)
 ), closed AS (
@@ -450,13 +452,14 @@ def settle(call_id: UUID, *, usage: Usage, cost_nanousd: int, finish: str, statu
     return settle_all([Ended(call_id, usage, cost_nanousd, state, finish, status)])
 
 
-def settle_all(calls: Iterable[Ended]) -> Statement:
+def settle_all(calls: Iterable[Ended], *, patience: str | None = None) -> Statement:
     """Return the statement that closes those calls which are open, and selects their ids.
 
-    It releases their reserves and books their costs.
+    It releases their reserves and books their costs. With `patience` (`1s`) it fails when it has waited for a row for
+    so long: a worker that is frozen in a transaction may hold an attempt.
     """
     rows = [call._asdict() | call.usage._asdict() for call in calls]
-    return Statement(SETTLE, {"calls": dump_json(rows), "event": EventKind.CALL.value})
+    return Statement(SETTLE, {"calls": dump_json(rows), "event": EventKind.CALL.value, "patience": patience})
 
 
 def renew_calls(call_ids: Sequence[UUID]) -> Statement:

@@ -188,6 +188,9 @@ class TicketWriter:
         except ForgeError as failure:
             error, is_final = str(failure), not failure.is_passing
             logger.warning("ticket_note_failed", extra={"run_id": str(run_id), "kind": kind, "is_final": is_final})
+        except Exception as failure:  # a forge's client on an odd answer, or a project of another version
+            error = f"our own error: {type(failure).__name__}"
+            logger.exception("ticket_note_failed", extra={"run_id": str(run_id), "kind": kind, "is_final": False})
         with self.ledger.begin() as session:
             record_note_sent(session, run_id, kind, attempts=due.note.attempts, error=error, is_final=is_final)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import date, timedelta
 from itertools import count
 
@@ -14,8 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from gateway.errors import BudgetExceededError, GatewayUnreachableError
+from gateway.errors import BudgetExceededError, GatewayUnreachableError, LedgerUnreachableError
+from gateway.fleet_budget import FleetBudget
 from ledger.cells.directory import CellRecord, Directory
+from ledger.money import CapLimit
 from ledger.store import Ledger, create_ledger_engine
 from monitoring.config import CellsConfig
 from routing.policy.platform import platform_policy
@@ -153,3 +159,30 @@ def test_without_its_directory_a_cell_spends_its_slice_and_then_calls_wait(postg
         with pytest.raises(GatewayUnreachableError, match="ledger"):  # nobody knows what is left: it is tried later
             spend_all(world)
         world.check_books()
+
+
+def test_calls_do_not_queue_behind_a_directory_that_does_not_answer() -> None:
+    stops, waited = threading.Event(), 0.5
+
+    def answer_nobody(server: socket.socket) -> None:
+        while not stops.is_set():
+            with suppress(OSError), server.accept()[0]:
+                stops.wait(waited)
+
+    caps = (CapLimit("fleet_day", a_day(), NANOUSD_PER_USD),)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer_nobody, args=(server,), daemon=True).start()
+        url = f"postgresql://x@127.0.0.1:{server.getsockname()[1]}/x?sslmode=disable"
+        budget = FleetBudget(CellsConfig(directory_url=SecretStr(url), name="east"))
+
+        async def ask() -> None:
+            asked = (budget.extend(caps, budget.within(caps), needed_nanousd=1) for _ in range(10))
+            told = await asyncio.gather(*asked, return_exceptions=True)
+            assert {type(one) for one in told} == {LedgerUnreachableError}
+
+        began = time.monotonic()
+        asyncio.run(ask())
+        assert waited <= time.monotonic() - began < 5 * waited
+        stops.set()
+        budget.close()
+        server.shutdown(socket.SHUT_RDWR)

@@ -1,11 +1,13 @@
 """The gateway's bookings: shared statements, and which of them wait for the disk."""
 
 import asyncio
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from sqlalchemy import text
 from sqlmodel import Session
@@ -18,7 +20,7 @@ from gateway.providers.provider import Settlement
 from ledger import money
 from ledger.attempts import hash_token, renew_all
 from ledger.money import Bearer, CallStart, CapLimit, Reserved
-from ledger.store import Ledger, Statement
+from ledger.store import STATEMENT_TIMEOUT_MS, Ledger, Statement
 from routing.policy.platform import platform_policy
 from routing.policy.prices import Usage
 from tests.integration.gateway.gateway_world import World
@@ -244,6 +246,30 @@ def test_a_call_whose_booking_was_lost_is_presumed_at_no_less_or_repaired_from_t
     with world.ledger.begin() as session:
         assert money.presume_lost_calls(session) == 1
     assert costs(world) == [("presumed", RESERVED), ("settled", first.cost_nanousd)]
+
+
+def test_a_worker_that_is_frozen_with_its_attempt_delays_its_own_call_s_booking_alone(
+    world: World, ledger_url: str, tmp_path: Path
+) -> None:
+    frozen, other = bearer(world), bearer(world)
+
+    async def work() -> float:
+        client = Watched(ledger_url, tmp_path)
+        own, foreign = [await reserve(client, holder, world) for holder in (frozen, other)]
+        with psycopg.connect(ledger_url) as worker:
+            worker.execute("UPDATE attempt SET reason = 'x' WHERE id = %s", (frozen.attempt_id,))
+            waiting = asyncio.create_task(client.settle(own.id, booked(5)))
+            began = time.monotonic()
+            await client.settle(foreign.id, booked(6))
+            took = time.monotonic() - began
+            with pytest.raises(LedgerUnreachableError):
+                await waiting
+        await client.settle_later(own.id, booked(5))
+        await client.close()
+        return took
+
+    assert asyncio.run(work()) < STATEMENT_TIMEOUT_MS / 2000
+    assert costs(world) == [("settled", 5), ("settled", 6)]
 
 
 async def open_two(world: World, ledger_url: str) -> list[CallStart]:

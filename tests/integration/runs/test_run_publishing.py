@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from gateway.forges.forge import TIMEOUT_SECONDS
 from ledger.attempts import find_lapsed_attempts, recover
 from ledger.job_control import request_cancel
+from ledger.job_ends import RETRY_SECONDS
 from ledger.jobs import lock_job
 from ledger.tables import Job, Site
 from producers.use_cases.tickets import TicketWriter
@@ -288,6 +289,23 @@ def test_a_note_that_no_try_can_send_is_given_up_and_says_why(yard: Yard, forge:
     )
     assert [tuple(row)[:3] for row in note] == [(1, None, None)]
     assert "no account" in note[0][3]
+    assert forge.asked == []
+
+
+def test_a_note_that_meets_an_error_of_no_forge_is_given_up_as_any_other_and_stands_in_no_other_s_way(
+    yard: Yard, forge: Forge
+) -> None:
+    writer = TicketWriter(yard.shop.ledger, yard.resources.accounts)
+    yard.submit("Fix the broken header", ticket=TICKET)
+    yard.submit("Fix the broken footer", ticket=TICKET)
+    whole = yard.shop.scalar("SELECT CAST(config AS text) FROM project")
+    yard.shop.execute("""UPDATE project SET config = '{"of": "another version"}'""")
+    for _ in range(len(RETRY_SECONDS) + 1):
+        yard.shop.execute("UPDATE ticket_note SET next_at = now() WHERE next_at IS NOT NULL")
+        assert writer.deliver_due() == 2
+    yard.shop.execute("UPDATE project SET config = CAST(:config AS jsonb)", config=whole)
+    assert writer.deliver_due() == 0
+    assert set(yard.shop.rows("SELECT next_at, error FROM ticket_note")) == {(None, "our own error: ValidationError")}
     assert forge.asked == []
 
 
