@@ -11,8 +11,8 @@ setup: $(STAMP) ## make .venv/ with the pinned dependencies
 $(STAMP): pyproject.toml clients/python/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "pointsman: installing into $(VENV)/ (once; about a minute)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' 2>$(VENV)/pip.log || (cat $(VENV)/pip.log; exit 1)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt --group dev -e . -e clients/python 2>$(VENV)/pip.log || (cat $(VENV)/pip.log; exit 1)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --upgrade 'pip>=25.1' setuptools 2>$(VENV)/pip.log || (cat $(VENV)/pip.log; exit 1)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-build-isolation -c constraints.txt --group dev -e . -e clients/python 2>$(VENV)/pip.log || (cat $(VENV)/pip.log; exit 1)
 	@touch $(STAMP)
 
 fmt: setup ## format the code

@@ -288,26 +288,26 @@ def runs(engine: Engine, name: str) -> bool:
 
 
 @pytest.mark.threat("A14", "B11")
-@pytest.mark.parametrize("what", ["forwarder", "box", "network"])
 def test_a_spare_that_is_not_what_it_was_is_not_handed_out(
-    daemon: TestEngine, engine: Engine, maker: DockerMaker, what: str
+    daemon: TestEngine, engine: Engine, maker: DockerMaker
 ) -> None:
     pool = Pool(maker, size=1)
     try:
-        pool.fill()
-        assert pool.wait_until_filled(seconds=60)
-        (slot,) = {found.labels["pointsman.slot"] for found in engine.leftovers() if not is_outer_network(found)}
-        if what == "network":
-            engine.client.networks.create("alien", driver="bridge").connect(f"pointsman-test-{slot}-box")
-        else:
-            name = f"pointsman-test-{slot}-{what}"
-            engine.client.api.kill(name)
-            wait_until(lambda: not runs(engine, name), seconds=10, what="the engine has noticed")
-        box = pool.acquire()
-        assert (box.id != slot, box.is_warm) == (True, False)
-        assert box.run(["true"], clocks=CLOCKS).is_success
-        box.close()
+        for what in ("forwarder", "box", "network"):
+            pool.fill()
+            assert pool.wait_until_filled(seconds=60)
+            (slot,) = {found.labels["pointsman.slot"] for found in engine.leftovers() if not is_outer_network(found)}
+            if what == "network":
+                engine.client.networks.create("alien", driver="bridge").connect(f"pointsman-test-{slot}-box")
+            else:
+                name = f"pointsman-test-{slot}-{what}"
+                engine.client.api.kill(name)
+                wait_until(lambda name=name: not runs(engine, name), seconds=10, what="the engine has noticed")
+            box = pool.acquire()
+            assert (box.id != slot, box.is_warm) == (True, False), what
+            assert box.run(["true"], clocks=CLOCKS).is_success
+            box.close()
     finally:
         pool.close()
-        if what == "network":
-            engine.client.networks.get("alien").remove()
+        for network in engine.client.networks.list(names=["alien"]):
+            network.remove()
