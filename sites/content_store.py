@@ -334,7 +334,7 @@ def open_content_store(config: ContentStoreConfig) -> ContentStore:
         PolicyError: the operator's fault: the extra for object stores is not installed.
     """
     if not config.url:
-        return ContentStore(config.root, projects=config.projects)
+        return ContentStore(config.root, blobs=LocalBlobs(config.root, needs_mark=True), projects=config.projects)
     if find_spec("obstore") is None:
         raise PolicyError("POINTSMAN_CONTENT_STORE__URL: needs the extra `s3` (pip install 'pointsman[s3]')")
     from sites.blob_cache import BlobCache
