@@ -204,9 +204,14 @@ class LocalBlobs:
         return True
 
     def place(self, sha256: str, target: Path) -> None:
-        """Hard-link the file."""
-        self.get(sha256)  # a corrupt blob must not become a page
-        self._disk.link(self._path(sha256), target)
+        """Hard-link the file, or copy it where the disk has no further name for it."""
+        data = self.get(sha256)  # a corrupt blob must not become a page
+        try:
+            self._disk.link(self._path(sha256), target)
+        except OSError as error:
+            if error.errno != errno.EMLINK:
+                raise
+            self._disk.write(target, data)
 
     def check_room(self, least_bytes: int) -> None:
         """Look at the free space, and write and remove a small file."""
