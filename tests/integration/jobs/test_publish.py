@@ -217,6 +217,18 @@ def test_a_disk_that_refuses_leaves_a_published_job_that_says_so_and_is_shown_on
     assert (yard.shown(), yard.is_lagging()) == (NEW, False)
 
 
+def test_what_a_release_left_that_could_not_be_laid_out_does_not_pile_up(yard: Yard) -> None:
+    job_id = yard.approved(NEW)
+    yard.disk.is_full = True
+    yard.publish(job_id)
+    blob_of(yard, job_id, "index.html").unlink()
+    shutil.rmtree(yard.link.parent / "trees")
+    for _ in range(5):
+        Projector(yard.shop.ledger, yard.content_store).run()
+    assert yard.is_lagging()
+    assert list((yard.link.parent / "trees").iterdir()) == []
+
+
 def test_a_start_finds_a_projection_that_was_lost_or_set_back_behind_the_ledgers_back(yard: Yard) -> None:
     yard.publish(yard.approved(NEW))
     first = min((yard.link.parent / "releases").iterdir(), key=lambda link: link.lstat().st_mtime_ns)
