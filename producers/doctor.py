@@ -271,7 +271,7 @@ def check_files(installation: Installation) -> Iterator[Finding]:
         yield warn(
             "content store",
             f"{root} does not exist yet",
-            "it is created at first use; mount it here if others share one",
+            "the dispatcher makes it as it starts; mount it here if others share one",
         )
     yield judge_disk("content store disk", free_bytes=shutil.disk_usage(nearest).free, where=str(nearest))
 

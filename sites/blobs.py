@@ -125,13 +125,17 @@ class LocalBlobs:
 
     A put looks for a blob and touches it under a lock that a sweep takes to compare its age and remove it, so what a
     put relies on is either young or gone.
+
+    With `needs_mark`, nothing is written where no ledger's mark stands, nor is a file of it taken for lost: the shared
+    disk may not be mounted there.
     """
 
     at_once = 1
 
-    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+    def __init__(self, root: Path, disk: Disk | None = None, *, needs_mark: bool = False) -> None:
         self._root = root
         self._disk = disk or Disk()
+        self._needs_mark = needs_mark
 
     def put_if_absent(self, sha256: str, data: bytes) -> None:
         """Store bytes as a file, synced before its name and its name before the return."""
@@ -139,6 +143,7 @@ class LocalBlobs:
         with self._disk.sharing(self._root):
             is_stored = self._disk.size_of(path) == len(data) and self._disk.touch(path)
         if not is_stored:
+            self._check_mark()
             self._disk.make_directory(path.parent)
             self._disk.write_atomically(path, data)
 
@@ -162,6 +167,7 @@ class LocalBlobs:
         try:
             data = self._path(sha256).read_bytes()
         except FileNotFoundError:
+            self._check_mark()
             if not (self._root / "blobs").is_dir():
                 raise StoreUnavailableError(f"the store at {self._root.name!r} cannot be reached") from None
             raise BlobMissingError(f"no blob {sha256}") from None
@@ -171,7 +177,10 @@ class LocalBlobs:
 
     def stat(self, sha256: str) -> StoredBlob | None:
         """Return a file's size and time."""
-        return _look(self._path(sha256))
+        found = _look(self._path(sha256))
+        if found is None:
+            self._check_mark()
+        return found
 
     def list(self, *, older_than: float | None = None) -> Iterator[StoredBlob]:
         """Yield files, and what crashes left beside them."""
@@ -195,9 +204,14 @@ class LocalBlobs:
         return True
 
     def place(self, sha256: str, target: Path) -> None:
-        """Hard-link the file."""
-        self.get(sha256)  # a corrupt blob must not become a page
-        self._disk.link(self._path(sha256), target)
+        """Hard-link the file, or copy it where the disk has no further name for it."""
+        data = self.get(sha256)  # a corrupt blob must not become a page
+        try:
+            self._disk.link(self._path(sha256), target)
+        except OSError as error:
+            if error.errno != errno.EMLINK:
+                raise
+            self._disk.write(target, data)
 
     def check_room(self, least_bytes: int) -> None:
         """Look at the free space, and write and remove a small file."""
@@ -224,9 +238,16 @@ class LocalBlobs:
 
     def draft(self) -> Path:
         """Return a new name beside the blobs."""
+        self._check_mark()
         shard = self._root / "blobs" / "00"
         self._disk.make_directory(shard)
         return shard / f".draft.{secrets.token_hex(8)}"
+
+    def _check_mark(self) -> None:
+        if self._needs_mark and not (self._root / _MARK).is_file():
+            raise StoreUnavailableError(
+                errno.EIO, f"{self._root} is no content store: its mark, the file `{_MARK}`, is missing"
+            )
 
     def _path(self, sha256: str) -> Path:
         return self._root / "blobs" / check_digest(sha256)[:2] / sha256

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import secrets
+import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -315,6 +316,13 @@ class ContentStore:
             if self.disk.touch(tree):
                 return
         draft = trees / f".draft-{secrets.token_hex(8)}"
+        try:
+            self._fill(draft, manifest)
+            self.disk.settle(draft, tree)
+        finally:  # what fails is tried again for hours: its drafts would pile up until a sweep
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def _fill(self, draft: Path, manifest: Manifest) -> None:
         directories = {draft}
         self.disk.make_directory(draft)
         for path, entry in manifest.items():
@@ -324,7 +332,6 @@ class ContentStore:
             self.blobs.place(entry.sha256, target)
         for directory in sorted(directories, reverse=True):
             self.disk.sync_directory(directory)
-        self.disk.settle(draft, tree)
 
 
 def open_content_store(config: ContentStoreConfig) -> ContentStore:
@@ -334,7 +341,7 @@ def open_content_store(config: ContentStoreConfig) -> ContentStore:
         PolicyError: the operator's fault: the extra for object stores is not installed.
     """
     if not config.url:
-        return ContentStore(config.root, projects=config.projects)
+        return ContentStore(config.root, blobs=LocalBlobs(config.root, needs_mark=True), projects=config.projects)
     if find_spec("obstore") is None:
         raise PolicyError("POINTSMAN_CONTENT_STORE__URL: needs the extra `s3` (pip install 'pointsman[s3]')")
     from sites.blob_cache import BlobCache

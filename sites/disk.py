@@ -6,7 +6,6 @@ import errno
 import fcntl
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -95,13 +94,12 @@ class Disk:
         self.sync_directory(link.parent)
 
     def settle(self, draft: Path, final: Path) -> None:
-        """Rename a finished directory into place, or drop it if another process was first."""
+        """Rename a finished directory into place, or leave it to its maker if another process was first."""
         try:
             self.replace(draft, final)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
-            shutil.rmtree(draft)  # nobody else knows its name
         self.sync_directory(final.parent)
 
     def write(self, path: Path, data: bytes) -> None:

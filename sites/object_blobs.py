@@ -164,8 +164,7 @@ class ObjectBlobs:
             return data
         if is_corrupt:
             raise BlobCorruptError(f"blob {sha256} does not match its digest")
-        self._client.is_marked = False  # it may have been emptied since
-        self._check_mark()
+        self._check_emptied()
         raise BlobMissingError(f"no blob {sha256}")
 
     def stat(self, sha256: str) -> StoredBlob | None:
@@ -173,6 +172,7 @@ class ObjectBlobs:
         for key in self._keys(sha256):
             if (found := self._head(key)) is not None:
                 return found
+        self._check_emptied()
         return None
 
     def list(self, *, older_than: float | None = None) -> Iterator[StoredBlob]:
@@ -238,6 +238,11 @@ class ObjectBlobs:
                     errno.EIO, f"{self._place.url} is not a content store: its object `{_MARK}` is missing"
                 )
             client.is_marked = True
+
+    def _check_emptied(self) -> None:
+        """Look for the mark anew, before a blob is taken for lost."""
+        self._client.is_marked = False
+        self._check_mark()
 
     def _put(self, key: str, content: bytes | Path, *, mode: str = "overwrite") -> None:
         with self._asking() as store:

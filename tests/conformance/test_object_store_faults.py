@@ -252,6 +252,8 @@ def test_a_bucket_that_is_emptied_under_a_process_is_not_taken_for_lost_files(
         obstore.delete(bucket, [found["path"] for found in page])
     with pytest.raises(StoreUnavailableError):
         remote.on_another_host("other").get(sha256)
+    with pytest.raises(StoreUnavailableError):  # which a publish asks first
+        store.exists(sha256)
 
 
 def test_copies_of_a_store_share_a_connection_and_what_it_has_learnt(remote: ObjectBench, store: ContentStore) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -23,8 +24,11 @@ from producers.pages import PageResources, create_pages_app
 from producers.use_cases.jobs import PreviewLinks, describe
 from routing.jobs import State
 from routing.queues import QueueName, Tier
-from sites.content_store import ContentStore
+from sites.config import ContentStoreConfig
+from sites.content_store import ContentStore, open_content_store
 from sites.disk import Disk
+from sites.errors import StoreUnavailableError
+from sites.ownership import adopt
 from sites.preview import PreviewSigner
 from sites.releases import build_release, site_key
 from tests.factories import Shop
@@ -213,6 +217,18 @@ def test_a_disk_that_refuses_leaves_a_published_job_that_says_so_and_is_shown_on
     assert (yard.shown(), yard.is_lagging()) == (NEW, False)
 
 
+def test_what_a_release_left_that_could_not_be_laid_out_does_not_pile_up(yard: Yard) -> None:
+    job_id = yard.approved(NEW)
+    yard.disk.is_full = True
+    yard.publish(job_id)
+    blob_of(yard, job_id, "index.html").unlink()
+    shutil.rmtree(yard.link.parent / "trees")
+    for _ in range(5):
+        Projector(yard.shop.ledger, yard.content_store).run()
+    assert yard.is_lagging()
+    assert list((yard.link.parent / "trees").iterdir()) == []
+
+
 def test_a_start_finds_a_projection_that_was_lost_or_set_back_behind_the_ledgers_back(yard: Yard) -> None:
     yard.publish(yard.approved(NEW))
     first = min((yard.link.parent / "releases").iterdir(), key=lambda link: link.lstat().st_mtime_ns)
@@ -258,6 +274,30 @@ def test_a_publish_waits_for_a_disk_that_fails_as_its_files_are_read(yard: Yard)
     assert (job.state, job.ended_at, yard.shown()) == ("publishing", None, OLD)
     assert yard.shop.scalar("SELECT reason FROM attempt WHERE outcome = 'retrying'") == "storage_unavailable"
     kept.rename(blob)
+    yard.shop.execute("UPDATE job SET held_for = NULL, held_until = NULL WHERE id = :id", id=job_id)
+    assert yard.publish(job_id).state == "published"
+
+
+@pytest.mark.threat("H7")
+def test_a_directory_from_which_the_disk_is_gone_takes_no_file_and_lets_publishes_wait(yard: Yard) -> None:
+    job_id = yard.approved(NEW)
+    adopt(yard.shop.ledger, yard.content_store)
+    mounted = yard.home.rename(yard.home.with_name("disk"))
+    yard.home.mkdir()
+    store = open_content_store(ContentStoreConfig(root=yard.home))
+    yard.resources = replace(yard.resources, content_store=store)
+    with pytest.raises(StoreUnavailableError, match="mark"):
+        store.check_room(1)
+    with pytest.raises(StoreUnavailableError, match="mark"):
+        store.put(b"a file")
+    with pytest.raises(StoreUnavailableError, match="mark"), store.taking():
+        pass
+    assert list(yard.home.iterdir()) == []
+    adopt(yard.shop.ledger, store)
+    (yard.home / "blobs" / "00").mkdir(parents=True)  # as an older release left there
+    assert yard.publish(job_id).state == "publishing"
+    shutil.rmtree(yard.home)
+    mounted.rename(yard.home)
     yard.shop.execute("UPDATE job SET held_for = NULL, held_until = NULL WHERE id = :id", id=job_id)
     assert yard.publish(job_id).state == "published"
 

@@ -30,6 +30,8 @@ from producers.local.supervisor import Forked, ForkServer, Program, python_modul
 from routing.broker import create_app
 from routing.policy.platform import Policy
 from routing.queues import QUEUES, QueueName
+from sites.content_store import ContentStore
+from sites.ownership import adopt
 from tests.factories import Shop
 from tests.policies import impatient_policy, write_policy
 from tests.services import Valkey, wait_until
@@ -161,6 +163,14 @@ class World:
     policy_changes: dict[str, dict[str, Any]] = field(default_factory=dict)
     workers: list[Worker] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        adopt(self.shop.ledger, ContentStore(self.files))  # as a dispatcher does at its start
+
+    @property
+    def files(self) -> Path:
+        """The content store's directory."""
+        return self.home / "content-store"
+
     @property
     def policy(self) -> Policy:
         values = impatient_policy()
@@ -182,6 +192,7 @@ class World:
         log = self.home / f"worker-{number}.log"
         policy = write_policy(self.home / f"policy-{number}.yaml", self.policy.model_dump(mode="json"))
         mine = {"ledger__url": self.shop.url, "broker__url": self.valkey.url, "policy__path": str(policy)}
+        mine |= {"content_store__root": str(self.files)}
         own = {f"POINTSMAN_{name.upper()}": str(value) for name, value in (mine | settings).items()}
         environment = os.environ | own
         argv = python_module(MODULE, pool, str(concurrency), *queues)

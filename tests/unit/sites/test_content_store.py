@@ -1,3 +1,4 @@
+import errno
 import os
 import pickle
 import threading
@@ -410,3 +411,16 @@ def test_a_look_for_room_leaves_nothing_behind_and_finds_too_little(tmp_path: Pa
     assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
     with pytest.raises(OSError, match="No space left"):
         content_store.check_room(2**62)
+
+
+class CrowdedDisk(Disk):
+    """Its file system has as many names of a file as there can be: 65,000 on ext4."""
+
+    def link(self, source: Path, target: Path) -> None:
+        raise OSError(errno.EMLINK, os.strerror(errno.EMLINK))
+
+
+def test_a_file_that_more_releases_share_than_a_disk_has_names_for_is_laid_out_as_a_copy(tmp_path: Path) -> None:
+    store = ContentStore(tmp_path, disk=CrowdedDisk())
+    shown = project(store, "acme_cafe", store.put_tree(NEW), release_id="r1")
+    assert tree_below(shown.resolve()) == NEW
