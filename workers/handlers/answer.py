@@ -30,10 +30,15 @@ _FILE_TOOLS: list[dict[str, Any]] = [
     },
     {
         "name": "read_file",
-        "description": "Read one text file of the site, or the part of it that begins at `offset`.",
+        "description": f"Read one text file of the site, {MAX_FILE_CHARACTERS} characters from `offset`; with `find` "
+        "only the lines that hold this text, with those beside them, such as the rules of a class in a style sheet.",
         "input_schema": {
             "type": "object",
-            "properties": {"path": {"type": "string"}, "offset": {"type": "integer", "minimum": 0}},
+            "properties": {
+                "path": {"type": "string"},
+                "offset": {"type": "integer", "minimum": 0},
+                "find": {"type": "string"},
+            },
             "required": ["path"],
             "additionalProperties": False,
         },
@@ -90,12 +95,26 @@ def serve_tool(call: ToolUse, files: Mapping[str, bytes]) -> ToolResult:
         text = data.decode()
     except UnicodeDecodeError:
         return ToolResult(call.id, f"a binary file of {len(data)} bytes", is_error=True)
+    if (find := arguments.get("find")) and isinstance(find, str):
+        text = _lines_with(text, find)
     offset = arguments.get("offset", 0)
     start = offset if isinstance(offset, int) and offset >= 0 else 0
     part = text[start : start + MAX_FILE_CHARACTERS]
     rest = len(text) - start - len(part)
     more = f"\n[{rest} more characters from offset {start + len(part)}]" if rest > 0 else ""
     return ToolResult(call.id, part + more)
+
+
+_LINES_BESIDE = 3
+
+
+def _lines_with(text: str, sought: str) -> str:
+    """Return the lines of a text that hold another, in whatever case, with their numbers and the lines beside them."""
+    lines, wanted = text.splitlines(), sought.lower()
+    hits = [at for at, line in enumerate(lines) if wanted in line.lower()]
+    near = sorted({at for hit in hits for at in range(hit - _LINES_BESIDE, hit + _LINES_BESIDE + 1)})
+    shown = [f"{at + 1}: {lines[at]}" for at in near if 0 <= at < len(lines)]
+    return "\n".join(shown) or f"no line holds {sought[:60]!r}"
 
 
 _ACCOUNT = "pointsman"

@@ -131,6 +131,14 @@ def test_a_long_file_comes_in_parts() -> None:
     assert serve_tool(use("read_file", {"path": "long.txt", "offset": 12000}), FILES).text == "xxxxx"
 
 
+def test_lines_are_found_in_a_file_with_those_beside_them() -> None:
+    sheet = "\n".join(f".rule-{number} {{ }}" for number in range(1, 30))
+    files = {"styles.css": sheet.encode()}
+    found = serve_tool(use("read_file", {"path": "styles.css", "find": "RULE-20"}), files).text
+    assert found.splitlines() == [f"{number}: .rule-{number} {{ }}" for number in range(17, 24)]
+    assert serve_tool(use("read_file", {"path": "styles.css", "find": "nav"}), files).text == "no line holds 'nav'"
+
+
 def test_a_busy_provider_is_asked_again_and_then_given_up() -> None:
     class Busy(FakeModels):
         def create(self, conversation: list[Turn], **request: Any) -> ModelReply:
