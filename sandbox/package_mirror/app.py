@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, BinaryIO, Protocol
 from urllib.parse import urlsplit
 
@@ -203,8 +203,10 @@ class Transfer:
 
 
 async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
-    while piece := file.read(_CHUNK_BYTES):
-        yield piece
+    """Yield a stored file; where the disk fails, it ends, and its digest says so."""
+    with suppress(OSError):
+        while piece := file.read(_CHUNK_BYTES):
+            yield piece
 
 
 async def _bounded(pieces: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:

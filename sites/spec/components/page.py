@@ -55,7 +55,7 @@ class PageProps(Props):
 
 @Component(
     "Page",
-    summary="root of every page: title, description, date (of a post, 2026-05-31), author (by Ida), "
+    summary="root of every page: title, description, date (of a post, 2026-05-31), author ('by Ida'), "
     "lang (a page at xx/PATH with lang xx is PATH in that language), url (on index.html: https://www.bakery.example/), "
     "theme {preset, primary, accent, background, font (of all words), headings (of these alone), text (of all but "
     "headings), radius none|small|medium|large, spacing compact|regular|airy, size large|larger (of all text), "

@@ -96,7 +96,7 @@ def _outline_posts(section: OutlineSection, business: Business) -> JsonObject:
     "Posts",
     summary="news or blog: the pages of a folder whose Page has a date, newest first: path (news/), "
     "limit, layout rows|cards, action. A post (news/new-oven.html) opens with PageIntro, "
-    "which shows date and author",
+    "which, as the list, shows date and author",
     example={"heading": "News", "path": "news/", "limit": 3, "action": {"label": "All news", "href": "news.html"}},
     words=("posts", "news", "blog", "latest news", "news list"),
     outline=_outline_posts,
