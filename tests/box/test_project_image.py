@@ -93,8 +93,11 @@ def test_an_image_that_lacks_what_a_box_needs_is_refused_with_what_it_lacks_and_
     daemon: TestEngine, engine: Engine, tmp_path: Path
 ) -> None:
     lines = "rm $(command -v seq) && cp $(command -v env) /usr/bin/all && ln -sf all $(command -v timeout)"
-    file = write(tmp_path / "less", f"FROM {daemon.build_image().reference}\nUSER 0\nRUN {LIGHT} && {lines}\n")
-    lacks = "lacks the command seq; a timeout that is a program of its own"
+    node = "echo 'echo broken; exit 1' >/usr/local/bin/node && chmod 755 /usr/local/bin/node"  # its own stays
+    file = write(
+        tmp_path / "less", f"FROM {daemon.build_image().reference}\nUSER 0\nRUN {LIGHT} && {node} && {lines}\n"
+    )
+    lacks = "lacks the command seq; a timeout that is a program of its own.*; what Node needs: broken"
     with pytest.raises(SandboxUnavailableError, match=f"image_unfit: .*{lacks}"):
         build(daemon, source_of_dockerfile(file, context=None, args={}))
     with pytest.raises(SandboxUnavailableError, match="image_missing"):
