@@ -7,6 +7,8 @@ down_revision = "0024"
 branch_labels = None
 depends_on = None
 
+JOBS = "ALTER TABLE job SET (fillfactor = 80)"
+
 
 def upgrade() -> None:
-    op.execute("ALTER TABLE job SET (fillfactor = 80)")
+    op.execute(JOBS)
