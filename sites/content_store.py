@@ -300,9 +300,11 @@ class ContentStore:
 
     def _check(self, entry: Entry) -> None:
         found = self.blobs.stat(entry.sha256)
-        if found is None or found.size != entry.size:
-            raise (BlobMissingError if found is None else BlobCorruptError)(f"blob {entry.sha256} is not whole")
+        if found is not None and found.size != entry.size:
+            raise BlobCorruptError(f"blob {entry.sha256} is not whole")
         self.get(entry.sha256)
+        if found is None:
+            raise BlobMissingError(f"blob {entry.sha256} is in a cache alone")
 
     def _site(self, site_key: str, release_id: str) -> Path:
         for word in (site_key, release_id):

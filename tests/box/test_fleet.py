@@ -150,7 +150,7 @@ def test_the_doctor_finds_nothing_amiss_beside_it(fleet: Fleet) -> None:
     ]  # a busy machine
     amiss = {found["name"] for found in said if found["verdict"] != "OK"} - {"content store disk"}
     assert amiss == {"broker persistence"}  # an embedded broker keeps nothing, and the ledger has all of it
-    names = {found["name"] for found in said}
+    names = {found["name"] for found in told["findings"]}
     assert {"ledger", "gateway", "dispatcher", "package registry", "box engine", "box image"} <= names
 
 
