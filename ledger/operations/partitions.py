@@ -91,10 +91,10 @@ def _look(session: Session, *, mark: int) -> list[Partition]:
         facts = Statement(f"""
             SELECT CAST(extract(epoch FROM now - first.at) AS float8) AS oldest,
                    CAST(extract(epoch FROM now - last.at) AS float8) AS newest,
-                   NOT EXISTS (SELECT FROM {name} WHERE xid >= %(mark)s) AS is_folded
+                   coalesce(last.xid < %(mark)s, true) AS is_folded
               FROM clock_timestamp() AS now
               LEFT JOIN (SELECT at FROM {name} ORDER BY xid LIMIT 1) AS first ON true
-              LEFT JOIN (SELECT at FROM {name} ORDER BY xid DESC LIMIT 1) AS last ON true
+              LEFT JOIN (SELECT at, xid FROM {name} ORDER BY xid DESC LIMIT 1) AS last ON true
         """).one(session, {"mark": mark})
         found.append(Partition(name, int(read[1]), read[2] is not None, *facts))
     return sorted(found, key=lambda each: each.number)
@@ -230,7 +230,7 @@ def _drop(session: Session, old: Partition, *, keep_seconds: float, mark: int) -
         _create(session, rest)
         Statement(f"INSERT INTO {rest} {unfinished}").all(session, {"newest": newest})
     Statement("LOCK TABLE ONLY event IN ACCESS EXCLUSIVE MODE").all(session)
-    if Statement(f"SELECT EXISTS (SELECT FROM {old.name} WHERE xid >= %(mark)s)").scalar(session, {"mark": mark}):
+    if Statement(f"SELECT max(xid) >= %(mark)s FROM {old.name}").scalar(session, {"mark": mark}):
         session.rollback()  # a writer that hung since then
         return False
     Statement(f"ALTER TABLE event DETACH PARTITION {old.name}").all(session)

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import NamedTuple
 from uuid import UUID
 
@@ -292,6 +292,24 @@ def test_a_writer_that_hung_keeps_the_partition_that_its_event_is_in(shop: Shop)
     assert keep_house(shop) > 0
     assert "event_0" not in names_of(shop)
     assert shop.scalar("SELECT value FROM rollup WHERE name LIKE '%fenced%'") == 1
+
+
+def test_to_look_after_partitions_reads_none_of_them_whole_however_often(shop: Shop) -> None:
+    """A statement that was prepared, as it is after some times, is planned without the number that it asks for."""
+    shop.execute("""
+        INSERT INTO event (kind, job_id, xid, data)
+        SELECT 'fenced', gen_random_uuid(), n, '{}' FROM generate_series(1, 20000) AS n
+    """)
+    with psycopg.connect(shop.url, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE event_0")
+    mark = int(shop.scalar("SELECT max(xid) + 1 FROM event"))
+    scans = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'event_0'"
+    before = shop.scalar(scans)
+    with closing(Ledger(create_ledger_engine(shop.url, pool_size=1))) as ledger:  # each by the same connection
+        for _ in range(20):
+            assert tend(ledger, keep_seconds=KEPT, mark=mark) == 0
+    shop.execute("SELECT pg_stat_force_next_flush()")
+    assert shop.scalar(scans) == before
 
 
 def test_a_partition_that_was_attached_by_hand_is_left_alone(shop: Shop) -> None:
