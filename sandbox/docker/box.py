@@ -299,11 +299,10 @@ class DockerBox:
     def _with_killer(self, result: ExecResult) -> ExecResult:
         """Ask the engine and the box's cgroup who killed a command: anything may end with that code."""
         api = self._engine.client.api
-        try:
-            with translating_use_errors():
-                if not api.inspect_container(self.container)["State"]["Running"]:
-                    return result.of_a_lost_box
-        except BoxLostError:
+        is_running = False
+        with suppress(BoxLostError), translating_use_errors():
+            is_running = api.inspect_container(self.container)["State"]["Running"]
+        if not is_running:
             return result.of_a_lost_box
         with suppress(BoxLostError, ValueError), translating_use_errors():
             _, said = run_quickly(api, self.container, [f"{TOOLS}/oom-kills"])
