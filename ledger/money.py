@@ -456,7 +456,7 @@ def settle_all(calls: Iterable[Ended], *, patience: str | None = None) -> Statem
     """Return the statement that closes those calls which are open, and selects their ids.
 
     It releases their reserves and books their costs. With `patience` (`1s`) it fails when it has waited for a row for
-    so long: a worker that is frozen in a transaction may hold an attempt.
+    so long, an attempt's or a cap's: a worker that is frozen in a transaction may hold one.
     """
     rows = [call._asdict() | call.usage._asdict() for call in calls]
     return Statement(SETTLE, {"calls": dump_json(rows), "event": EventKind.CALL.value, "patience": patience})

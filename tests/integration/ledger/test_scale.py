@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -75,6 +76,18 @@ def test_a_step_of_a_round_looks_at_what_it_needs_however_many_jobs_wait(crowd: 
     for look_at in looks:
         assert not look_at.scanned & BIG, look_at.sql
         assert look_at.rows < 2_000, look_at.sql
+
+
+@pytest.mark.slow
+def test_a_backlog_of_one_tenant_that_is_overdue_is_looked_at_in_batches(postgres: Postgres) -> None:
+    with postgres.database() as url, closing(Ledger(create_ledger_engine(url, pool_size=2))) as ledger:
+        shop = Shop(ledger, url=url)
+        with without_indexes(shop):
+            fill(shop, queue="answer", count=WAITING, tenants=1)
+            shop.execute("UPDATE job SET waiting_since = now() - interval '2 hours', expires_at = now()")
+        for step in ("stale_jobs", "overdue_jobs"):
+            (look_at,) = looks_of(shop, STEPS[step])
+            assert 0 < look_at.rows < 2_000, look_at.sql
 
 
 @pytest.mark.slow
