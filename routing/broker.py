@@ -274,7 +274,7 @@ def fleet_users() -> tuple[BrokerUser, ...]:
         f"~{INTAKE_LISTS[0]}",
         f"~{INTAKE_LISTS[0]}{_PRIORITIES}",
         f"~{intake_list('*')}",
-        "~pointsman:intake:tries",
+        "~pointsman:intake:*",
     )
     consume = (
         *("+brpop", "+rpop", "+rpush", "+hset", "+hget", "+hdel", "+zadd", "+zrem", "+zrevrangebyscore", "+zrange"),
@@ -282,10 +282,11 @@ def fleet_users() -> tuple[BrokerUser, ...]:
         *("+exists", "+expire"),
     )
     relay = ("+lrange", "+lrem", "+blmove", "+hincrby", "+hdel", "+expire", "+eval", "+evalsha", "+script|load")
+    forward = ("+lpos", "+set", "+del")
     events = ("+subscribe", "+unsubscribe", "+psubscribe", "+punsubscribe", "+publish")
     return (
         BrokerUser(f"{PREFIX}-api", (*_CONNECT, "+lpush", *queues)),
-        BrokerUser(f"{PREFIX}-dispatcher", (*_CONNECT, *publish, *relay, *queues, *intake, *bindings)),
+        BrokerUser(f"{PREFIX}-dispatcher", (*_CONNECT, *publish, *relay, *forward, *queues, *intake, *bindings)),
         BrokerUser(
             f"{PREFIX}-worker", (*_CONNECT, *publish, *consume, *events, *queues, _UNACKED, *bindings, "&/*.celeryev/*")
         ),

@@ -161,7 +161,8 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
     if (directory := installation.directory) is not None:
         from producers.cells.intake import Forwarder
 
-        forwarder = Forwarder(directory, cell=settings.cells.name, tls=settings.broker.tls)
+        broker = settings.broker
+        forwarder = Forwarder(directory, cell=settings.cells.name, broker_url=broker.url, tls=broker.tls)
     intake = CeleryIntake(
         lists,
         installation.ledger,
@@ -179,6 +180,8 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
         threading.Thread(target=sender.serve, args=(stopping,), kwargs=tick),
         threading.Thread(target=intake.serve, args=(stopping,), kwargs=tick),
     ]
+    if forwarder is not None:
+        threads.append(threading.Thread(target=forwarder.serve, args=(stopping,)))
     # Housekeeping can take hours and may stop at any point, so nothing waits for it.
     keeper = Housekeeper(
         installation.ledger,

@@ -44,7 +44,6 @@ from producers.cells.move import Timing, abort_move, move_tenant
 from producers.dispatch.broker import Publisher
 from producers.dispatch.housekeeping import collect_garbage
 from producers.dispatch.redis_client import open_broker
-from producers.errors import ElsewhereError
 from producers.intake.celery_intake import MAX_TRIES, CeleryIntake, IntakeLists
 from producers.intake.submit import Submitter
 from producers.use_cases.tenants import create_key, hash_secret
@@ -626,10 +625,11 @@ def test_a_celery_message_is_forwarded_to_the_cell_of_its_tenant_and_waits_while
     two: Two, brokers: tuple[str, str]
 ) -> None:
     def take(fleet: Fleet, name: str, url: str) -> int:
-        lists, forwarder = IntakeLists(url), Forwarder(two.directory, cell=name, tls={})
+        lists, forwarder = IntakeLists(url), Forwarder(two.directory, cell=name, broker_url=url, tls={})
         app = create_app("redis://127.0.0.1:1/0")
         submitter = Submitter(fleet.ledger, Publisher(app), fleet.policy)
         read = CeleryIntake(lists, fleet.ledger, submitter, holder="x", forward=forwarder).submit_waiting()
+        forwarder.hand_over()
         for each in (forwarder, lists, app):
             each.close()
         return read
@@ -660,17 +660,49 @@ def test_a_celery_message_is_forwarded_to_the_cell_of_its_tenant_and_waits_while
 
 
 def test_only_one_message_of_many_waits_for_a_cell_whose_broker_does_not_answer(
-    two: Two, monkeypatch: pytest.MonkeyPatch
+    two: Two, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(intake, "open_broker", partial(open_broker, timeout_seconds=0.5))
-    with socket.create_server(("127.0.0.1", 0)) as silent, closing(Forwarder(two.directory, cell="west", tls={})) as to:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        closing(Forwarder(two.directory, cell="west", broker_url=valkey.url, tls={})) as forwarder,
+    ):
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
         two.directory.add_cell(two.directory.cell("east")._replace(broker_url=url))
         started = time.monotonic()
-        for _ in range(10):
-            with pytest.raises(ElsewhereError):
-                to("acme", "intake", b"{}")
+        for number in range(10):
+            assert forwarder("acme", "intake", b"%d" % number)
+            forwarder.hand_over()
         assert 0.5 <= time.monotonic() - started < 2
+
+
+def test_a_message_is_handed_over_again_when_the_other_cells_broker_has_lost_it(
+    two: Two, brokers: tuple[str, str]
+) -> None:
+    two.directory.add_cell(two.directory.cell("east")._replace(broker_url=brokers[0]))
+    with (
+        open_broker(brokers[0]) as east,
+        open_broker(brokers[1]) as west,
+        closing(Forwarder(two.directory, cell="west", broker_url=brokers[1], tls={})) as forwarder,
+    ):
+        assert forwarder("acme", "intake", b"{}")
+        for _ in range(3):
+            forwarder.hand_over()
+        assert east.lrange("intake", 0, -1) == [b"{}"], "once, however often it is looked for"
+        east.flushall()  # what it had in memory died with it
+        forwarder.hand_over()
+        assert east.rpop("intake") == b"{}"
+        forwarder.hand_over()
+        assert (east.keys(), west.keys()) == ([], [])
+
+
+def test_what_an_earlier_process_has_set_aside_is_handed_over(two: Two, brokers: tuple[str, str]) -> None:
+    two.directory.add_cell(two.directory.cell("east")._replace(broker_url=brokers[0]))
+    for step in (lambda each: each("acme", "intake", b"{}"), Forwarder.hand_over):
+        with closing(Forwarder(two.directory, cell="west", broker_url=brokers[1], tls={})) as forwarder:
+            step(forwarder)
+    with open_broker(brokers[0]) as east:
+        assert east.lrange("intake", 0, -1) == [b"{}"]
 
 
 def test_no_sweep_of_the_new_cell_takes_a_file_that_was_there_before_and_comes_again(

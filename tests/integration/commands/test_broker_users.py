@@ -7,18 +7,22 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from celery import Celery
+from pydantic import SecretStr
 from redis import Redis
 from redis.exceptions import NoPermissionError
 
+from ledger.cells.directory import CellRecord, Directory
 from ledger.dispatch_window import Push
 from ledger.tables import Job
 from monitoring.gauges import Reading, read_broker
+from producers.cells.intake import Forwarder
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import Dispatcher
@@ -26,9 +30,10 @@ from producers.intake.celery_intake import CeleryIntake, IntakeLists
 from producers.intake.submit import Submitter
 from producers.local.supervisor import free_port
 from routing.broker import create_app, fleet_users, tenant_user
+from routing.config import CellSecrets
 from routing.queues import QueueName
 from tests.factories import Shop
-from tests.services import Valkey, wait_until
+from tests.services import Postgres, Valkey, wait_until
 
 TENANTS = ("acme", "other", "acme-x3")
 
@@ -189,6 +194,25 @@ def test_nobody_of_the_fleet_can_do_more_than_its_work(guarded: Valkey) -> None:
                     FORBIDDEN[deed](client)
     with Redis.from_url(url_of(guarded, "api")) as api, pytest.raises(NoPermissionError):
         api.rpop("tools")
+
+
+def test_a_dispatcher_hands_messages_to_another_cell_with_its_own_rules(guarded: Valkey, postgres: Postgres) -> None:
+    broker_url = url_of(guarded, "dispatcher")
+    secrets = {"east": CellSecrets(broker=SecretStr("pointsman-dispatcher"))}
+    with postgres.database(template="template1") as url, closing(Directory(url, secrets)) as directory:
+        directory.prepare()
+        directory.add_cell(CellRecord("east", "", "", broker_url, "", "{}"))
+        directory.claim("acme", cell="east")
+        with (
+            closing(Forwarder(directory, cell="west", broker_url=broker_url, tls={})) as forwarder,
+            Redis.from_url(guarded.url) as admin,
+        ):
+            admin.flushall()
+            assert forwarder("acme", "intake.acme", b"{}")
+            forwarder.hand_over()
+            assert admin.rpop("intake.acme") == b"{}"
+            forwarder.hand_over()
+            assert admin.keys() == []
 
 
 def test_the_exporter_reads_memory_and_lengths_with_its_own_rules(guarded: Valkey) -> None:
