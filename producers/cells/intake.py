@@ -98,8 +98,7 @@ class Forwarder:
     def _hand_over(self, cell: str) -> bool:
         """Whether there may be more to do at once."""
         try:
-            waiting = self._own.lrange(_waiting_for(cell), -WINDOW, -1)
-            assert isinstance(waiting, list)
+            waiting: list[bytes] = self._own.lrange(_waiting_for(cell), -WINDOW, -1)  # type: ignore[assignment]
             if not waiting:
                 return False
             with self._broker(cell).pipeline(transaction=False) as pipe:
@@ -110,7 +109,7 @@ class Forwarder:
                 taken = pipe.execute()
             for each, is_taken in zip(waiting, taken, strict=True):
                 if is_taken:
-                    self._own.lrem(_waiting_for(cell), -1, each)
+                    self._own.lrem(_waiting_for(cell), -1, each)  # type: ignore[arg-type]
         except (SQLAlchemyError, RedisError) as error:
             self._let_rest(cell, error)
             return False
