@@ -105,9 +105,10 @@ def _line(finding: Finding) -> str:
 
 def decide_sent_back(facts: Facts) -> Decision | None:
     """Begin the rework that a person asked for at a gate: agents are told the reason, then the gate asks again."""
-    gates = facts.view.gates
-    for gate in gates:
-        if gate.state is not GateState.REWORK or any(other.key.startswith(f"{gate.key}-r") for other in gates):
+    keys = {gate.key for gate in facts.view.gates}
+    rounds = range(1, facts.last_round + 1)
+    for gate in facts.view.gates:
+        if gate.state is not GateState.REWORK or any(gate.successor(round).key in keys for round in rounds):
             continue
         why = f"a person sent the work back: {gate.reason}"
         if facts.running:
