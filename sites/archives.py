@@ -35,6 +35,8 @@ _ROOTS = (INDEX, SPEC_FILE, PACKAGE)
 """What stands at the root of a site; an archive without any of it there may hold the site as its one directory."""
 _LEFT_OUT = frozenset({INSTALLED, "__MACOSX", ".DS_Store", "Thumbs.db"})
 """Installed packages, and what desktops put into archives beside the files: nobody's content."""
+_BESIDE = "._"
+"""Begins the name of what macOS puts into a tar archive beside a file: its attributes, as a file of their own."""
 _ONLY_PLAIN = "only plain files and directories are taken"
 _LARGEST_HEADER = 16_384
 """Bytes of what stands in a tar archive before a member and is read as a whole, such as a long name."""
@@ -122,7 +124,7 @@ def _read(stream: IO[bytes] | None, size: int, path: str) -> bytes:
 
 
 def _is_left_out(name: str) -> bool:
-    return not _LEFT_OUT.isdisjoint(name.split("/"))
+    return any(part in _LEFT_OUT or part.startswith(_BESIDE) for part in name.split("/"))
 
 
 def _zip_members(data: bytes, most: int) -> Iterator[_Member]:

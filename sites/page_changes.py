@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from lxml import html
 
 from sites.diff.canonical import changes
+from sites.files import media_type_of
 from sites.links import path_of, read_page
 
 Status = Literal["changed", "added", "removed", "restyled"]
@@ -30,7 +31,7 @@ class PageChange(NamedTuple):
     path: str
     title: str
     status: Status
-    """`restyled`: the page itself is the same, but styles, scripts or pictures that it loads are not."""
+    """`restyled`: its words and elements are the same, but its styles or scripts, or what it loads, are not."""
     before: tuple[str, ...]
     """CSS selectors of the elements that are gone or were different."""
     after: tuple[str, ...]
@@ -65,7 +66,7 @@ def changed_pages(
 
 
 def _is_page(path: str) -> bool:
-    return path.endswith((".html", ".htm"))
+    return media_type_of(path) == "text/html"
 
 
 def _loaded_changes(differing: set[str], after: Mapping[str, str], read: Callable[[str], bytes]) -> set[str]:
@@ -73,7 +74,7 @@ def _loaded_changes(differing: set[str], after: Mapping[str, str], read: Callabl
     loading = {
         path: {path_of(target.decode("utf-8", "replace"), path) for target in _URL.findall(read(digest))}
         for path, digest in after.items()
-        if differing and path.endswith(".css")
+        if differing and media_type_of(path) == "text/css"
     }
     found = set(differing)
     for _ in loading:  # a sheet may import another one
@@ -85,13 +86,14 @@ def _compare(path: str, old: bytes, new: bytes, assets: set[str]) -> PageChange:
     was, now = _parse(old), _parse(new)
     old_elements, new_elements = [*_seen(was)], [*_seen(now)]
     title = _title(now, path)
-    if max(len(old_elements), len(new_elements)) > _MOST_ELEMENTS:
+    if old != new and max(len(old_elements), len(new_elements)) > _MOST_ELEMENTS:
         return PageChange(path, title, "changed", ("body",), ("body",))
-    differing = changes([*map(_key, old_elements)], [*map(_key, new_elements)])
+    differing = changes([*map(_key, old_elements)], [*map(_key, new_elements)]) if old != new else []
     gone = [place for each in differing for place in range(each.start, each.end)]
     come = [place for each in differing for place in range(each.new_start, each.new_end)]
     loading = [place for place, each in enumerate(new_elements) if _loads(each, path) & assets]
-    is_restyled = old == new and (bool(loading) or bool(_loads_of_head(now, path) & assets))
+    looks_other = bool(loading) or bool(_loads_of_head(now, path) & assets) or _own_looks(was) != _own_looks(now)
+    is_restyled = looks_other and not (gone or come)
     before = _selectors(old_elements, gone)
     after = _selectors(new_elements, [*come, *loading])
     return PageChange(path, title, "restyled" if is_restyled else "changed", before, after)
@@ -146,6 +148,12 @@ def _loads(element: Any, path: str) -> set[str | None]:
 def _loads_of_head(page: Any, path: str) -> set[str | None]:
     loaded = page.xpath("//link[@href] | //script[@src]")
     return {target for each in loaded for target in _loads(each, path)}
+
+
+def _own_looks(page: Any) -> list[tuple[Any, ...]]:
+    """Return a page's styles, scripts and style sheets; a script that is data is none."""
+    found = page.xpath("//style | //script[not(contains(@type, 'json'))] | //link[contains(@rel, 'stylesheet')]")
+    return [(each.tag, each.text, sorted(each.attrib.items())) for each in found]
 
 
 def _title(page: Any, path: str) -> str:

@@ -37,7 +37,10 @@ SITE = "{site}"
 """What stands for a site in the template of such host names."""
 _SLUG_CHARACTERS = 40
 _DIGEST_CHARACTERS = 16
-_HEAD = re.compile(rb"<head(?:\s[^>]*)?>", re.IGNORECASE)
+_FRONT = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:(?:\s|<!--(?>-?>|.*?--!?>))*+<!doctype[^>]*>)?", re.IGNORECASE | re.DOTALL
+)
+"""What stands before the elements of a page: before a doctype, an element would turn its layout to that of old pages."""
 
 SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
     {
@@ -83,8 +86,8 @@ def host_label_of_preview(release_id: UUID) -> str:
 
 def with_probe(page: bytes) -> bytes:
     """Return an HTML page that reports its scripts' faults to the frame around it; its `preview_headers` allow that."""
-    head = _HEAD.search(page)
-    at = head.end() if head else 0
+    front = _FRONT.match(page)
+    at = front.end() if front else 0
     return b"%b<script>%b</script>%b" % (page[:at], _probe().encode(), page[at:])
 
 

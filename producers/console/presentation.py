@@ -5,6 +5,7 @@ Filters return text, which the templates escape.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,8 +27,8 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _UNITS = (("d", _DAY, 2 * _DAY), ("h", _HOUR, _HOUR), ("min", _MINUTE, _MINUTE), ("s", 1, 1))
 """Names of units, their seconds, and the shortest span that is told in each."""
 _KIB = 1024
-_HEADS = ("--- ", "+++ ", "diff --git ", "index ")
-"""Lines of a diff that repeat the file's heading."""
+_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Controls, and what changes the direction of text: a reviewer would read other code than runs."""
 _FINE_BELOW_NANOUSD = nanousd_of("0.10")
 
 TONES: Mapping[str, str] = MappingProxyType(
@@ -202,8 +203,13 @@ def share(part: float, whole: float) -> int:
 
 
 def diff_lines(diff: str | None) -> list[tuple[str, str]]:
-    """Return a unified diff as lines with their kind: `add`, `del`, `hunk` or `same`."""
-    return [(_kind(line), line) for line in (diff or "").splitlines() if not line.startswith(_HEADS)]
+    """Return the hunks of one file's unified diff as lines with their kind: `add`, `del`, `hunk` or `same`.
+
+    Every line of a hunk is shown, whatever it begins with or holds: strangers and models wrote it.
+    """
+    lines = (diff or "").removesuffix("\n").split("\n")
+    first = next((at for at, line in enumerate(lines) if line.startswith("@@ ")), len(lines))
+    return [(_kind(line), _UNSEEN.sub("\ufffd", line.removesuffix("\r"))) for line in lines[first:]]
 
 
 def _kind(line: str) -> str:

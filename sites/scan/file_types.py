@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from sites.files import INSTALLED, UNKNOWN, is_planted, media_type_of
+from sites.files import INSTALLED, UNKNOWN, extension_of, is_planted, media_type_of
 from sites.scan.references import Place, References
 
 # What a package manager would run or load from elsewhere (threat D8): a release may be exported and then installed.
@@ -204,8 +204,8 @@ def check_kind(path: str, data: bytes, references: References) -> str:
         references.find("planted-file", place)
     elif any(segment.startswith(".") and segment != ".well-known" for segment in path.split("/")):
         references.find("hidden-file", place)
-    elif kind == UNKNOWN and not path.startswith(".well-known/"):
-        references.find("file-type", place)
+    elif kind == UNKNOWN and (extension_of(path) or not path.startswith(".well-known/")):
+        references.find("file-type", place)  # of what standards put there, only names without an extension are unknown
     if data and not _is_what_it_says(kind, data):
         references.find("type-mismatch", place, f"named as {kind}")
     if is_package_file(path):

@@ -13,6 +13,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import quote
 from uuid import UUID
 
 from gateway.errors import ForgeError
@@ -37,6 +38,8 @@ MAX_TITLE = 200
 MAX_SUMMARY = 8_000
 MAX_LISTED = 60
 MAX_SUBJECT = 72
+_OF_ADDRESSES = "!#$%&'*+,/:;=?@[]"
+"""What stays as it is in an address; anything else may end its link, and begin what whoever wrote it likes."""
 _CONVENTIONAL = re.compile(r"(feat|fix|docs|style|refactor|perf|test|build|ci|chore|revert)(\([\w./-]+\))?!?: \S")
 
 
@@ -54,7 +57,7 @@ def describe(rows: RunRows, ticket: Ticket) -> PullRequestText:
     since the ticket's author may have planted it.
     """
     name = _cell(ticket.key or "without a tracker")
-    about = f"[{name}]({ticket.url})" if ticket.url else name
+    about = f"[{name}]({quote(ticket.url, safe=_OF_ADDRESSES)})" if ticket.url else name
     gates = [f"{gate.reason}: {gate.state} by {gate.actor or 'nobody'}" for gate in rows.gates]
     parts = [
         f"Made by Pointsman for the ticket {about}: {_cell(ticket.title)}",

@@ -77,6 +77,9 @@ def test_a_site_is_read_from_the_root_of_an_archive_or_from_its_one_directory(pa
 def test_what_desktops_and_package_managers_add_is_left_out_whatever_it_is(pack: Pack) -> None:
     more = {"__MACOSX/._index.html": b"x", "css/.DS_Store": b"x", "node_modules/.bin/../x": b"x"}
     assert read_archive(pack({**FILES, **more}), **MOST) == FILES
+    by_bsdtar = {"./._bakery": b"x", "./bakery/._index.html": b"x", "./bakery/css/._site.css": b"x"}
+    site = {f"./bakery/{name}": data for name, data in FILES.items()}
+    assert read_archive(pack({**by_bsdtar, **site}), **MOST) == FILES
 
 
 def test_an_export_is_read_back(tmp_path: object) -> None:

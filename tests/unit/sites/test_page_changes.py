@@ -104,6 +104,32 @@ def test_pages_that_load_what_changed_are_restyled_and_a_picture_is_marked() -> 
     assert (change.path, change.status) == ("a/index.html", "restyled")
 
 
+def test_a_page_whose_own_styles_or_scripts_differ_is_restyled_and_its_data_is_nobodys_to_see() -> None:
+    for kind in ("<style>{}</style>", "<script>{}</script>", "<link rel=stylesheet href={}>"):
+        old, new = (page(more=kind.format(each)) for each in ("a", "b"))
+        (change,) = compare({**SITE, "index.html": old}, {**SITE, "index.html": new})
+        assert (change.status, change.is_visible) == ("restyled", True), kind
+    old, new = (page(more=f'<script type="application/ld+json">{each}</script>') for each in "12")
+    (change,) = compare({**SITE, "index.html": old}, {**SITE, "index.html": new})
+    assert not change.is_visible
+
+
+def test_a_page_with_another_title_and_another_style_sheet_is_restyled() -> None:
+    (change,) = compare(SITE, {**SITE, "index.html": page(title="The bakery"), "site.css": b"h1{color:blue}"})
+    assert (change.title, change.status) == ("The bakery", "restyled")
+
+
+def test_a_large_page_that_loads_what_changed_is_restyled() -> None:
+    site = {**SITE, "index.html": page(more="<br>" * 5_000)}
+    (change,) = compare(site, {**site, "site.css": b"h1{color:blue}"})
+    assert (change.path, change.status) == ("index.html", "restyled")
+
+
+def test_a_page_is_one_however_its_name_is_written() -> None:
+    (change,) = compare({"OLD.HTM": page()}, {"OLD.HTM": page("Fresh bread")})
+    assert (change.path, change.status) == ("OLD.HTM", "changed")
+
+
 def test_the_most_visible_page_comes_first() -> None:
     about = b"<title>About</title><body><p>We</p>"
     found = compare(SITE, {**SITE, "index.html": page(title="New"), "about/index.html": about})

@@ -5,7 +5,7 @@ import pytest
 from itsdangerous import URLSafeTimedSerializer
 
 from sites.errors import PreviewRefusedError
-from sites.preview import PreviewClaim, PreviewSigner, live_headers, preview_headers
+from sites.preview import PreviewClaim, PreviewSigner, live_headers, preview_headers, with_probe
 
 REVIEWER = ("reviewer",)
 OLD, NEW, OTHER = "old-key-" * 4, "new-key-" * 4, "other-key" * 4
@@ -153,3 +153,22 @@ def test_a_live_page_may_be_found_and_stored() -> None:
     headers = live_headers("default-src 'none'")
     assert "X-Robots-Tag" not in headers
     assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    ("front", "rest"),
+    [
+        (b"<!DOCTYPE html>", b"<title>a</title><p>A page needs no head tag"),
+        (b"\xef\xbb\xbf\n<!-- by hand --><!doctype html>", b"<html lang=en><head><title>a</title>"),
+        (b"<!doctype html>", b"<!-- <head> --><script>'<head>'</script>"),
+        (b"", b"<p>none"),
+        (b"", b"<!--><script>'--><!doctype html>'</script>"),
+        (b"\xef\xbb\xbf", b"<html>"),
+    ],
+)
+def test_the_probe_stands_first_and_behind_the_doctype_so_that_a_frame_is_laid_out_as_the_live_page(
+    front: bytes, rest: bytes
+) -> None:
+    probed = with_probe(front + rest)
+    assert probed.startswith(front + b"<script>")
+    assert probed.endswith(b"</script>" + rest)

@@ -8,7 +8,7 @@ ADR-011). After the last cycle a person is asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ledger.runs.specs import GateState, NewStep, Phase, StepState
@@ -105,9 +105,8 @@ def _line(finding: Finding) -> str:
 
 def decide_sent_back(facts: Facts) -> Decision | None:
     """Begin the rework that a person asked for at a gate: agents are told the reason, then the gate asks again."""
-    gates = facts.view.gates
-    for gate in gates:
-        if gate.state is not GateState.REWORK or any(other.key.startswith(f"{gate.key}-r") for other in gates):
+    for gate in facts.view.gates:
+        if gate.state is not GateState.REWORK or facts.is_asked_again(gate):
             continue
         why = f"a person sent the work back: {gate.reason}"
         if facts.running:
@@ -140,8 +139,16 @@ def begin_rework(facts: Facts, about: Sequence[StepView], *, why: str, sent_back
         context=about_keys,
         writes=writes_of(PLANNER, facts.book.agents),
     )
-    again = (sent_back.successor(cycle),) if sent_back else ()
+    again = tuple(gate.successor(cycle) for gate in _asked_again(facts, sent_back)) if sent_back else ()
     return Decision((AddSteps((step,), again),), f"{why}; the orchestrator plans rework, cycle {cycle} of {limit}")
+
+
+def _asked_again(facts: Facts, sent_back: GateView) -> Iterator[GateView]:
+    """Yield the gate at which work is sent back, and those before publishing that are about the work as it was."""
+    for gate in facts.view.gates:
+        is_old = not gate.after and gate.state in (GateState.OPEN, GateState.PASSED) and not facts.is_asked_again(gate)
+        if gate is sent_back or is_old:
+            yield gate
 
 
 def is_reviewed(facts: Facts, round: int) -> bool:

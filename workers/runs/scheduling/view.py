@@ -251,6 +251,11 @@ class Facts:
         sent = (gate for gate in self.view.gates if gate.state is GateState.REWORK)
         return next((gate.note for gate in sent if gate.successor(round).key in keys), "")
 
+    def is_asked_again(self, gate: GateView) -> bool:
+        """Whether a gate is recorded that asks again what this one asked, once a round of rework is done."""
+        keys = {one.key for one in self.view.gates}
+        return any(gate.successor(round).key in keys for round in range(1, self.last_round + 1))
+
     def select(self, round: int, phase: Phase, *, cycle: int | None = None) -> tuple[StepView, ...]:
         """Return the steps of a round and phase."""
         return tuple(

@@ -11,6 +11,7 @@ from producers.console.presentation import (
     ago,
     cents,
     column,
+    diff_lines,
     duration,
     event_line,
     markdown,
@@ -21,6 +22,7 @@ from producers.console.presentation import (
     share,
 )
 from producers.use_cases.jobs import EventView
+from sites.diff.canonical import unified
 
 HOSTILE = '"><script>alert(1)</script>'
 
@@ -141,3 +143,23 @@ def test_counts_and_notices_are_told() -> None:
     assert told is not None
     assert (told.text, told.is_error) == ("No", True)
     assert all(callable(one) for one in FILTERS.values())
+
+
+def test_a_diff_shows_every_line_whatever_it_begins_with_or_holds() -> None:
+    old = b"a\n-- drop\nindex old\n"
+    new = "a\n++ count; evil()\n// fine\u2028index = evil()\n\u202e// fine\tdone\r\n".encode()
+    shown = diff_lines(unified({"a.js": old}, {"a.js": new}).decode())
+
+    assert shown == [
+        ("hunk", "@@ -1,3 +1,4 @@"),
+        ("same", " a"),
+        ("del", "--- drop"),
+        ("del", "-index old"),
+        ("add", "+++ count; evil()"),
+        ("add", "+// fine\ufffdindex = evil()"),
+        ("add", "+\ufffd// fine\tdone"),
+    ]
+
+
+def test_a_diff_without_hunks_has_no_lines() -> None:
+    assert diff_lines(None) == diff_lines("") == diff_lines(unified({"a": None}, {"a": b""}).decode()) == []

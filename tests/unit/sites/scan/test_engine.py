@@ -47,6 +47,7 @@ CLEAN = {
     "robots.txt": b"User-agent: *",
     "sitemap.xml": b'<?xml version="1.0"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"/>',
     ".well-known/security.txt": b"Contact: mailto:a@example.org",
+    ".well-known/apple-app-site-association": b"{}",
 }
 
 

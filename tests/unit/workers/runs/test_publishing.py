@@ -56,6 +56,12 @@ def body_of(**fields: Any) -> str:
     return describe(rows_of(**fields), TICKET).body
 
 
+def test_a_ticket_s_address_ends_where_its_link_does() -> None:
+    hostile = "https://f.example/12)![x](https://evil.example/a.png)@acme/everyone<b>"
+    text = describe(rows_of(), TICKET.model_copy(update={"url": hostile})).body
+    assert "(https://f.example/12%29![x]%28https://evil.example/a.png%29@acme/everyone%3Cb%3E)" in text
+
+
 def test_a_reviewer_reads_what_was_done_by_whom_and_at_what_cost() -> None:
     text = describe(rows_of(), TICKET)
     assert text.title == "Cart total is wrong"

@@ -206,6 +206,31 @@ def test_a_gate_that_fails_stops_what_still_runs() -> None:
     assert game.step("look").failure is Reason.CANCELLED
 
 
+def test_work_that_is_sent_back_at_one_gate_is_reworked_whatever_other_gates_are_called() -> None:
+    rules = BOOK.rules.rules
+    both = [GateRule(name=name, reason=name, paths=("src/",)) for name in ("legal", "legal-review")]
+    book = make_book(rules=MandatoryRules(steps=rules.steps, gates=(*rules.gates, *both)))
+    answers = {"rule_legal": GateState.REWORK}
+    game = play(Players({"orchestrator": [done(plan=PLAN), done(plan=PLAN)]}, gates=answers), book=book)
+
+    assert game.executed.index("r1_dev") > game.executed.index("dev")
+    assert "rule_legal-r1" in opened(game)
+    assert game.published
+
+
+@pytest.mark.req("S-101")
+@pytest.mark.parametrize("names", [("legal", "security"), ("security", "legal")])
+def test_who_has_passed_the_work_at_another_gate_is_asked_again_about_what_was_reworked(names: tuple[str, ...]) -> None:
+    rules = BOOK.rules.rules
+    both = [GateRule(name=name, reason=name, paths=("src/",)) for name in names]
+    book = make_book(rules=MandatoryRules(steps=rules.steps, gates=(*rules.gates, *both)))
+    answers = {"rule_legal": GateState.REWORK, "rule_legal-r1": GateState.REWORK}
+    game = play(Players({"orchestrator": [done(plan=PLAN)]}, gates=answers), book=book)
+
+    assert sorted(opened(game)[2:]) == ["rule_legal-r1", "rule_legal-r1-r2", "rule_security-r1", "rule_security-r1-r2"]
+    assert game.published
+
+
 def test_a_plan_is_stored_with_its_gates_and_those_of_the_rules() -> None:
     game = play(Players(plan=EARLY), priority="P0")
     (adopted,) = [action for decision in game.log for action in decision.actions if isinstance(action, AdoptPlan)]
