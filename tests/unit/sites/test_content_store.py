@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from routing.jobs import Reason
 from sandbox.config import BoxConfig
 from sites.content_store import ContentStore, Entry, Manifest, change_set
 from sites.disk import Disk
@@ -19,6 +20,8 @@ from sites.errors import (
     StoreUnavailableError,
     TreeRefusedError,
 )
+from workers.outcomes import Deferred
+from workers.retries import decide_end, unavailable_reason
 
 
 def project(store: ContentStore, site_key: str, manifest: Manifest, *, release_id: str) -> Path:
@@ -76,8 +79,10 @@ def test_a_disk_that_fails_while_a_release_is_checked_is_no_projection_that_lags
     shard = content_store.root / "blobs" / manifest["index.html"].sha256[:2]
     shard.rename(shard.with_suffix(".kept"))
     shard.write_bytes(b"what was a directory")
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(StoreUnavailableError) as caught:
         content_store.check_stored(manifest)
+    assert unavailable_reason(caught.value) is Reason.STORAGE_UNAVAILABLE
+    assert isinstance(decide_end(caught.value), Deferred)
 
 
 class PowerCutError(OSError):
