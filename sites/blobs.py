@@ -169,10 +169,10 @@ class LocalBlobs:
         except FileNotFoundError:
             self._check_mark()
             if not (self._root / "blobs").is_dir():
-                raise StoreUnavailableError(f"the store at {self._root.name!r} cannot be reached") from None
+                raise StoreUnavailableError(errno.EIO, f"the store at {self._root.name!r} cannot be reached") from None
             raise BlobMissingError(f"no blob {sha256}") from None
         except OSError as error:
-            raise StoreUnavailableError(error.errno, f"blob {sha256} cannot be read: {error.strerror}") from None
+            raise StoreUnavailableError(errno.EIO, f"blob {sha256} cannot be read: {error.strerror}") from None
         return check_blob(sha256, data)
 
     def stat(self, sha256: str) -> StoredBlob | None:

@@ -299,12 +299,12 @@ class ContentStore:
         return is_active and tree.is_dir()
 
     def _check(self, entry: Entry) -> None:
-        found = self.blobs.stat(entry.sha256)
-        if found is not None and found.size != entry.size:
-            raise BlobCorruptError(f"blob {entry.sha256} is not whole")
         self.get(entry.sha256)
+        found = self.blobs.stat(entry.sha256)
         if found is None:
             raise BlobMissingError(f"blob {entry.sha256} is in a cache alone")
+        if found.size != entry.size:
+            raise BlobCorruptError(f"blob {entry.sha256} is not whole")
 
     def _site(self, site_key: str, release_id: str) -> Path:
         for word in (site_key, release_id):

@@ -143,7 +143,7 @@ def decide_end(
     if isinstance(error, GatewayUnreachableError):
         return Deferred(Reason.GATEWAY_UNREACHABLE, "the gateway could not be reached")
     if isinstance(error, OSError) and error.errno in _STORAGE_ERRORS:
-        return Deferred(Reason.STORAGE_UNAVAILABLE, f"its files could not be written: {os.strerror(error.errno)}")
+        return Deferred(Reason.STORAGE_UNAVAILABLE, f"its storage failed: {os.strerror(error.errno)}")
     for kinds, state, reason, detail in _ENDS:
         if isinstance(error, kinds):
             return Ended(state, reason, detail.format(error=error, kept=kept))

@@ -109,7 +109,8 @@ def _line_of(line: Element | str) -> str:
 
 def _marked(child: Element) -> str:
     if child.name == "a" and set(child.attributes) == {"href"}:
-        return f"[{_line_of(child)}]({child.attributes['href']})"
+        address = child.attributes["href"].replace("../", "")  # in a spec, paths count from the root
+        return f"[{_line_of(child)}]({address})"
     if child.name not in _STARS or child.attributes:
         raise MismatchError
     return _STARS[child.name] + _line_of(child) + _STARS[child.name]

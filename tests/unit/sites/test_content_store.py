@@ -8,10 +8,20 @@ from typing import Any
 
 import pytest
 
+from routing.jobs import Reason
 from sandbox.config import BoxConfig
 from sites.content_store import ContentStore, Entry, Manifest, change_set
 from sites.disk import Disk
-from sites.errors import BlobCorruptError, BlobMissingError, ManifestError, PathRefusedError, TreeRefusedError
+from sites.errors import (
+    BlobCorruptError,
+    BlobMissingError,
+    ManifestError,
+    PathRefusedError,
+    StoreUnavailableError,
+    TreeRefusedError,
+)
+from workers.outcomes import Deferred
+from workers.retries import decide_end, unavailable_reason
 
 
 def project(store: ContentStore, site_key: str, manifest: Manifest, *, release_id: str) -> Path:
@@ -61,6 +71,18 @@ def content_store(tmp_path: Path) -> ContentStore:
 
 def tree_below(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.threat("H3")
+def test_a_disk_that_fails_while_a_release_is_checked_is_no_projection_that_lags(content_store: ContentStore) -> None:
+    manifest = content_store.put_tree(NEW)
+    shard = content_store.root / "blobs" / manifest["index.html"].sha256[:2]
+    shard.rename(shard.with_suffix(".kept"))
+    shard.write_bytes(b"what was a directory")
+    with pytest.raises(StoreUnavailableError) as caught:
+        content_store.check_stored(manifest)
+    assert unavailable_reason(caught.value) is Reason.STORAGE_UNAVAILABLE
+    assert isinstance(decide_end(caught.value), Deferred)
 
 
 class PowerCutError(OSError):

@@ -7,7 +7,7 @@ import pytest
 from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.read_back import read_back
 from sites.spec.render import detached_files, render
-from tests.unit.sites.spec.samples import demo_site, element
+from tests.unit.sites.spec.samples import demo_site, element, page
 
 SITE = demo_site()
 FILES = render(SITE)
@@ -131,3 +131,15 @@ def test_a_page_with_the_builder_s_own_script_is_read_back() -> None:
     after = read_back(site, files | {INDEX: files[INDEX].replace(b"Bread</h1>", b"Loaves</h1>")})
     assert after is not None
     assert b"Loaves</h1>" in render(after)[INDEX]
+
+
+@pytest.mark.parametrize("path", [INDEX, "news/oven.html"])
+def test_running_text_with_links_is_read_back_on_any_page(path: str) -> None:
+    body = "The oven is **new**. See [*our* bread](bread.html), [the site](https://oven.example/) or [more](#text)."
+    pages = {INDEX: page(hero=element("Hero", heading="Bread")), path: page(text=element("RichText", body=body))}
+    files = render(parse_site({"pages": pages}))
+    edited = files[path].replace(b"The oven", b"Our oven").replace(b"<em>our</em> bread", b"our <em>rye</em>")
+    site = read_back(parse_site({"pages": pages}), files | {path: edited})
+    assert site is not None
+    after = body.replace("The oven", "Our oven").replace("*our* bread", "our *rye*")
+    assert site.pages[path]["elements"]["text"]["props"]["body"] == after
