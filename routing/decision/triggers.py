@@ -369,8 +369,10 @@ def _deploys(parsed: ParsedPrompt) -> bool:
     for hit in parsed.hits["deployment"]:
         if hit.first in excluded or parsed.tokens[hit.first].joined:
             continue
-        word = parsed.tokens[hit.first].word
-        if word == "to" or word not in parsed.vocabulary.words["order"] or hit.first in parsed.orders:
+        word, orders = parsed.tokens[hit.first].word, parsed.vocabulary.words["order"]
+        if hit.first == hit.last and word not in orders and singular(word) in orders:
+            continue  # `when deploys are stuck` tells
+        if word == "to" or word not in orders or hit.first in parsed.orders:
             return True
     return False
 

@@ -12,7 +12,6 @@ import pkgutil
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from math import floor
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import yaml
@@ -234,20 +233,18 @@ def font_notes(theme: Mapping[str, Any], lang: str) -> tuple[str, ...]:
 
 
 def contrast_note(theme: Theme, lang: str) -> str | None:
-    """Return a note, in a language, that a theme's primary colour is not used for text because it would be unreadable.
-
-    It names the ground on which it would be least readable.
-    """
+    """Return a note, in a language, that a theme's primary colour is not used for text because it would be unreadable."""
     if theme.primary is None:
         return None
     colours = palette(theme, dark=theme.mode == "dark")
     chosen, used = parse_colour(theme.primary), colours["link"]
-    least, ground = min((contrast(chosen, colours[name]), colours[name]) for name in ("bg", "surface", "tint"))
+    least = min(contrast(chosen, colours[ground]) for ground in ("bg", "surface", "tint"))
     if least >= MIN_TEXT_CONTRAST or contrast(chosen, used) < _NOTICED:
         return None
-    return say(
-        "words in {chosen} are set in {used}: on {ground} it has a contrast of {least}, and words need {enough}", lang
-    ).format(chosen=theme.primary, used=used, ground=ground, least=floor(least * 10) / 10, enough=MIN_TEXT_CONTRAST)
+    phrase = say(
+        "words in {chosen} would be hard to read here and are set in {used}, its nearest shade that is not", lang
+    )
+    return phrase.format(chosen=theme.primary, used=used)
 
 
 def _text_on(colour: str) -> str:

@@ -613,6 +613,7 @@ def test_a_vague_request_is_debated_only_when_the_action_is_weak() -> None:
         "the waterfall disappears in summer, say so in the text",
         "Our bread is in all stores of the town, write that",
         "Die Käserei bringt den Käse in die Stadt, das soll auf die Startseite",
+        "Readable please, people read the guide at 3am when deploys are stuck",
     ],
 )
 def test_ordinary_work_is_not_debated(prompt: str) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from math import floor
+import re
 from typing import Any
 
 import pytest
@@ -57,8 +57,9 @@ def test_a_colour_that_nobody_could_read_is_mended_for_words_and_the_note_says_s
     assert palette(theme, dark=False)["fill"] == "#ffd700"
     note = contrast_note(theme, "en")
     assert note is not None
-    assert note.startswith("words in gold are set in #")
-    assert "contrast of 1.3" in note
+    assert re.fullmatch(
+        "words in gold would be hard to read here and are set in #[0-9a-f]{6}, its nearest shade that is not", note
+    )
     assert contrast_note(Theme(primary="#1f3350"), "en") is None
 
 
@@ -67,15 +68,6 @@ def test_a_colour_that_words_have_a_little_darker_gets_no_note(primary: str, bac
     theme = Theme(preset="clay", primary=primary, background=background)
     assert palette(theme, dark=False)["link"] != primary
     assert contrast_note(theme, "en") is None
-
-
-def test_the_note_tells_the_contrast_on_the_ground_where_it_is_least() -> None:
-    theme = Theme(preset="clay", primary="#6fae48", background="#f5f8ee")
-    note = contrast_note(theme, "en")
-    assert note is not None
-    colours = palette(theme, dark=False)
-    least = min(contrast("#6fae48", colours[ground]) for ground in ("bg", "surface", "tint"))
-    assert f"contrast of {floor(least * 10) / 10}, and words need 4.5" in note
 
 
 def test_text_is_larger_only_where_the_theme_says_so() -> None:
