@@ -1,5 +1,6 @@
 """The console, page by page, as a browser without scripts would use it; `test_console_browser` uses a real one."""
 
+import hashlib
 import re
 import secrets
 import threading
@@ -418,6 +419,25 @@ def test_another_tenant_s_job_site_and_run_do_not_exist(world: World, offered: U
     browser.get("/")
     assert browser.post(f"/jobs/{offered}/cancel").status_code == 404
     assert world.job(offered).state == State.AWAITING_APPROVAL
+
+
+def test_a_page_whose_files_cannot_be_read_says_so_and_a_way_to_nowhere_is_no_fault_of_ours(
+    world: World, offered: UUID
+) -> None:
+    browser = Browser(world)
+    blobs = world.content_store.root / "blobs"
+    away = blobs.rename(blobs.with_name("away"))
+    assert browser.get(f"/jobs/{offered}").status_code == 503
+    assert "The files cannot be reached" in browser.text
+    away.rename(blobs)
+    sha256 = hashlib.sha256(REDDER["style.css"]).hexdigest()
+    blob = blobs / sha256[:2] / sha256
+    blob.rename(blobs / "kept")
+    assert browser.get(f"/jobs/{offered}").status_code == 500
+    assert "is missing or damaged" in browser.text
+    (blobs / "kept").rename(blob)
+    assert browser.get(f"/jobs/{offered}").status_code == 200
+    assert browser.get("/login/oidc").status_code == 404
 
 
 def test_a_revision_with_another_tier_goes_on_in_a_new_round(world: World, offered: UUID) -> None:
