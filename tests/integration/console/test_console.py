@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from fastapi.testclient import TestClient
 from httpx2 import Response
 from sqlalchemy import func, select
 from sqlalchemy import update as sql_update
@@ -214,6 +215,25 @@ def test_a_session_that_was_logged_out_opens_nothing_for_who_has_kept_its_cookie
             "/console/", headers={"cookie": f"pointsman_console={cookie}"}, follow_redirects=False
         )
         assert answer.status_code == status
+
+
+def test_no_page_of_a_neighbouring_host_can_put_a_session_into_a_browser(
+    shared_ledger: Ledger, tmp_path: Path
+) -> None:
+    with open_world(shared_ledger, tmp_path / "store", console_url="https://console.example") as world:
+        client = TestClient(world.app, base_url="https://console.example")
+        key = world.headers()["Authorization"].removeprefix("Bearer ")
+        made = client.post("/console/login", data={"key": key}, follow_redirects=False).headers["set-cookie"]
+        assert re.match(r"__Host-pointsman_console=\S+; HttpOnly; Max-Age=43200; Path=/; SameSite=lax; Secure$", made)
+        page = client.get("/console/limits")
+        assert page.status_code == 200
+        planted = {"pointsman_console": client.cookies["__Host-pointsman_console"]}  # as a neighbour could name it
+        other = TestClient(world.app, base_url="https://console.example", cookies=planted)
+        assert other.get("/console/limits", follow_redirects=False).status_code == 303
+        token = TOKEN.search(page.text)
+        assert token is not None
+        client.post("/console/logout", data={"form_token": token.group(1)}, follow_redirects=False)
+        assert "__Host-pointsman_console" not in client.cookies
 
 
 @pytest.mark.parametrize(
