@@ -217,9 +217,7 @@ def test_a_session_that_was_logged_out_opens_nothing_for_who_has_kept_its_cookie
         assert answer.status_code == status
 
 
-def test_no_page_of_a_neighbouring_host_can_put_a_session_into_a_browser(
-    shared_ledger: Ledger, tmp_path: Path
-) -> None:
+def test_no_page_of_a_neighbouring_host_can_put_a_session_into_a_browser(shared_ledger: Ledger, tmp_path: Path) -> None:
     with open_world(shared_ledger, tmp_path / "store", console_url="https://console.example") as world:
         client = TestClient(world.app, base_url="https://console.example")
         key = world.headers()["Authorization"].removeprefix("Bearer ")
