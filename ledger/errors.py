@@ -143,7 +143,7 @@ class _RefusedError(LedgerError, ValueError):
 
 
 ApprovalRefusal = Literal["expired", "other_release", "other_report", "site_moved_on", "own_request", "no_reason"]
-GateRefusal = Literal["decided", "expired", "own_request", "no_reason"]
+GateRefusal = Literal["decided", "expired", "own_request", "no_reason", "changed"]
 RoundRefusal = Literal[
     "continued",
     "too_many_rounds",
@@ -215,6 +215,7 @@ class GateRefusedError(_RefusedError):
             "expired": "its time is over, which counts as a refusal",
             "own_request": "whoever asked for its work may not pass a gate here; a second person has to",
             "no_reason": "work is sent back with a reason, which its agents are told",
+            "changed": "the run's work is another one than the one that was looked at; look at it again",
         }
     )
 

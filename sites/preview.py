@@ -37,10 +37,8 @@ SITE = "{site}"
 """What stands for a site in the template of such host names."""
 _SLUG_CHARACTERS = 40
 _DIGEST_CHARACTERS = 16
-_FRONT = re.compile(
-    rb"(?:\xef\xbb\xbf)?(?:(?:\s|<!--(?>-?>|.*?--!?>))*+<!doctype[^>]*>)?", re.IGNORECASE | re.DOTALL
-)
-"""What stands before the elements of a page: before a doctype, an element would turn its layout to that of old pages."""
+_FRONT = re.compile(rb"(?:\xef\xbb\xbf)?(?:(?:\s|<!--(?>-?>|.*?--!?>))*+<!doctype[^>]*>)?", re.IGNORECASE | re.DOTALL)
+"""What stands before a page's elements: an element before the doctype would have it laid out as old pages are."""
 
 SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
     {

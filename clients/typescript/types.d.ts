@@ -1054,6 +1054,8 @@ export interface Operations {
   /** Pass a gate, so that its run continues. */
   passGate(gate_id: string, fields?: {
     reason?: string;
+    /** The `head` of the gate's facts that was looked at; given, the gate is passed at no other one. */
+    head?: string | null;
   }): Promise<GateView>;
 
   /** Send the work at a gate back to its agents, with a reason; once it is reworked, a person is asked again. */

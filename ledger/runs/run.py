@@ -339,10 +339,12 @@ def decide_gate(
     policy: Policy,
     note: str = "",
     tenant: str | None = None,
+    seen: str | None = None,
 ) -> Job:
     """Pass a gate, send its work back, or fail it, as a person, and queue the run's advance.
 
-    `note` is what the agents that rework are told. With four eyes, nobody passes a gate of a run whose session they
+    `note` is what the agents that rework are told; `seen` is the `head` of the gate's facts that the person looked at:
+    nothing else is passed. With four eyes, nobody passes a gate of a run whose session they
     requested a round of, or sent work back in. With `tenant`, it must be that tenant's gate.
 
     Raises:
@@ -357,6 +359,8 @@ def decide_gate(
         raise GateRefusedError(gate.id, "expired")
     if verdict == "rework" and not note.strip():
         raise GateRefusedError(gate.id, "no_reason")
+    if verdict == "passed" and seen not in (None, gate.facts.get("head")):
+        raise GateRefusedError(gate.id, "changed")
     rules = effective_policy(session, job.tenant, policy).approval
     if verdict == "passed" and not rules.requester_may_approve and _has_shaped(session, job, actor):
         raise GateRefusedError(gate.id, "own_request")

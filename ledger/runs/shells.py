@@ -68,7 +68,7 @@ def end_shell(
     """Record a shell's end at its gate and, if `merge` is given, move the run's head by it.
 
     For that the gate must still be open and no worker hold the run: a head that is moved under an advance would be
-    lost. What is changed is scanned anew.
+    lost. What is changed is scanned anew, and the run's other open gates are about it, too.
 
     Returns:
         False if the run goes on already: the head stays, and the shell is on record all the same.
@@ -89,6 +89,10 @@ def end_shell(
     facts = {**gate.facts, "head": head, "shells": [*shells, shell]}
     facts[OPEN_SHELLS] = [one for one in still_open if (one["by"], one["until"]) != (actor, order.until)]
     gate.facts = redact_all(facts)
+    if is_changed:
+        others = (col(Gate.run_id) == order.run_id, col(Gate.state) == "open", col(Gate.id) != gate.id)
+        for other in session.scalars(select(Gate).where(*others).with_for_update()):
+            other.facts = {**other.facts, "head": head}
     session.flush()
     shown = {name: value for name, value in shell.items() if name not in ("said", "terminal")}
     record(session, EventKind.GATE, job=job, gate=gate.key, gate_id=str(gate.id), state=gate.state, shell=shown)

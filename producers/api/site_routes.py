@@ -211,6 +211,13 @@ class DecisionBody(BaseModel):
     reason: str = Field(default="", max_length=2000)
 
 
+class PassBody(DecisionBody):
+    """Why a gate passes, and at what work."""
+
+    head: str | None = Field(default=None, max_length=64)
+    """The `head` of the gate's facts that was looked at; given, the gate is passed at no other one."""
+
+
 class ReworkBody(BaseModel):
     """Why the work at a gate is sent back."""
 
@@ -334,10 +341,11 @@ def list_gates(resources: ResourcesDep, caller: Reader) -> list[GateView]:
         return [*map(GateView.of, open_gates(session, caller.tenant))]
 
 
-@router.post("/gates/{gate_id}/pass", tags=["runs"], openapi_extra=body_of(DecisionBody, {"reason": "Looks right."}))
+@router.post("/gates/{gate_id}/pass", tags=["runs"], openapi_extra=body_of(PassBody, {"reason": "Looks right."}))
 def pass_gate(resources: ResourcesDep, caller: Approver, gate_id: UUID, raw: Body) -> GateView:
     """Pass a gate, so that its run continues."""
-    return _decide(resources, caller, gate_id, "passed", parse_model(DecisionBody, raw).reason)
+    body = parse_model(PassBody, raw)
+    return _decide(resources, caller, gate_id, "passed", body.reason, seen=body.head)
 
 
 @router.post(
@@ -354,11 +362,12 @@ def fail_gate(resources: ResourcesDep, caller: Approver, gate_id: UUID, raw: Bod
     return _decide(resources, caller, gate_id, "failed", parse_model(DecisionBody, raw).reason)
 
 
-def _decide(resources: Resources, caller: Caller, gate_id: UUID, verdict: Verdict, reason: str) -> GateView:
+def _decide(
+    resources: Resources, caller: Caller, gate_id: UUID, verdict: Verdict, reason: str, *, seen: str | None = None
+) -> GateView:
+    who: dict[str, Any] = {"actor": caller.actor, "tenant": caller.tenant}
     with resources.ledger.begin() as session:
-        decide_gate(
-            session, gate_id, verdict, actor=caller.actor, policy=resources.policy, note=reason, tenant=caller.tenant
-        )
+        decide_gate(session, gate_id, verdict, policy=resources.policy, note=reason, seen=seen, **who)
         return GateView.of(find_gate(session, gate_id, tenant=caller.tenant))
 
 

@@ -39,10 +39,12 @@ from producers.errors import (
     ForgedFormError,
     MissingScopeError,
     NotLoggedInError,
+    PageNotFoundError,
     TooManyStreamsError,
 )
 from producers.use_cases.tenants import Scope
 from routing.errors import PolicyError
+from sites.errors import BlobCorruptError, BlobMissingError, ReleaseAlteredError, StoreUnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -137,6 +139,11 @@ async def _on_unfit_policy(request: Request, error: Exception) -> Response:
     return _error_page(request, 409, "Your own limits no longer fit this installation's policy; ask its operator.")
 
 
+async def _on_damaged(request: Request, error: Exception) -> Response:
+    logger.error("stored_file_unreadable", extra={"path": request.url.path, "error": str(error)})
+    return _error_page(request, 500, "A stored file of this page is missing or damaged; an operator has to look at it.")
+
+
 async def _on_too_many_streams(_: Request, error: Exception) -> Response:
     return on_too_many_streams(error)
 
@@ -158,9 +165,13 @@ _HANDLERS: Mapping[type[Exception], Handler] = {
     ActionRefusedError: _on_refused_action,
     MissingScopeError: _on_missing_scope,
     TooManyStreamsError: _on_too_many_streams,
-    **dict.fromkeys((GateNotFoundError, JobNotFoundError, ReleaseNotFoundError, SiteNotFoundError), _on_not_found),
+    **dict.fromkeys(
+        (GateNotFoundError, JobNotFoundError, PageNotFoundError, ReleaseNotFoundError, SiteNotFoundError), _on_not_found
+    ),
     RequestValidationError: _on_invalid,
     **dict.fromkeys((OperationalError, InterfaceError, PoolTimeoutError), _on_ledger_away),
+    StoreUnavailableError: _shows(503, "The files cannot be reached. Nothing was done; try again in a moment."),
+    **dict.fromkeys((BlobCorruptError, BlobMissingError, ReleaseAlteredError), _on_damaged),
     DataError: _shows(422, "The text holds a character that cannot be stored or searched for."),
     PolicyError: _on_unfit_policy,
     HTTPException: _on_http,

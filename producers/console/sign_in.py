@@ -14,12 +14,12 @@ from producers.api.requests import presented_by
 from producers.console.oidc import Ticket
 from producers.console.web import (
     COOKIE,
-    PREFIX,
     Console,
     ConsoleDep,
     ConsoleResources,
     Viewer,
     acting,
+    cookie_of,
     redirect,
     refuse_foreign,
     render,
@@ -79,7 +79,7 @@ def leave_for_provider(request: Request, console: ConsoleDep) -> Response:
         return _login_page(request, status=503, error=str(error))
     response = RedirectResponse(url, status_code=303, headers={"Cache-Control": "no-store"})
     kept = str(_tickets(console).dumps(list(ticket)))
-    set_cookie(response, console, _TICKET, kept, seconds=_TICKET_SECONDS, path=f"{PREFIX}/login")
+    set_cookie(response, console, _TICKET, kept, seconds=_TICKET_SECONDS)
     return response
 
 
@@ -89,26 +89,29 @@ def come_back(request: Request, console: ConsoleDep, resources: ConsoleResources
     if console.provider is None:
         raise PageNotFoundError
     try:
-        ticket = _ticket_of(console, request.cookies.get(_TICKET, ""))
+        ticket = _ticket_of(console, cookie_of(request, _TICKET))
         proven = console.provider.finish(ticket, dict(request.query_params))
         with resources.ledger.begin() as transaction:
             person_id = sign_in(transaction, proven.identity, proven.grant).id
         response = start_session(request, person_id=person_id)
     except SignInRefusedError as error:
         response = _login_page(request, status=403, error=str(error))
-    response.delete_cookie(_TICKET, path=f"{PREFIX}/login")  # it is good for one answer
+    set_cookie(response, console, _TICKET, "", seconds=0)  # it is good for one answer
     return response
 
 
 @router.post("/logout")
 def log_out(
-    request: Request, resources: ConsoleResources, viewer: Annotated[Viewer, Depends(acting(Scope.READ))]
+    request: Request,
+    console: ConsoleDep,
+    resources: ConsoleResources,
+    viewer: Annotated[Viewer, Depends(acting(Scope.READ))],
 ) -> Response:
     """End the session, whoever holds its cookie."""
     with resources.ledger.begin() as transaction:
         end_session(transaction, viewer.session.nonce)
     response = redirect(request, "/login")
-    response.delete_cookie(COOKIE, path=PREFIX)
+    set_cookie(response, console, COOKIE, "", seconds=0)
     return response
 
 

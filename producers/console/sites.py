@@ -350,10 +350,13 @@ def decide(
     gate_id: UUID,
     run_id: Annotated[UUID, Form()],
     verdict: Annotated[Verdict, Form()],
+    head: Annotated[str, Form(max_length=64)] = "",
     reason: Annotated[str, Form(max_length=2000)] = "",
 ) -> Response:
-    """Pass a gate, send its work back, or fail it."""
+    """Pass a gate at exactly the work that the page showed, send it back, or fail it."""
+    who, policy, note = viewer.caller, resources.policy, reason.strip()
     with refusals_on(f"/runs/{run_id}"), resources.ledger.begin() as session:
-        who, note = viewer.caller, reason.strip()
-        decide_gate(session, gate_id, verdict, actor=who.actor, policy=resources.policy, note=note, tenant=who.tenant)
+        decide_gate(
+            session, gate_id, verdict, actor=who.actor, policy=policy, note=note, tenant=who.tenant, seen=head or None
+        )
     return redirect(request, f"/runs/{run_id}", notice=_DECIDED[verdict])

@@ -166,7 +166,7 @@ def viewer_of(request: Request, console: ConsoleDep, resources: ConsoleResources
         NotLoggedInError: nobody is, or the session was ended, or the key revoked.
         MissingScopeError: the viewer's fault: the key may not even read.
     """
-    session = console.sessions.read(request.cookies.get(COOKIE, ""))
+    session = console.sessions.read(cookie_of(request, COOKIE))
     if session is None:
         raise NotLoggedInError
     with resources.ledger.begin() as transaction:
@@ -233,12 +233,21 @@ def start_session(request: Request, *, key_id: UUID | None = None, person_id: UU
     return response
 
 
-def set_cookie(
-    response: Response, console: Console, name: str, value: str, *, seconds: int, path: str = PREFIX
-) -> None:
-    """Set a cookie that no script reads and no other site sends."""
+def set_cookie(response: Response, console: Console, name: str, value: str, *, seconds: int) -> None:
+    """Set a cookie that no script reads, no other site sends and, with https, no other host sets; 0 removes it."""
     facts: dict[str, Any] = {"httponly": True, "samesite": "lax", "secure": console.is_secure}
-    response.set_cookie(name, value, path=path, max_age=seconds, **facts)
+    path = "/" if console.is_secure else PREFIX
+    response.set_cookie(_name_of(console, name), value, path=path, max_age=seconds, **facts)
+
+
+def cookie_of(request: Request, name: str) -> str:
+    """Return a cookie of the console; empty if there is none."""
+    return request.cookies.get(_name_of(console_of(request), name), "")
+
+
+def _name_of(console: Console, name: str) -> str:
+    """Return a cookie's whole name; with this prefix browsers let no page of a neighbouring host set it."""
+    return f"__Host-{name}" if console.is_secure else name
 
 
 def policy_of(pages_url: str, site_url: str) -> str:
@@ -254,7 +263,7 @@ def policy_of(pages_url: str, site_url: str) -> str:
 
 def render(request: Request, template: str, *, viewer: Viewer | None, status: int = 200, **facts: Any) -> Response:
     """Render a page, or its part where htmx asks for one that there is."""
-    notice = request.cookies.get(_NOTICE, "")
+    notice = cookie_of(request, _NOTICE)
     common = {
         "notice": presentation.notice(notice),
         "viewer": viewer,
@@ -267,13 +276,13 @@ def render(request: Request, template: str, *, viewer: Viewer | None, status: in
     body = load_templates().select_template(names).render(**common, **facts)
     response = HTMLResponse(body, status_code=status, headers=_headers(resources_of(request)))
     if notice and not is_part(request):
-        response.delete_cookie(_NOTICE, path=PREFIX)
+        set_cookie(response, console_of(request), _NOTICE, "", seconds=0)
     return response
 
 
 def theme_of(request: Request) -> str:
     """Return the theme that this browser chose; empty for the system's."""
-    chosen = request.cookies.get(THEME, "")
+    chosen = cookie_of(request, THEME)
     return chosen if chosen in ("light", "dark") else ""
 
 

@@ -537,9 +537,12 @@ class Operations(Protocol):
         """List the open gates, the oldest first."""
         return self._call(list[GateView], "GET", "/v1/gates")
 
-    def pass_gate(self, gate_id: UUID, *, reason: str | None = None) -> GateView:
-        """Pass a gate, so that its run continues."""
-        return self._call(GateView, "POST", f"/v1/gates/{gate_id}/pass", body={"reason": reason})
+    def pass_gate(self, gate_id: UUID, *, reason: str | None = None, head: str | None = None) -> GateView:
+        """Pass a gate, so that its run continues.
+
+        - head: The `head` of the gate's facts that was looked at; given, the gate is passed at no other one.
+        """
+        return self._call(GateView, "POST", f"/v1/gates/{gate_id}/pass", body={"reason": reason, "head": head})
 
     def rework_gate(self, gate_id: UUID, reason: str) -> GateView:
         """Send the work at a gate back to its agents, with a reason; once it is reworked, a person is asked again.
@@ -840,7 +843,7 @@ if TYPE_CHECKING:
             """List the open gates, the oldest first."""
             ...
 
-        async def pass_gate(self, gate_id: UUID, *, reason: str | None = None) -> GateView:
+        async def pass_gate(self, gate_id: UUID, *, reason: str | None = None, head: str | None = None) -> GateView:
             """Pass a gate, so that its run continues."""
             ...
 

@@ -193,7 +193,10 @@ def test_a_person_passes_a_gate_over_http_and_only_once(source: Source) -> None:
     assert gate["run_id"] == str(run_id)
     assert gate["facts"]["summaries"]["qa"] == "done"
     path = f"/v1/gates/{gate['id']}/pass"
-    answer = source.client.post(path, headers=source.headers("approve"), json={"reason": "I looked."})
+    other = source.client.post(path, headers=source.headers("approve"), json={"head": "0" * 40})
+    assert (other.status_code, other.json()["type"]) == (409, "urn:pointsman:problem:gate_refused_changed")
+    looked_at = {"reason": "I looked.", "head": gate["facts"]["head"]}
+    answer = source.client.post(path, headers=source.headers("approve"), json=looked_at)
     assert (answer.status_code, answer.json()["state"], answer.json()["note"]) == (200, "passed", "I looked.")
     again = source.client.post(path, headers=source.headers("approve"), json={})
     assert (again.status_code, again.json()["type"]) == (409, "urn:pointsman:problem:gate_refused_decided")

@@ -1,5 +1,6 @@
 """The console, page by page, as a browser without scripts would use it; `test_console_browser` uses a real one."""
 
+import hashlib
 import re
 import secrets
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from fastapi.testclient import TestClient
 from httpx2 import Response
 from sqlalchemy import func, select
 from sqlalchemy import update as sql_update
@@ -213,6 +215,23 @@ def test_a_session_that_was_logged_out_opens_nothing_for_who_has_kept_its_cookie
             "/console/", headers={"cookie": f"pointsman_console={cookie}"}, follow_redirects=False
         )
         assert answer.status_code == status
+
+
+def test_no_page_of_a_neighbouring_host_can_put_a_session_into_a_browser(shared_ledger: Ledger, tmp_path: Path) -> None:
+    with open_world(shared_ledger, tmp_path / "store", console_url="https://console.example") as world:
+        client = TestClient(world.app, base_url="https://console.example")
+        key = world.headers()["Authorization"].removeprefix("Bearer ")
+        made = client.post("/console/login", data={"key": key}, follow_redirects=False).headers["set-cookie"]
+        assert re.match(r"__Host-pointsman_console=\S+; HttpOnly; Max-Age=43200; Path=/; SameSite=lax; Secure$", made)
+        page = client.get("/console/limits")
+        assert page.status_code == 200
+        planted = {"pointsman_console": client.cookies["__Host-pointsman_console"]}  # as a neighbour could name it
+        other = TestClient(world.app, base_url="https://console.example", cookies=planted)
+        assert other.get("/console/limits", follow_redirects=False).status_code == 303
+        token = TOKEN.search(page.text)
+        assert token is not None
+        client.post("/console/logout", data={"form_token": token.group(1)}, follow_redirects=False)
+        assert "__Host-pointsman_console" not in client.cookies
 
 
 @pytest.mark.parametrize(
@@ -418,6 +437,25 @@ def test_another_tenant_s_job_site_and_run_do_not_exist(world: World, offered: U
     browser.get("/")
     assert browser.post(f"/jobs/{offered}/cancel").status_code == 404
     assert world.job(offered).state == State.AWAITING_APPROVAL
+
+
+def test_a_page_whose_files_cannot_be_read_says_so_and_a_way_to_nowhere_is_no_fault_of_ours(
+    world: World, offered: UUID
+) -> None:
+    browser = Browser(world)
+    blobs = world.content_store.root / "blobs"
+    away = blobs.rename(blobs.with_name("away"))
+    assert browser.get(f"/jobs/{offered}").status_code == 503
+    assert "The files cannot be reached" in browser.text
+    away.rename(blobs)
+    sha256 = hashlib.sha256(REDDER["style.css"]).hexdigest()
+    blob = blobs / sha256[:2] / sha256
+    blob.rename(blobs / "kept")
+    assert browser.get(f"/jobs/{offered}").status_code == 500
+    assert "is missing or damaged" in browser.text
+    (blobs / "kept").rename(blob)
+    assert browser.get(f"/jobs/{offered}").status_code == 200
+    assert browser.get("/login/oidc").status_code == 404
 
 
 def test_a_revision_with_another_tier_goes_on_in_a_new_round(world: World, offered: UUID) -> None:

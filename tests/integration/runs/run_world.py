@@ -177,9 +177,11 @@ class Yard:
     def open_gate(self, run_id: UUID) -> Gate:
         return next(gate for gate in self.gates(run_id) if gate.state == "open")
 
-    def decide(self, gate: Gate, verdict: Verdict = "passed", *, actor: str = "bob", note: str = "") -> None:
+    def decide(
+        self, gate: Gate, verdict: Verdict = "passed", *, actor: str = "bob", note: str = "", seen: str | None = None
+    ) -> None:
         with self.shop.ledger.begin() as session:
-            decide_gate(session, gate.id, verdict, actor=actor, policy=self.policy, note=note)
+            decide_gate(session, gate.id, verdict, actor=actor, policy=self.policy, note=note, seen=seen)
 
     def workspace(self, run_id: UUID) -> Workspace:
         with self.shop.ledger.begin() as session:

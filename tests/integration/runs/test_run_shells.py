@@ -100,6 +100,15 @@ def test_what_a_person_changes_at_a_gate_is_their_commit_and_somebody_else_passe
     assert [tuple(row) for row in rows] == [("gate_shell_opened", "bob"), ("gate_shell", "bob")]
 
 
+def test_nobody_passes_what_was_changed_by_hand_since_they_looked_at_it(yard: Yard, at_gate: UUID, hold: Hold) -> None:
+    looked_at = yard.open_gate(at_gate).facts["head"]
+    hold(at_gate, lambda place: (place / "src/app.ts").write_text("export const mine = true;\n"))
+    gate = yard.open_gate(at_gate)
+    with pytest.raises(GateRefusedError, match="look at it again"):
+        yard.decide(gate, actor="carol", seen=looked_at)
+    yard.decide(gate, actor="carol", seen=gate.facts["head"])
+
+
 def test_who_only_looks_may_still_decide(yard: Yard, at_gate: UUID, hold: Hold) -> None:
     head = yard.run(at_gate).head_commit
     assert hold(at_gate, lambda place: (place / "src/app.ts").read_text()) == ShellEnd(None, (), ())
