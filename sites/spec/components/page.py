@@ -119,7 +119,7 @@ def _navigation_entry(link: Link, action: Link | None, ctx: RenderContext) -> Ht
     says_more = action is None or link.href != action.href or link.label not in (action.label, ctx.say("Contact"))
     current = "page" if ctx.site.languages.towards(link.href, ctx.page).removeprefix("/") == ctx.page else None
     entry = tag("a", link.label, href=ctx.url(link.href), aria_current=current)
-    return tag("li", entry, class_=None if says_more else "menu-only")
+    return tag("li", entry, class_="menu-link" if says_more else "menu-only")
 
 
 def _minimal_header(business: Business) -> JsonObject:
