@@ -215,6 +215,7 @@ class _Wanted:
         name = path.rsplit("/", 1)[-1]
         lower = text.lower()
         named = 1000 * (path in self.prompt) + 500 * (name in self.prompt)
+        named += 50 * (name.partition(".")[0] in self.words)  # `take him off the People page`
         quoted = 100 * sum(quote in text for quote in self.quotes)
         common = sum(word in lower for word in self.words) / (len(self.words) or 1)
         kind = 30 * (path.endswith(".css") and asks_for_looks(self.prompt))

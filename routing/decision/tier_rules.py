@@ -16,6 +16,8 @@ from routing.queues import Tier
 
 DOUBTFUL = {Tier.SPEC: 0.3, Tier.PATCH: 0.35, Tier.AGENT: 0.2}
 """Below this probability of the tier that a rule chose, the opinion chooses."""
+_SPEC_TRIED = 0.15
+"""The same of a spec site's tier 1, which is tried first: it costs a fifth of a patch and hands over what it cannot do."""
 Scope = Literal["single_section", "structural"]
 
 
@@ -41,6 +43,8 @@ class _Cause(NamedTuple):
 
 
 _LIBRARIES = frozenset({"package", "technique"})
+_REPAIRS = frozenset({"defect", "repair"})
+"""What the pages of a spec need no patch for: the builder wrote every line of them."""
 _HEAVY = ("package", "structural", "technique", "live_data", "logic")
 _NEVER_MERELY_EXISTING = frozenset({"package", "structural"})
 _CLOSE = {"technique": 1, "live_data": 0}
@@ -99,7 +103,8 @@ def matching_rules(
     """Yield the matching rules in binding order; the first decides, and the last always matches."""
     rules = _rules(parsed, explicit=explicit, is_new=is_new, is_spec=is_spec)
     first = next(rules)
-    if opinion is not None and not first.is_certain and opinion.of_tier(first.tier) < DOUBTFUL[first.tier]:
+    least = _SPEC_TRIED if is_spec and first.tier is Tier.SPEC else DOUBTFUL[first.tier]
+    if opinion is not None and not first.is_certain and opinion.of_tier(first.tier) < least:
         tier = Tier.SPEC if is_new else opinion.tier
         if tier is not first.tier:
             yield Choice(tier, OPINION, "requests in such words mostly need it", "default")
@@ -119,7 +124,8 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
         scope: Scope = "structural" if heavy.group == "structural" else "single_section"
         is_certain = heavy.group == "package" or heavy.is_fed or _is_operators(parsed, heavy)
         yield Choice(Tier.AGENT, "V1-2", because[heavy.group], "rule", scope, heavy.evidence, is_certain)
-    if not is_new and (light := _light(parsed, expressed=expressed)):
+    light = None if is_new else _light(parsed, expressed=expressed)
+    if light and not (is_spec and light.group in _REPAIRS and not _is_operators(parsed, light)):
         is_certain = _is_operators(parsed, light)
         yield Choice(Tier.PATCH, "V1-3", because[light.group], "rule", evidence=light.evidence, is_certain=is_certain)
     group = "new_site" if is_new else "copy_fix" if "copy_fix" in parsed.hits else "spec"

@@ -210,3 +210,20 @@ def test_a_phone_s_header_cuts_no_word_of_the_name_and_leaves_the_button_to_a_me
     assert page.evaluate(lines) <= 2
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_mosaic_of_any_number_of_pictures_leaves_no_hole(width: int, tmp_path: Path, browser: Browser) -> None:
+    spec = every_component()
+    gallery = next(each for each in spec["elements"].values() if each["type"] == "Gallery")
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    edges = """() => [".gallery-mosaic", ".gallery-mosaic figure:last-child"].map(
+      each => Math.round(document.querySelector(each).getBoundingClientRect().right))"""
+    for number in range(1, 13):
+        gallery["props"] = {"heading": "Work", "layout": "mosaic", "images": [{"art": "hills"}] * number}
+        for name, data in render(parse_site(spec)).items():
+            (tmp_path / name).write_bytes(data)
+        page.goto((tmp_path / "index.html").as_uri())
+        whole, last = page.evaluate(edges)
+        assert whole == last, f"{number} pictures"
+    page.close()

@@ -151,7 +151,7 @@ def _plan(inputs: Inputs) -> Outcome | _Task:
         plain = edit_plain_html(inputs)
         if isinstance(plain, Candidate) or is_about(inputs.prompt, site, detached):
             return plain
-    if is_translation(inputs.prompt) and (texts := choose_texts(site, inputs.words, without=detached)).entries:
+    if is_translation(inputs.prompt, site) and (texts := choose_texts(site, inputs.words, without=detached)).entries:
         return _translation_task(inputs, site, texts, detached)
     return _edit_task(inputs, site, detached)
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from routing.model_call import SUMMARY, WAYS_OUT
 from sites.errors import refuse
 from sites.spec.expressions import SHARED_TYPE
-from sites.spec.languages.versions import languages_of, primary
+from sites.spec.languages.versions import languages_of, main_language, primary
 from sites.spec.model import INDEX, MAX_PAGES, JsonObject, Site, parse_site
 from sites.spec.quality import is_copy
 from sites.spec.structure import keys_below
@@ -25,15 +25,31 @@ _MOST_PLACES: Final = 4
 """Named of a text that stands in more."""
 MAX_CHUNKS: Final = 4
 """Calls side by side; of a site with more texts, whole pages are translated as far as they go."""
-_LANGUAGE_NAMES: Final = (
-    r"(?:english|german|french|spanish|italian|dutch|polish|portuguese|turkish|russian|ukrainian|arabic|chinese|japanese|"
-    r"czech|danish|swedish|norwegian|greek|croatian|welsh|"
-    r"(?:englisch|deutsch|französisch|spanisch|italienisch|niederländisch|holländisch|polnisch|portugiesisch|türkisch|"
-    r"russisch|ukrainisch|arabisch|chinesisch|japanisch|tschechisch|dänisch|schwedisch)(?:e[nrsm]?)?|"
-    r"(?:anglais|allemand|français|espagnol|italien|néerlandais|polonais|portugais|russe|arabe|chinois)e?|"
-    r"ingl[eé]s[ae]?|alem[aá]na?|franc[eé]s[ae]?|español[ae]?|tedesc[oa]|spagnol[oa]|italian[oa]|olandese|neerland[eé]s|"
-    r"(?:angielsk|niemieck|francusk|ukraińsk)\w+|polacc?[oa]|portugu[eé]sa?|portoghese|engelse?|duitse?|franse?|spaanse?|italiaanse?|poolse?|portugee?se?)"
-)
+_SPOKEN: Final[Mapping[str, str]] = {
+    "ar": r"arabic|arabisch(?:e[nrsm]?)?|arabe",
+    "cs": r"czech|tschechisch(?:e[nrsm]?)?",
+    "cy": r"welsh",
+    "da": r"danish|dänisch(?:e[nrsm]?)?",
+    "de": r"german|deutsch(?:e[nrsm]?)?|allemande?|alem[aá]na?|tedesc[oa]|niemieck\w+|duitse?",
+    "el": r"greek",
+    "en": r"english|englisch(?:e[nrsm]?)?|anglaise?|ingl[eé]s[ae]?|angielsk\w+|engelse?",
+    "es": r"spanish|spanisch(?:e[nrsm]?)?|espagnole?|español[ae]?|spagnol[oa]|spaanse?",
+    "fr": r"french|französisch(?:e[nrsm]?)?|française?|franc[eé]s[ae]?|francusk\w+|franse?",
+    "hr": r"croatian",
+    "it": r"italian[oa]?|italienisch(?:e[nrsm]?)?|italiene?|italiaanse?",
+    "ja": r"japanese|japanisch(?:e[nrsm]?)?",
+    "nl": r"dutch|(?:nieder|hol)ländisch(?:e[nrsm]?)?|néerlandaise?|olandese|neerland[eé]s",
+    "no": r"norwegian",
+    "pl": r"polish|polnisch(?:e[nrsm]?)?|polonaise?|polacc?[oa]|poolse?",
+    "pt": r"portuguese|portugiesisch(?:e[nrsm]?)?|portugaise?|portugu[eé]sa?|portoghese|portugee?se?",
+    "ru": r"russian|russisch(?:e[nrsm]?)?|russe",
+    "sv": r"swedish|schwedisch(?:e[nrsm]?)?",
+    "tr": r"turkish|türkisch(?:e[nrsm]?)?",
+    "uk": r"ukrainian|ukrainisch(?:e[nrsm]?)?|ukraińsk\w+",
+    "zh": r"chinese|chinesisch(?:e[nrsm]?)?|chinoise?",
+}
+"""Names of languages in those that owners write, by primary tag."""
+_LANGUAGE_NAMES: Final = rf"(?:{'|'.join(_SPOKEN.values())})"
 _PAGES: Final = (
     r"(?:versions?|versi[oó]n(?:es|e|i)?|versies?|wersj\w+|vers(?:ão|ões)|\w*fassung\w*|sprachversion\w*|\w*pages?|"
     r"\w*seiten?|p[áa]ginas?|pagin[ae]|pagina['’]?s|\w*sites?|sit[oi]|sitios?|web|stron\w+|text(?:s|es?)|textos|testi|teksten|"
@@ -76,9 +92,23 @@ class Entry(NamedTuple):
     text: str
 
 
-def is_translation(request: str) -> bool:
-    """Whether a request may ask for texts in another language; the model that gets them says if it does not."""
-    return _TRANSLATE.search(request) is not None or _VERSION.search(request) is not None
+def is_translation(request: str, site: Site) -> bool:
+    """Whether a request may ask for texts in another language; the model that gets them says if it does not.
+
+    A page in a language that the site has is none: `the site stays in English`.
+    """
+    if _TRANSLATE.search(request):
+        return True
+    if not _VERSION.search(request):
+        return False
+    named = {tag for tag, names in _SPOKEN.items() if re.search(rf"\b(?:{names})\b", request, re.I)}
+    return not named or not named <= {primary(lang) for lang in _spoken_on(site)}
+
+
+def _spoken_on(site: Site) -> Iterator[str]:
+    yield main_language(site)
+    for versions in languages_of(site).groups.values():
+        yield from (version.lang for version in versions)
 
 
 def entries_of(site: Site) -> tuple[Entry, ...]:

@@ -30,6 +30,12 @@ def test_a_file_that_is_named_comes_first() -> None:
     assert paths("please look at css/site.css")[0] == "css/site.css"
 
 
+def test_a_page_that_is_named_without_its_ending_comes_before_those_that_hold_more_of_the_words() -> None:
+    pages = {"index.html": b"<p>Call us, take your time, number five</p>", "people.html": b"<p>Ida</p>"}
+    shown = show_text(pages, "Take Ida off the People page and check the number wherever we call ourselves five")
+    assert shown.index('path="people.html"') < shown.index('path="index.html"')
+
+
 def test_the_file_that_holds_the_quoted_text_comes_before_others() -> None:
     assert paths('change "About us" to "Our story"')[0] == "about.html"
 

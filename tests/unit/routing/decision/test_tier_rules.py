@@ -188,3 +188,17 @@ def test_on_a_spec_site_an_address_to_link_needs_no_agent_whatever_the_words_aro
     prompt = "wo ist denn eigentlich unser Instagram verlinkt? falls nirgends bitte unten rein: instagram.com/nove"
     of_spec = batch_line({"id": "t", "prompt": prompt, "site": SITE | {"has_spec": True}})
     assert of_spec["tier"] == 1
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "make the title bigger but not bold",
+        "Regular is sold out: it should show the price but say so, and you can't buy it",
+        "My mother in law can't read half of it, the small grey stuff under the pictures. Bigger and darker letters",
+        "Fix the two columns of the team, they look crooked",
+    ],
+)
+def test_on_a_spec_site_what_looks_or_reads_wrong_is_first_tried_where_its_builder_is_told(prompt: str) -> None:
+    plain, of_spec = (batch_line({"id": "t", "prompt": prompt, "site": SITE | extra}) for extra in ({}, {"has_spec": True}))
+    assert (plain["tier"], of_spec["tier"]) == (2, 1)

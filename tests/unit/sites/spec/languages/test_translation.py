@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -29,6 +30,13 @@ from sites.spec.render import render
 from tests.unit.sites.spec.samples import demo_site, element, every_component, page
 
 TEXTS = entries_of(demo_site())
+
+
+def in_language(lang: str) -> Site:
+    site = deepcopy(demo_site().pages)
+    home = site[INDEX]
+    home["elements"][home["root"]]["props"]["lang"] = lang
+    return parse_site({"pages": site})
 
 
 @pytest.mark.parametrize(
@@ -65,7 +73,7 @@ TEXTS = entries_of(demo_site())
     ],
 )
 def test_a_translation_is_known_by_its_words(wish: str) -> None:
-    assert is_translation(wish)
+    assert is_translation(wish, in_language("cy"))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +97,31 @@ def test_a_translation_is_known_by_its_words(wish: str) -> None:
     ],
 )
 def test_a_language_that_is_only_mentioned_is_no_translation(wish: str) -> None:
-    assert not is_translation(wish)
+    assert not is_translation(wish, in_language("cy"))
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        "La camera passa a 185. Il sito resta in inglese, grazie!",
+        "Die Adresse bitte überall ändern. Die Seite bleibt selbstverständlich auf Englisch",
+        "Tallinn est annulé, à enlever. Tout en anglais sur le site bien sûr",
+        "El texto en inglés por favor, que la página es en inglés",
+        "The new price is 12. Keep the page in English please",
+    ],
+)
+def test_a_site_that_stays_in_its_language_is_not_translated(wish: str) -> None:
+    assert not is_translation(wish, in_language("en-GB"))
+    assert is_translation(wish, in_language("de"))
+
+
+def test_a_language_of_a_site_s_versions_is_none_that_it_lacks() -> None:
+    home = demo_site().pages[INDEX]
+    german = deepcopy(home)
+    german["elements"][german["root"]]["props"]["lang"] = "de"
+    both = parse_site({"pages": {INDEX: home, f"de/{INDEX}": german}})
+    assert not is_translation("change the hours on the German page too, English pages are right", both)
+    assert is_translation("We need an English, a German and a Welsh version", both)
 
 
 def test_a_site_s_own_texts_change_nothing_and_fit_few_calls() -> None:
