@@ -242,10 +242,10 @@ def hand_back(
     replies: Mapping[str, Any] = MappingProxyType({}),
     until: float = -math.inf,
 ) -> None:
-    """Give a job back because this worker stops or has no ledger; its box is gone by now. It is queued again.
+    """Give a job back that this worker does not go on with; its box is gone by now. It is queued again.
 
-    `cause` is one of `HANDED_BACK`, `replies` of models are for the next attempt, and `until` is the monotonic time
-    until which to wait for the ledger.
+    `cause` is one of `HANDED_BACK`, or an error of ours, which counts against the job; `replies` of models are for the
+    next attempt, and `until` is the monotonic time until which to wait for the ledger.
     """
     logger.info("attempt_handed_back", extra={"cause": cause.value})
 

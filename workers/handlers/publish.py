@@ -173,7 +173,10 @@ def _record_lag(claimed: Claim, resources: Resources, lag: str) -> None:
 
 
 def run_control(message: JobMessage, resources: Resources, *, observe: Observe = unobserved) -> None:
-    """Process one message of queue `control`, without any model: advance or publish a run, or publish a site."""
+    """Process one message of queue `control`, without any model: advance or publish a run, or publish a site.
+
+    All of it is safe to repeat, so an error of ours loses the attempt, as a worker's death would, and not yet the job.
+    """
     claimed = claim_job(message, QueueName.CONTROL, resources)
     if claimed is None:
         return
@@ -186,6 +189,9 @@ def run_control(message: JobMessage, resources: Resources, *, observe: Observe =
         logger.warning("attempt_given_up_without_ledger", exc_info=True)
         until = time.monotonic() + claimed.policy.attempts.lease_seconds
         hand_back(message, resources, cause=Reason.LEDGER_UNREACHABLE, until=until)
+    except Exception:
+        logger.exception("attempt_failed", extra={"reason": Reason.INTERNAL_ERROR.value})
+        hand_back(message, resources, cause=Reason.INTERNAL_ERROR)
 
 
 def _run_or_defer(claimed: Claim, resources: Resources, observe: Observe) -> None:
