@@ -111,6 +111,11 @@ def unavailable_reason(error: Exception) -> Reason:
     return Reason.STORAGE_UNAVAILABLE if is_local else Reason.REMOTE_UNREACHABLE
 
 
+def words_of(error: Exception) -> str:
+    """Return an error as a tenant may read it: without the paths of this machine."""
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+
+
 def step_pause(pauses: Sequence[float], *, tries: int, failure: str | None) -> float:
     """Return the pause before the next try of a step, in seconds: after an outage, until that may be over."""
     return retry_delay_seconds(pauses, tries=tries) if failure in OUTAGES else 0.0

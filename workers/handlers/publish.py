@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import time
 from collections.abc import Callable
 from enum import StrEnum
@@ -35,7 +34,7 @@ from sites.releases import check_release_integrity, lay_out, try_show_active
 from sites.repository.workspace import Workspace
 from workers.lease import Lease
 from workers.lifecycle import LEDGER_UNREACHABLE, Resources, claim_job, hand_back, retry_later, trace_attempt
-from workers.retries import is_passing, unavailable_reason
+from workers.retries import is_passing, unavailable_reason, words_of
 from workers.runs.coordinator import Advance
 from workers.runs.publishing import publish_run
 
@@ -200,7 +199,7 @@ def _run_or_defer(claimed: Claim, resources: Resources, observe: Observe) -> Non
         _publish_or_advance(claimed, resources, observe)
     except OSError as error:
         logger.warning("control_work_failed", exc_info=True)
-        why = f"{type(error).__name__}: {os.strerror(error.errno) if error.errno else error}"  # the tenant reads it
+        why = f"{type(error).__name__}: {words_of(error)}"
         if not is_passing(error):
             raise
         if not retry_later(claimed, resources, reason=unavailable_reason(error), why=why):
