@@ -1,7 +1,8 @@
-"""The fleet's budget of a day where several cells share it: a gateway spends what its cell has leased of it, no more.
+"""The fleet's budget of a day where several cells share it: a cell spends what it has leased of it, no more.
 
-Slices only grow within their day, so a gateway that has an old view has the smaller one. Without cells the policy's
-budget is the cell's own, and nothing is asked.
+Slices only grow within their day, so a gateway that has an old view has the smaller one. What passes no gateway is
+charged by a worker, which keeps no view and asks each time. Without cells the policy's budget is the cell's own, and
+nothing is asked.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -27,7 +29,7 @@ _REST_SECONDS = 2.0
 
 
 class FleetBudget:
-    """What this cell has leased of the fleet's budget, as far as this gateway knows."""
+    """What this cell has leased of the fleet's budget, as far as this process knows."""
 
     def __init__(self, config: CellsConfig) -> None:
         url = config.directory_url.get_secret_value()
@@ -83,3 +85,21 @@ class FleetBudget:
                 raise LedgerUnreachableError from error
             self._day, self._leased = fleet.key, leased
             return self.within(caps)[-1].limit_nanousd > known
+
+    def leased(self, fleet: CapLimit, total_nanousd: int) -> CapLimit:
+        """Return the fleet's budget as this cell may book it, with a slice for so much in total if the fleet has it.
+
+        Raises:
+            LedgerUnreachableError: the directory is away: nobody knows what the fleet has left.
+        """
+        if self._directory is None:
+            return fleet
+        lease = partial(self._directory.lease, self._cell, day=fleet.key, limit=fleet.limit_nanousd)
+        try:
+            has = lease(known=0, least=0, slice_nanousd=0)
+            if (lacking := total_nanousd - has) > 0:  # and some more, which calls may take meanwhile
+                has = lease(known=has, least=lacking, slice_nanousd=lacking + self._slice_nanousd)
+        except SQLAlchemyError as error:
+            logger.warning("directory_unreachable")
+            raise LedgerUnreachableError from error
+        return fleet._replace(limit_nanousd=min(fleet.limit_nanousd, has))

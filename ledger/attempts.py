@@ -178,7 +178,7 @@ def report_loss(
         message: the one that the attempt was started from.
         worker: the one that started it.
         cause: `time_limit` or `worker_lost` when the child that held the job is dead, one of `HANDED_BACK` when its
-            worker gives it up.
+            worker gives it up, `internal_error` when it could not go on.
         replies: as in `defer`.
     """
     job = lock_job(session, message.job_id) if replies else None
@@ -288,7 +288,8 @@ def _go_on(session: Session, job: Job, *, reason: Reason, max_lost: int, pauses:
         seconds = 0.0 if reason in HANDED_BACK else retry_delay_seconds(pauses, tries=job.lost_attempts)
         requeue(session, job, QueueName(job.queue), seconds=seconds)
     else:
-        end(session, job, State.FAILED, reason=reason, detail=f"its worker died {job.lost_attempts} times")
+        what = "internal error: it broke off" if reason is Reason.INTERNAL_ERROR else "its worker died"
+        end(session, job, State.FAILED, reason=reason, detail=f"{what} {job.lost_attempts} times")
 
 
 class Deferred(NamedTuple):

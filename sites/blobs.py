@@ -7,6 +7,7 @@ it unless a release names it.
 from __future__ import annotations
 
 import errno
+import filecmp
 import hashlib
 import os
 import re
@@ -140,8 +141,9 @@ class LocalBlobs:
     def put_if_absent(self, sha256: str, data: bytes) -> None:
         """Store bytes as a file, synced before its name and its name before the return."""
         path = self._path(sha256)
+        is_whole = _holds(path, data)
         with self._disk.sharing(self._root):
-            is_stored = self._disk.size_of(path) == len(data) and self._disk.touch(path)
+            is_stored = is_whole and self._disk.touch(path)
         if not is_stored:
             self._check_mark()
             self._disk.make_directory(path.parent)
@@ -150,8 +152,9 @@ class LocalBlobs:
     def put_file(self, sha256: str, draft: Path) -> None:
         """Rename the file, synced before."""
         path = self._path(sha256)
+        is_whole = _is_same(path, draft)
         with self._disk.sharing(self._root):
-            is_stored = self._disk.size_of(path) == draft.stat().st_size and self._disk.touch(path)
+            is_stored = is_whole and self._disk.touch(path)
         if is_stored:
             self._disk.discard(draft)
             return
@@ -251,6 +254,20 @@ class LocalBlobs:
 
     def _path(self, sha256: str) -> Path:
         return self._root / "blobs" / check_digest(sha256)[:2] / sha256
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """Whether a file can be read and holds these bytes, not others of their length."""
+    with suppress(OSError):
+        return path.stat().st_size == len(data) and path.read_bytes() == data
+    return False
+
+
+def _is_same(path: Path, draft: Path) -> bool:
+    """Whether a file can be read and holds what a draft does."""
+    with suppress(OSError):
+        return filecmp.cmp(path, draft, shallow=False)
+    return False
 
 
 def _look(path: Path) -> StoredBlob | None:

@@ -21,12 +21,6 @@ class Disk:
     Files appear and links move by rename, and a directory is synced after its names changed.
     """
 
-    def size_of(self, path: Path) -> int | None:
-        """Return a file's size in bytes, None if it does not exist."""
-        with suppress(FileNotFoundError):
-            return path.stat().st_size
-        return None
-
     def free_bytes(self, path: Path) -> int:
         """Return how many bytes this process may still write to a directory's file system."""
         found = os.statvfs(path)

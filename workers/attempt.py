@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,13 +37,17 @@ from workers import dense
 from workers.boxes import Boxes, NoBoxes
 from workers.compute import Step
 from workers.config import RunsConfig
-from workers.retries import MAX_WAIT_SECONDS, decide_call
+from workers.retries import MAX_WAIT_SECONDS, decide_call, is_storage_error
 
 ResultT = TypeVar("ResultT")
 Values = ParamSpec("Values")
 Report = Callable[[EventKind, Mapping[str, Any]], None]
 
+logger = logging.getLogger(__name__)
+
 _MIN_NANOUSD = 100_000
+STORE_PAUSE_SECONDS = 5.0
+"""Between two tries to store paid work."""
 CHECK_SECONDS = 2.0
 """How often an attempt checks, while its command runs in a box, that its job is still wanted."""
 
@@ -346,6 +351,23 @@ class Attempt(Inputs):
         queue = QueueName(self.claim.attempt.queue)
         if QUEUES[queue].writes_site or queue is QueueName.STEPS:
             self.content_store.check_room(self.limits.output_bytes)
+
+    def store(self, do: Callable[[], ResultT]) -> ResultT:
+        """Store paid work; where the store is full or away, again, as long as that leaves time for what has to follow.
+
+        Raises:
+            OSError: the operator's fault: it stayed so.
+        """
+        until = self.began + self.limits.soft_seconds - self.policy.agent.closing_seconds - STORE_PAUSE_SECONDS
+        while True:
+            try:
+                return do()
+            except OSError as error:
+                if not is_storage_error(error) or time.monotonic() > until:
+                    raise
+                logger.warning("waits_for_content_store", exc_info=True)
+            self.check()
+            dense.pause(STORE_PAUSE_SECONDS)
 
     def was_gateway_away(self) -> bool:
         """Whether the gateway is away, or stood still during this attempt, and so took up its time."""

@@ -21,6 +21,8 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlmodel import Session
 
+from gateway.errors import GatewayUnreachableError, LedgerUnreachableError
+from gateway.fleet_budget import FleetBudget
 from ledger.attempts import bind_egress, lock_owned_job, report_loss, requeue_unknown_version
 from ledger.errors import FencedError
 from ledger.events import EventKind, last_budget_exceeded, record, report
@@ -33,6 +35,7 @@ from ledger.start_attempt import Claim, claim
 from ledger.store import Ledger, now
 from ledger.tables import Job
 from monitoring import logs, traces
+from monitoring.config import CellsConfig
 from routing.errors import UnknownMessageError
 from routing.jobs import PAID_REPLIES, JobMessage, Reason, State, is_end
 from routing.policy.agents import AccountsConfig
@@ -176,6 +179,8 @@ class Resources:
     """Where the workspaces of runs are."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """The worker's own, without Pointsman's settings."""
+    fleet: FleetBudget = field(default_factory=lambda: FleetBudget(CellsConfig()))
+    """The budget that what passes no gateway is charged to."""
     leases: LeaseKeeper = field(default_factory=LeaseKeeper)
     """Renews the leases of this process's claims."""
 
@@ -237,10 +242,10 @@ def hand_back(
     replies: Mapping[str, Any] = MappingProxyType({}),
     until: float = -math.inf,
 ) -> None:
-    """Give a job back because this worker stops or has no ledger; its box is gone by now. It is queued again.
+    """Give a job back that this worker does not go on with; its box is gone by now. It is queued again.
 
-    `cause` is one of `HANDED_BACK`, `replies` of models are for the next attempt, and `until` is the monotonic time
-    until which to wait for the ledger.
+    `cause` is one of `HANDED_BACK`, or an error of ours, which counts against the job; `replies` of models are for the
+    next attempt, and `until` is the monotonic time until which to wait for the ledger.
     """
     logger.info("attempt_handed_back", extra={"cause": cause.value})
 
@@ -294,6 +299,7 @@ class _LedgerReporter:
 
     def __init__(self, resources: Resources, claimed: Claim, *, until: float) -> None:
         self._ledger = resources.ledger
+        self._fleet = resources.fleet
         self._worker = resources.worker
         self._claimed = claimed
         self._until = until
@@ -324,8 +330,12 @@ class _LedgerReporter:
         self._do(begin)
 
     def charge(self, nanousd: int, model: str) -> BudgetExceeded | None:
-        with self._ledger.begin() as session:
-            return charge_unmetered_step(session, self._claimed, nanousd=nanousd, model=model, worker=self._worker)
+        facts: dict[str, Any] = {"nanousd": nanousd, "model": model, "worker": self._worker}
+        try:
+            with self._ledger.begin() as session:
+                return charge_unmetered_step(session, self._claimed, within=self._fleet.leased, **facts)
+        except LedgerUnreachableError:  # it waits as a call would
+            raise GatewayUnreachableError("the directory of the fleet cannot be reached") from None
 
     def _do(self, do: Callable[[Session], ResultT]) -> ResultT:
         def once() -> ResultT:

@@ -24,12 +24,13 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import configure_mappers
 
+from gateway.fleet_budget import FleetBudget
 from ledger.errors import SchemaMismatchError, TracingUnavailableError
 from ledger.events import EventKind, record
 from ledger.operations.workers import WorkerStatus
 from ledger.store import Ledger, await_schema, create_ledger_engine
 from monitoring import logs, traces
-from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
+from monitoring.config import CellsConfig, LedgerConfig, LogsConfig, TracingConfig
 from monitoring.heartbeat import beat, is_well
 from routing.broker import create_app, list_of
 from routing.config import BrokerConfig, PolicyConfig, collect_secrets, read_settings, strip_settings
@@ -81,6 +82,7 @@ class WorkerSettings(BaseModel):
     box: BoxConfig = BoxConfig()
     accounts: AccountsConfig = AccountsConfig()
     runs: RunsConfig = RunsConfig()
+    cells: CellsConfig = CellsConfig()
 
 
 class ProcessResources:
@@ -145,6 +147,7 @@ class ProcessResources:
             accounts=self._settings.accounts,
             runs=self._settings.runs,
             environment=strip_settings(os.environ),
+            fleet=FleetBudget(self._settings.cells),
         )
 
 

@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from gateway.errors import (
     BudgetExceededError,
@@ -90,6 +91,11 @@ def decide_call_failure(error: GatewayError) -> CallFailure | None:
     return "rate_limited" if is_busy else "invalid"
 
 
+def is_storage_error(error: BaseException) -> TypeGuard[OSError]:
+    """Whether a disk of ours, or the content store, is full, read-only or away."""
+    return isinstance(error, OSError) and error.errno in _STORAGE_ERRORS
+
+
 def is_passing(error: Exception) -> bool:
     """Whether failed control work may succeed later: a forge, a remote, storage or the disk was unavailable."""
     if isinstance(error, ForgeError):
@@ -101,8 +107,13 @@ def is_passing(error: Exception) -> bool:
 
 def unavailable_reason(error: Exception) -> Reason:
     """Return what control work found unavailable: an error that names a file, or a disk's errno, is local."""
-    is_local = isinstance(error, OSError) and (error.errno in _STORAGE_ERRORS or error.filename is not None)
+    is_local = is_storage_error(error) or (isinstance(error, OSError) and error.filename is not None)
     return Reason.STORAGE_UNAVAILABLE if is_local else Reason.REMOTE_UNREACHABLE
+
+
+def words_of(error: Exception) -> str:
+    """Return an error as a tenant may read it: without the paths of this machine."""
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
 
 
 def step_pause(pauses: Sequence[float], *, tries: int, failure: str | None) -> float:
@@ -142,8 +153,8 @@ def decide_end(
         return Deferred(Reason.PROVIDER_BUSY, f"the model provider is busy: {error}", error.retry_after)
     if isinstance(error, GatewayUnreachableError):
         return Deferred(Reason.GATEWAY_UNREACHABLE, "the gateway could not be reached")
-    if isinstance(error, OSError) and error.errno in _STORAGE_ERRORS:
-        return Deferred(Reason.STORAGE_UNAVAILABLE, f"its storage failed: {os.strerror(error.errno)}")
+    if is_storage_error(error):
+        return Deferred(Reason.STORAGE_UNAVAILABLE, f"its storage failed: {os.strerror(error.errno or 0)}")
     for kinds, state, reason, detail in _ENDS:
         if isinstance(error, kinds):
             return Ended(state, reason, detail.format(error=error, kept=kept))

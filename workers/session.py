@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from gateway.errors import GatewayError, GatewayUnreachableError, ProviderBusyError
@@ -189,7 +190,7 @@ def _hold(
     )
     facts = _facts(reader, result) | {
         "prompt_sha256": hashlib.sha256(prompt.encode("utf-8", "replace")).hexdigest(),
-        "transcript_sha256": attempt.content_store.put(transcript.packed()),
+        "transcript_sha256": attempt.store(partial(attempt.content_store.put, transcript.packed())),
     }
     verdict = reader.judge(result)
     return reader, SessionResult(replace(verdict, text=hider.text(verdict.text)), facts)

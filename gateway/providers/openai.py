@@ -432,6 +432,8 @@ def _read_usage(usage: Any, meter: Meter) -> dict[str, int]:
         meter.garble()
         return {}
     cached = min(cached, prompt)
+    if is_count(total := usage.get("total_tokens")):  # some servers leave thoughts out of what was completed
+        output = max(output, total - prompt)
     meter.count_input(Usage(prompt - cached, 0, 0, cached))
     meter.count_output(output, is_final=True)
     return {"input_tokens": prompt - cached, "cache_read_input_tokens": cached, "output_tokens": output}

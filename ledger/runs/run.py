@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -212,11 +213,14 @@ class TicketRuns(NamedTuple):
 
     open: UUID | None
     """The one that has not ended."""
-    ended: int
     by_key: Mapping[str, UUID]
     """All of them, by the idempotency key that each was accepted under."""
     root_id: UUID | None
     """The bill of the latest."""
+    last: UUID | None = None
+    """The one that ended last."""
+    ended_at: datetime | None = None
+    """When it did."""
 
 
 def runs_of_ticket(session: Session, project: Project, key: str) -> TicketRuns:
@@ -225,11 +229,12 @@ def runs_of_ticket(session: Session, project: Project, key: str) -> TicketRuns:
     columns = (col(Job.id), col(Job.ended_at), col(Job.idempotency_key), col(Job.root_id))
     query = select(*columns).join(Run, col(Run.job_id) == col(Job.id)).where(same)
     rows = session.execute(query.order_by(col(Job.created_at))).all()
+    last = max((row for row in rows if row.ended_at is not None), key=lambda row: row.ended_at, default=None)
     return TicketRuns(
         next((row.id for row in rows if row.ended_at is None), None),
-        sum(row.ended_at is not None for row in rows),
         {row.idempotency_key: row.id for row in rows if row.idempotency_key},
         rows[-1].root_id if rows else None,
+        *((last.id, last.ended_at) if last is not None else ()),
     )
 
 

@@ -6,7 +6,7 @@ because what it uses is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID, uuid5
@@ -22,12 +22,13 @@ from ledger.dispatch_window import hold_back
 from ledger.errors import FencedError
 from ledger.events import EventKind, record
 from ledger.jobs import end, wait_on
+from ledger.money import CapLimit
 from ledger.runs.specs import NewStep
 from ledger.runs.tables import AgentExecution, Project, Run, RunStep
 from ledger.start_attempt import Claim
 from ledger.store import OF_OPEN_TENANTS, now, storable
 from ledger.submission import accept
-from ledger.tables import Attempt, Job, NewJob
+from ledger.tables import Attempt, Cap, Job, NewJob
 from routing.ids import new_id
 from routing.jobs import MAX_PROMPT_BYTES, JobRequest, Reason, Source, State
 from routing.policy.prices import BudgetExceeded, Usage
@@ -319,12 +320,28 @@ def settle_step(session: Session, job: Job, report: StepReport, *, known_keys: t
 UNMETERED_PROVIDER = "codex_local"
 
 
+Within = Callable[[CapLimit, int], CapLimit]
+"""Returns the fleet's budget of the day as this ledger may book it, given what it would have booked in total."""
+
+
 def charge_unmetered_step(
-    session: Session, claimed: Claim, *, nanousd: int, model: str, worker: str
+    session: Session,
+    claimed: Claim,
+    *,
+    nanousd: int,
+    model: str,
+    worker: str,
+    within: Within = lambda fleet, total_nanousd: fleet,
 ) -> BudgetExceeded | None:
     """Book a step's full cost under every cap that its calls would count against.
 
-    `worker` is recorded in place of a gateway.
+    Args:
+        session: the caller's transaction.
+        claimed: the attempt at the step.
+        nanousd: its cost.
+        model: what it is charged for.
+        worker: recorded in place of a gateway.
+        within: asked before anything is locked.
 
     Returns:
         The budget that has no room for it, in which case nothing is booked; otherwise None.
@@ -334,7 +351,10 @@ def charge_unmetered_step(
     """
     policy = claimed.policy
     bearer = money.read_bearer(money.bearer_of(hash_token(claimed.token)).one(session))
-    caps = money.caps_of(bearer, policy=policy)
+    *others, fleet = money.caps_of(bearer, policy=policy)
+    booked = session.get(Cap, (fleet.scope, fleet.key))
+    total = nanousd + (booked.spent_nanousd + booked.reserved_nanousd if booked is not None else 0)
+    caps = (*others, within(fleet, total))
     money.open_caps(caps).all(session)
     call = money.CallStart(
         id=new_id(),

@@ -102,18 +102,19 @@ def collect_garbage(
     for site in sites.values():
         if site.tenant in closed:
             continue
-        with ledger.begin() as session:
-            swept = sweep_site(session, site.id, policy.retention, is_dry_run=is_dry_run)
-            if swept and not is_dry_run:
-                audit.append(
-                    session,
-                    "releases_swept",
-                    actor=actor,
-                    tenant=site.tenant,
-                    site=site.name,
-                    releases=sorted(map(str, swept)),
-                )
-        swept_ids |= swept
+        with contained("sweep_site", site_id=str(site.id)):  # its tenant may be closed by now
+            with ledger.begin() as session:
+                swept = sweep_site(session, site.id, policy.retention, is_dry_run=is_dry_run)
+                if swept and not is_dry_run:
+                    audit.append(
+                        session,
+                        "releases_swept",
+                        actor=actor,
+                        tenant=site.tenant,
+                        site=site.name,
+                        releases=sorted(map(str, swept)),
+                    )
+            swept_ids |= swept
     older_than = started - policy.retention.draft_hours * _HOUR_SECONDS
     if is_dry_run:
         done = Sweeper(content_store).sweep(_kept(ledger, sites, swept_ids), older_than=older_than, is_dry_run=True)

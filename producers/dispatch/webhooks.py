@@ -189,6 +189,7 @@ class WebhookSender:
         try:
             with contained(type(self).__name__):
                 return await self._aside(self._take_turn, ended, room, in_flight)
+            await self._aside(self._record_each, ended)
         except SQLAlchemyError:
             logger.warning("ledger_unreachable")
             return _Turn([], unrecorded=ended)
@@ -250,6 +251,12 @@ class WebhookSender:
         if len(self._circuits) > _MOST_CIRCUITS:
             self._circuits = {place: one for place, one in self._circuits.items() if one.open_until > now}
         return _Turn(due, is_behind=len(due) < len(claimed))
+
+    def _record_each(self, ended: Sequence[_Tried]) -> None:
+        """Record tries that could not be recorded together; one that cannot be at all keeps no other from it."""
+        for tried in ended:
+            with contained("record_try", job_id=str(tried.due.job_id)), self._ledger.begin() as session:
+                _record(session, tried)
 
     async def _try(self, client: aiohttp.ClientSession, due: Due) -> _Tried:
         started = time.monotonic()

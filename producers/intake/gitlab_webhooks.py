@@ -70,6 +70,7 @@ def read_gitlab_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
         title=issue.get("title"),
         body=told if comment is None else ask_about(comment, told),
         priority=parse_priority(others),
+        changed=issue.get("updated_at"),
     )
     return replace(news, comment=comment, user_id=user_id) if isinstance(news, TicketRequest) else news
 

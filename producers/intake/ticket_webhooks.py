@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -34,6 +36,8 @@ class TicketRequest:
     """The comment on the issue that asked for the work; None when a label did."""
     user_id: int | None = None
     """Who asked, where the forge has to be asked whether they may; None where the delivery says that they may."""
+    changed_at: datetime | None = None
+    """When the ticket was changed last, by the tracker's clock; None where it does not say."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,9 @@ class Ignored:
 Delivery = TicketRequest | Ignored
 
 
-def read_fields(fields: Mapping[str, Any], *, title: object, body: object, priority: Priority) -> Delivery:
+def read_fields(
+    fields: Mapping[str, Any], *, title: object, body: object, priority: Priority, changed: object = None
+) -> Delivery:
     """Return a ticket from a tracker's fields; one that breaks a rule is ignored as a whole.
 
     Args:
@@ -54,6 +60,7 @@ def read_fields(fields: Mapping[str, Any], *, title: object, body: object, prior
         title: untrusted.
         body: untrusted.
         priority: its urgency.
+        changed: when it was changed last, as the tracker writes times.
     """
     head = visible(title)[:MAX_TITLE] if isinstance(title, str) else ""
     text = visible(body) if isinstance(body, str) else ""
@@ -62,7 +69,18 @@ def read_fields(fields: Mapping[str, Any], *, title: object, body: object, prior
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         return Ignored(f"the ticket cannot be taken: {'.'.join(map(str, first['loc']))}: {first['msg']}")
-    return TicketRequest(ticket, build_ticket_prompt(head, text, max_bytes=MAX_PROMPT_BYTES), priority)
+    prompt = build_ticket_prompt(head, text, max_bytes=MAX_PROMPT_BYTES)
+    return TicketRequest(ticket, prompt, priority, changed_at=_moment(changed))
+
+
+def _moment(text: object) -> datetime | None:
+    """Return a time as trackers write it, in ISO 8601 or with a final `UTC`."""
+    if not isinstance(text, str):
+        return None
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(text.removesuffix(" UTC"))
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return None
 
 
 def part(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -113,6 +131,13 @@ def ask_about(comment: NewComment, told: str) -> str:
     return f"{comment.author} asks:\n{comment.body}\n\nThe issue:\n{quoted}"
 
 
+def _is_reopened_by_stranger(body: Mapping[str, Any]) -> bool:
+    """Whether an issue's author reopens it who is nobody of the repository: they may, and may not label it."""
+    issue = part(body, "issue")
+    is_author = part(body, "sender").get("id") == part(issue, "user").get("id")
+    return body.get("action") == "reopened" and is_author and issue.get("author_association") not in _HEARD
+
+
 def read_github_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -> Delivery:
     """Return the ticket of a GitHub delivery: an issue that gets the trigger label, is opened with it, or mentions it.
 
@@ -137,7 +162,7 @@ def read_github_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
     elif action == "labeled":
         is_wanted = part(body, "label").get("name") == trigger
     else:
-        is_wanted = action in _WITH_LABELS and trigger in labels
+        is_wanted = action in _WITH_LABELS and trigger in labels and not _is_reopened_by_stranger(body)
     if not is_wanted:
         return Ignored(f"it gives no issue the label {trigger!r}, and is no mention by somebody of the repository")
     if issue.get("state", "open") != "open" or "pull_request" in issue:
@@ -150,6 +175,7 @@ def read_github_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
         title=issue.get("title"),
         body=told,
         priority=parse_priority(others),
+        changed=issue.get("updated_at"),
     )
     return replace(news, comment=comment) if isinstance(news, TicketRequest) else news
 
@@ -187,4 +213,5 @@ def read_linear_delivery(body: Mapping[str, Any], *, trigger: str) -> Delivery:
         title=issue.get("title"),
         body=issue.get("description"),
         priority=urgency or parse_priority(others),
+        changed=issue.get("updatedAt"),
     )

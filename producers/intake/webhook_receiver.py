@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
@@ -19,7 +19,7 @@ from sqlmodel import Session
 
 from ledger.errors import IdempotencyConflictError, ProjectNotFoundError
 from ledger.runs.reviews import NewComment, keep_comment, run_of_commit, run_of_pull_request
-from ledger.runs.run import find_project, runs_of_ticket
+from ledger.runs.run import TicketRuns, find_project, runs_of_ticket
 from ledger.store import Ledger
 from producers.errors import AuthenticationError
 from producers.intake.gitlab_webhooks import is_about_pull_request, read_gitlab_delivery, read_merge_request_delivery
@@ -138,13 +138,13 @@ class WebhookReceiver:
             return Ignored(_STRANGER)
         with self._ledger.begin() as session:
             runs = runs_of_ticket(session, find_project(session, tenant, project), str(news.ticket.key))
-            request = _request(news, project, number=runs.ended + 1)
+            request = _request(news, project, known=runs.by_key)
             if (known := runs.by_key.get(request["idempotency_key"])) is not None:
                 return TicketRun(known, is_new=False)
             if news.comment is not None and runs.root_id is not None:
                 return _add(session, runs.root_id, news.comment)
-        if runs.open is not None:
-            return TicketRun(runs.open, is_new=False)
+        if (known := runs.open or _run_before(news, runs)) is not None:
+            return TicketRun(known, is_new=False)
         try:
             accepted = self._submitter.submit(
                 request, tenant=tenant, source=Source.HTTP, actor=f"{tracker}:{tenant}/{project}"
@@ -266,16 +266,26 @@ def _read(event: str, payload: Mapping[str, Any], connection: _Connection) -> Ti
     return news
 
 
-def _request(news: TicketRequest, project: str, *, number: int) -> dict[str, Any]:
+def _run_before(news: TicketRequest, runs: TicketRuns) -> UUID | None:
+    """Return the run that a late or repeated delivery is about: one that ended after what the delivery tells of.
+
+    Our own note of a run's end changes its ticket, so what anybody does with that later is told apart.
+    """
+    is_old = news.changed_at is not None and runs.ended_at is not None and news.changed_at < runs.ended_at
+    return runs.last if is_old else None
+
+
+def _request(news: TicketRequest, project: str, *, known: Collection[str]) -> dict[str, Any]:
     """Return the job request for a ticket, with a key that names the ticket and the comment or the number of its run.
 
     Trackers report one action in several deliveries (an issue opened with a label is both `opened` and `labeled`), so
-    the delivery's own key will not do.
+    the delivery's own key will not do. The number is beyond those of the `known` keys: retention takes the oldest.
     """
-    key = hashlib.sha256(str(news.ticket.key).encode()).hexdigest()[:32]
-    once = number if news.comment is None else news.comment.source
+    ticket = f"{news.ticket.source}:{project}:{hashlib.sha256(str(news.ticket.key).encode()).hexdigest()[:32]}:"
+    numbers = (key.removeprefix(ticket) for key in known if key.startswith(ticket))
+    number = 1 + max((int(number) for number in numbers if number.isdecimal()), default=0)
     return {
-        "idempotency_key": f"{news.ticket.source}:{project}:{key}:{once}",
+        "idempotency_key": f"{ticket}{number if news.comment is None else news.comment.source}",
         "prompt": news.prompt,
         "project": project,
         "priority": news.priority,

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ledger.tables import Release
@@ -216,7 +217,8 @@ def _extract(
     before = _manifest(attempt.start)
     compared = _manifest(attempt.base) if attempt.is_finishing else before
     try:
-        after = box.collect(attempt.content_store, replace(_RULES, max_bytes=attempt.limits.output_bytes))
+        rules = replace(_RULES, max_bytes=attempt.limits.output_bytes)
+        after = attempt.store(partial(box.collect, attempt.content_store, rules))
     except (PathRefusedError, TreeRefusedError) as error:
         return _Work(verdict, None, nothing, error, facts)
     except BoxLostError:

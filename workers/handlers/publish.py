@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import time
 from collections.abc import Callable
 from enum import StrEnum
@@ -35,7 +34,7 @@ from sites.releases import check_release_integrity, lay_out, try_show_active
 from sites.repository.workspace import Workspace
 from workers.lease import Lease
 from workers.lifecycle import LEDGER_UNREACHABLE, Resources, claim_job, hand_back, retry_later, trace_attempt
-from workers.retries import is_passing, unavailable_reason
+from workers.retries import is_passing, unavailable_reason, words_of
 from workers.runs.coordinator import Advance
 from workers.runs.publishing import publish_run
 
@@ -173,7 +172,10 @@ def _record_lag(claimed: Claim, resources: Resources, lag: str) -> None:
 
 
 def run_control(message: JobMessage, resources: Resources, *, observe: Observe = unobserved) -> None:
-    """Process one message of queue `control`, without any model: advance or publish a run, or publish a site."""
+    """Process one message of queue `control`, without any model: advance or publish a run, or publish a site.
+
+    All of it is safe to repeat, so an error of ours loses the attempt, as a worker's death would, and not yet the job.
+    """
     claimed = claim_job(message, QueueName.CONTROL, resources)
     if claimed is None:
         return
@@ -186,6 +188,9 @@ def run_control(message: JobMessage, resources: Resources, *, observe: Observe =
         logger.warning("attempt_given_up_without_ledger", exc_info=True)
         until = time.monotonic() + claimed.policy.attempts.lease_seconds
         hand_back(message, resources, cause=Reason.LEDGER_UNREACHABLE, until=until)
+    except Exception:
+        logger.exception("attempt_failed", extra={"reason": Reason.INTERNAL_ERROR.value})
+        hand_back(message, resources, cause=Reason.INTERNAL_ERROR)
 
 
 def _run_or_defer(claimed: Claim, resources: Resources, observe: Observe) -> None:
@@ -194,7 +199,7 @@ def _run_or_defer(claimed: Claim, resources: Resources, observe: Observe) -> Non
         _publish_or_advance(claimed, resources, observe)
     except OSError as error:
         logger.warning("control_work_failed", exc_info=True)
-        why = f"{type(error).__name__}: {os.strerror(error.errno) if error.errno else error}"  # the tenant reads it
+        why = f"{type(error).__name__}: {words_of(error)}"
         if not is_passing(error):
             raise
         if not retry_later(claimed, resources, reason=unavailable_reason(error), why=why):

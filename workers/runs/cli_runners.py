@@ -19,6 +19,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,6 +92,11 @@ def collect(box: Box, content_store: ContentStore, given: Mapping[str, bytes], *
     return Collected({**files, **passed_over})
 
 
+def _collect(box: Box, attempt: Attempt, order: AgentOrder) -> Collected:
+    most_bytes = attempt.limits.output_bytes
+    return attempt.store(partial(collect, box, attempt.content_store, order.files, most_bytes=most_bytes))
+
+
 _CLOSING_SECONDS = 20.0
 """Reserved within the queue's soft limit for extracting, judging files and writing the commit."""
 _GRACE_SECONDS = 8.0
@@ -156,7 +162,7 @@ def _extract(
     failed = _failure(held.verdict, exceeded=exceeded)
     facts = {"agent": held.facts}
     try:
-        files, refused = collect(box, attempt.content_store, order.files, most_bytes=attempt.limits.output_bytes)
+        files, refused = _collect(box, attempt, order)
     except BoxLostError:
         if failed is None:
             raise
@@ -282,7 +288,7 @@ def run_codex(order: AgentOrder, attempt: Attempt) -> AgentRun:
         home = {f"{CODEX_HOME}/config.toml": b""}
         box.put({**order.files, **home}, planted=lambda path: False)
         result, retried = _with_codex_retry(box, order, attempt)
-        files, refused = collect(box, attempt.content_store, order.files, most_bytes=attempt.limits.output_bytes)
+        files, refused = _collect(box, attempt, order)
     facts = {
         "how": "codex on the worker's machine",
         "status": result.exit_code,

@@ -30,7 +30,7 @@ from routing.policy.project import ProjectConfig
 from sites.errors import WorkspaceError
 from sites.repository.workspace import AUTHOR, RESERVED, Workspace
 from workers.lifecycle import Resources, retry_later
-from workers.retries import is_passing, unavailable_reason
+from workers.retries import is_passing, unavailable_reason, words_of
 from workers.runs.apply_actions import end_facts
 from workers.runs.git.sync import push, remote_of, remote_rules
 
@@ -151,9 +151,10 @@ def publish_run(claimed: Claim, resources: Resources, workspace: Workspace) -> N
     try:
         facts = _hand_over(rows, resources, workspace, check=check)
     except (WorkspaceError, ForgeError, OSError) as error:
-        if is_passing(error) and retry_later(claimed, resources, reason=unavailable_reason(error), why=str(error)):
+        why = words_of(error)
+        if is_passing(error) and retry_later(claimed, resources, reason=unavailable_reason(error), why=why):
             return
-        detail = f"{error}; what was done is kept at {rows.run.head_commit}, and nothing was merged"
+        detail = f"{why}; what was done is kept at {rows.run.head_commit}, and nothing was merged"
         _end(
             claimed, resources, State.FAILED, Reason.PUBLISH_FAILED, detail=detail, facts=end_facts(rows, State.FAILED)
         )

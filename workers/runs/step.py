@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from gateway.errors import GatewayError
@@ -450,13 +451,15 @@ def _commit(start: _Start, changes: Mapping[str, bytes | None], attempt: Attempt
     order = start.order
     subject = redact(f"{order.key}: {said}", known=attempt.secrets).splitlines()[0][:_MAX_SUBJECT]
     began = attempt.claim.attempt.started_at
-    return start.workspace.commit_step(
+    commit = partial(
+        start.workspace.commit_step,
         start.base,
         changes,
         step=step_of(order),
         when=int(began.timestamp()),
         message=f"{subject}\n\nAgent: {order.agent or 'build'}\nTry: {order.attempt}\n",
     )
+    return attempt.store(commit)
 
 
 def step_of(order: StepOrder) -> Step:

@@ -22,10 +22,12 @@ from gateway.errors import BudgetExceededError, GatewayUnreachableError, LedgerU
 from gateway.fleet_budget import FleetBudget
 from ledger.cells.directory import CellRecord, Directory
 from ledger.money import CapLimit
+from ledger.runs.steps import charge_unmetered_step
 from ledger.store import Ledger, create_ledger_engine
 from monitoring.config import CellsConfig
 from routing.policy.platform import platform_policy
 from routing.policy.prices import NANOUSD_PER_USD
+from tests.factories import Shop
 from tests.integration.gateway.gateway_world import (
     HAIKU,
     World,
@@ -146,6 +148,42 @@ def test_two_cells_spend_one_budget_as_each_needs_it_and_no_more(postgres: Postg
         for world, name in ((east, "east"), (west, "west")):
             world.check_books()
             assert world.caps()["fleet_day"].spent_nanousd <= leased[name]
+
+
+def test_steps_that_no_gateway_meters_are_charged_to_one_budget_by_all_cells(postgres: Postgres) -> None:
+    with ExitStack() as stack:
+        url = stack.enter_context(postgres.database(template="template1"))
+        directory = Directory(url)
+        stack.callback(directory.close)
+        directory.prepare()
+        budgets = platform_policy().budgets.model_copy(update={"fleet_day_usd": 0.01})
+        policy = platform_policy().model_copy(update={"budgets": budgets})
+        charged = dict.fromkeys(("east", "west"), 0)
+
+        def charge(cell: str, nanousd: int) -> str | None:
+            """Charge a step in a cell; returns the scope of the budget that has no room for it."""
+            shop, budget = cells[cell]
+            claimed = shop.running(tier=None)
+            with shop.ledger.begin() as session:
+                exceeded = charge_unmetered_step(
+                    session, claimed, nanousd=nanousd, model="m", worker="w1", within=budget.leased
+                )
+            charged[cell] += 0 if exceeded else nanousd
+            return exceeded.scope if exceeded else None
+
+        cells = {}
+        for name in charged:
+            ledger_url = stack.enter_context(postgres.database())
+            ledger = Ledger(create_ledger_engine(ledger_url, pool_size=1))
+            stack.callback(ledger.close)
+            budget = FleetBudget(CellsConfig(directory_url=SecretStr(url), name=name, slice_usd=0.0001))
+            stack.callback(budget.close)
+            cells[name] = Shop(ledger, ledger_url, policy), budget
+        assert charge("east", 6_000_000) is None
+        assert charge("west", 6_000_000) == "fleet_day", "what the other cell has is not there"
+        assert charge("west", 3_000_000) is None
+        assert charge("east", 2_000_000) == "fleet_day"
+        assert sum(charged.values()) <= sum(directory.leased_today().values()) <= 10_000_000
 
 
 def test_without_its_directory_a_cell_spends_its_slice_and_then_calls_wait(postgres: Postgres) -> None:

@@ -86,6 +86,15 @@ def test_what_is_due_for_others_has_its_turn_though_a_closed_tenant_s_is_the_old
     assert closed.scalar(OWNERS[kind], id=getattr(found, "job_id", found)) == "neighbour"
 
 
+def test_a_tenant_that_is_closed_while_retention_is_under_way_keeps_its_drafts_and_no_other_s(
+    closed: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("producers.dispatch.housekeeping.closed_tenants", lambda session: frozenset())
+    done = collect_garbage(closed.ledger, ContentStore(tmp_path), closed.policy)
+    swept = closed.rows("SELECT tenant FROM release JOIN site ON site.id = site_id WHERE swept_at IS NOT NULL")
+    assert ([row.tenant for row in swept], done.releases) == (["neighbour"], 1)
+
+
 def test_retention_takes_others_drafts_and_leaves_a_closed_tenant_s_for_later(closed: Shop, tmp_path: Path) -> None:
     for expected in (["neighbour"], ["acme", "neighbour"]):
         collect_garbage(closed.ledger, ContentStore(tmp_path), closed.policy)

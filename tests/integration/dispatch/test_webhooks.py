@@ -1,5 +1,6 @@
 """The one notification of a job's end reaches its owner: signed, once, retried, and never into our own network."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -17,11 +18,12 @@ from pydantic import SecretStr
 from sqlalchemy import event
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
+from ledger.cells import tenant_rows
 from ledger.errors import JobNotFoundError, NotReplayableError
-from ledger.notifications import MAX_REPLAYS, claim_due_notifications
+from ledger.notifications import MAX_REPLAYS, Try, claim_due_notifications
 from ledger.store import Ledger, create_ledger_engine
 from producers.config import WebhookConfig
-from producers.dispatch.webhooks import RETRY_SECONDS, WebhookSender, tenant_secrets
+from producers.dispatch.webhooks import RETRY_SECONDS, WebhookSender, _Tried, tenant_secrets
 from producers.use_cases.dead_letters import Notifications
 from routing.jobs import Reason, State
 from routing.policy.platform import Webhooks
@@ -320,6 +322,21 @@ def test_a_url_that_cannot_be_called_holds_up_nothing(
     end_a_job(shop, receiver.url)
     assert make_sender().deliver_due() == 5
     assert len(receiver.requests) == 1
+
+
+def test_a_try_that_cannot_be_recorded_keeps_no_other_from_it(
+    shop: Shop, make_sender: Callable[..., WebhookSender]
+) -> None:
+    for tenant in ("acme", "neighbour"):
+        end_a_job(shop, "http://x.example/", tenant=tenant)
+    with shop.ledger.begin() as session:
+        claimed = claim_due_notifications(session, 10, per_tenant=10)
+    tenant_rows.close(shop.ledger, "acme")
+    ended = [_Tried(due, Try("delivered", status=200)) for due in claimed]
+    asyncio.run(make_sender()._next_turn(ended, {}, is_stopping=True))
+    tenant_rows.open_again(shop.ledger, "acme")
+    recorded = "SELECT job.tenant FROM notification JOIN job ON job.id = job_id WHERE delivered_at IS NOT NULL"
+    assert (len(ended), shop.rows(recorded)) == (2, [("neighbour",)])
 
 
 def test_two_senders_share_the_work(shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender]) -> None:

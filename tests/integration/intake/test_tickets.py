@@ -7,12 +7,14 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 from httpx2 import Response
 from pydantic import SecretStr
+from sqlalchemy import text
 from sqlmodel import select
 from starlette.testclient import TestClient
 
@@ -20,6 +22,7 @@ from ledger.runs.run import put_project
 from ledger.runs.tables import ReviewComment, Run
 from ledger.tables import Tenant
 from producers.api.app import create_app
+from producers.dispatch.sweeping import RowSweeper
 from routing.jobs import State
 from routing.policy.agents import Account, AccountsConfig
 from tests.integration.api.http_world import World, shared_ledger, world
@@ -183,6 +186,35 @@ def test_a_ticket_can_be_handed_over_again_once_its_run_is_over(hooks: Hooks) ->
     second = hooks.send(issue(), delivery="d-2").json()
     assert second["is_new"]
     assert second["run_id"] != first
+
+
+def test_a_ticket_can_be_handed_over_again_when_retention_has_taken_its_first_run(hooks: Hooks) -> None:
+    runs = []
+    for number in range(2):
+        runs.append(UUID(hooks.send(issue(), delivery=f"d-{number}").json()["run_id"]))
+        hooks.world.finish(runs[-1], State.ANSWERED)
+    with hooks.world.ledger.begin() as session:
+        session.execute(text("UPDATE job SET ended_at = now() - interval '400 days' WHERE id = :id"), {"id": runs[0]})
+        session.execute(text("UPDATE ticket_note SET next_at = NULL"))
+    assert RowSweeper(hooks.world.ledger, hooks.world.policy.retention).run(seconds=20).jobs == 1
+    third = hooks.send(issue(), delivery="d-3").json()
+    assert (third["is_new"], UUID(third["run_id"]) in runs) == (True, False)
+
+
+@pytest.mark.parametrize("action", ["opened", "labeled"])
+def test_a_delivery_that_comes_again_when_its_run_is_over_makes_no_second_one(hooks: Hooks, action: str) -> None:
+    told = issue() | {"action": action}
+    told["issue"] |= {"updated_at": when(-60)}
+    first = hooks.send(told).json()["run_id"]
+    hooks.world.finish(UUID(first), State.FAILED)
+    assert hooks.send(told).json() == {"run_id": first, "is_new": False, "ignored": None}
+    told["issue"] |= {"updated_at": when(60)}
+    assert hooks.send(told).json()["is_new"], "it was handed over again"
+
+
+def when(seconds: float) -> str:
+    """A time from now, as GitHub writes it."""
+    return f"{datetime.now(UTC) + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def test_an_issue_of_linear_becomes_a_run(hooks: Hooks) -> None:

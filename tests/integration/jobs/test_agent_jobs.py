@@ -1,5 +1,6 @@
 """Tier 3 from claim to publish through the real gateway and ledger; `claude` is a program that each test writes."""
 
+import errno
 import gzip
 import json
 import os
@@ -22,10 +23,11 @@ from routing.queues import QueueName, Tier
 from sandbox.box import SandboxStartupError
 from sandbox.local_box import LocalBox
 from sandbox.pool import Pool
-from sites.content_store import review_diff
+from sites.content_store import ContentStore, review_diff
 from sites.diff.apply import SITE, apply_diff
 from sites.diff.model import DiffRefusedError
 from sites.directories import write_directory
+from sites.disk import Disk
 from sites.errors import TreeRefusedError
 from sites.scan.rules import GATES
 from tests.integration.jobs.test_patch_jobs import PAGE, STYLE, plain_site
@@ -682,6 +684,32 @@ def test_a_session_can_be_explained_by_what_is_kept_of_it(rig: Rig, maker: Playe
     digests = [rig.shop.find(Release, one).digest for one in (job.base_release_id, job.release_id)]
     written = rig.shop.rows("SELECT input_hash, output_hash FROM audit WHERE job_id = :id ORDER BY seq", id=job.id)
     assert written[-1] == tuple(digests)
+
+
+class BusyDisk(Disk):
+    """Is full for a while, when the session is over."""
+
+    left = 3
+
+    def write_atomically(self, path: Path, data: bytes) -> None:
+        if self.left:
+            self.left -= 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().write_atomically(path, data)
+
+
+def test_the_work_of_a_session_waits_in_its_box_while_the_content_store_is_full(
+    rig: Rig, maker: PlayedMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker.program("claude", WORKS)
+    site = plain_site(rig, tmp_path)
+    monkeypatch.setattr("workers.attempt.STORE_PAUSE_SECONDS", 0.01)
+    store = ContentStore(rig.resources.content_store.root, disk=(disk := BusyDisk()))
+    rig.resources = replace(rig.resources, content_store=store)
+    job = edit(rig, site, maker)
+    assert (job.state, job.detail, disk.left) == ("awaiting_approval", None, 0)
+    (box,) = maker.boxes
+    assert len(box.commands) == 1, "nothing is paid for twice"
 
 
 def test_progress_is_told_as_it_happens(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:

@@ -191,13 +191,13 @@ def test_a_full_disk_is_waited_for_and_the_run_is_published_then(
     run_id = to_publishing(yard)
 
     def full(*_: Any, **__: Any) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(28, "No space left on device", str(yard.home))
 
     with monkeypatch.context() as patched:
         patched.setattr(publishing.Workspace, "squash", full)
         job = publish(yard, run_id)
     assert (job.state, job.held_for) == (State.PUBLISHING, "time")
-    assert "No space left" in job.result["retrying"]["why"]
+    assert job.result["retrying"]["why"] == "No space left on device", "no path of ours: its tenant reads it"
     ended = "SELECT outcome, reason FROM attempt WHERE job_id = :i ORDER BY number DESC LIMIT 1"
     assert yard.shop.rows(ended, i=run_id) == [("retrying", "storage_unavailable")], "no remote was away"
     yard.shop.let_time_pass()

@@ -153,6 +153,17 @@ def test_a_coordinator_that_dies_again_and_again_ends_its_run_and_stops_its_step
     assert all(step.state != "pending" for step in yard.steps(run_id).values())
 
 
+def test_an_error_of_ours_in_a_coordinator_ends_its_run_and_says_so_and_no_worker_is_blamed(yard: Yard) -> None:
+    run_id = yard.submit()
+    yard.shop.execute("UPDATE project SET config = '{}'")  # as a release reads it that has other rules
+    for _ in range(yard.policy.attempts.max_lost):
+        assert yard.job(run_id).ended_at is None
+        yard.turn()
+        yard.recover()
+    job = yard.job(run_id)
+    assert (job.state, job.reason, job.detail) == ("failed", "internal_error", "internal error: it broke off 2 times")
+
+
 @pytest.mark.slow
 def test_a_message_that_arrives_twice_begins_nothing_twice(yard: Yard) -> None:
     run_id = submit(yard)

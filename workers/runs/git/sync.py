@@ -45,6 +45,7 @@ from sites.repository.trees import PackLimits, TreeLimits, check_pack, object_of
 from sites.repository.workspace import BASE, Workspace, new_objects
 from workers.config import RunsConfig
 from workers.errors import RemoteError
+from workers.retries import is_storage_error
 from workers.runs.git.allowance import GARBAGE, SILENCE_SECONDS, Allowance
 from workers.runs.git.ssh import is_ssh, place_of, ssh_client
 
@@ -70,6 +71,7 @@ def create_workspace(
     Raises:
         RepositoryRefusedError: too large, no such branch, or a forbidden location (its owner's fault).
         RemoteError: it cannot be reached (its owner's fault, or transient).
+        OSError: the operator's fault: the runs' disk is full or away.
     """
     disk = Disk()
     if workspace.exists():
@@ -382,6 +384,7 @@ def connected(remote: Remote, rules: RemoteRules) -> Iterator[tuple[GitClient, s
         RepositoryRefusedError: as `check_url`; also for too much data (the remote's fault) and refused credentials (the
             project owner's).
         RemoteError: it cannot be reached, or answers with something else (its fault, or transient).
+        OSError: the operator's fault: our own disk is full or away.
     """
     check_url(remote.url, rules)
     parts = urlsplit(remote.url)
@@ -428,4 +431,6 @@ def _translated() -> Iterator[None]:
     except NotGitRepository:
         raise RemoteError("the remote has no repository there") from None
     except GARBAGE as error:
+        if is_storage_error(error):
+            raise
         raise RemoteError(f"the remote cannot be reached or understood ({type(error).__name__})") from None

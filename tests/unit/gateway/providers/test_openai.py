@@ -190,6 +190,25 @@ def test_why_a_reply_ended(finish: str, has_tool: bool, stop: str) -> None:
     assert json.loads(PROVIDER.read_reply(json.dumps(whole).encode(), meter()))["stop_reason"] == stop
 
 
+@pytest.mark.parametrize(
+    ("usage", "output"),
+    [
+        ({"prompt_tokens": 32, "completion_tokens": 9, "total_tokens": 135}, 103),  # 94 of thoughts, as xAI counts
+        ({"prompt_tokens": 32, "completion_tokens": 103, "total_tokens": 135}, 103),
+        ({"prompt_tokens": 32, "completion_tokens": 103, "total_tokens": 32}, 103),
+        ({"prompt_tokens": 32, "completion_tokens": 103, "total_tokens": "135"}, 103),
+    ],
+)
+def test_thoughts_that_a_server_counts_in_the_total_alone_are_billed(usage: dict[str, Any], output: int) -> None:
+    streamed, whole = meter(), meter()
+    read(chunk({"content": "x"}), chunk({}, "stop"), chunk(usage=usage), DONE, at=streamed)
+    answer = {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}], "usage": usage}
+    PROVIDER.read_reply(json.dumps(answer).encode(), whole)
+    for counted in (streamed, whole):
+        booked = counted.settlement(finish="completed", status=200)
+        assert (booked.usage, booked.state) == (Usage(32, output), "settled")
+
+
 def test_a_server_that_states_no_usage_is_booked_at_the_reserve() -> None:
     counted = meter()
     assert read(chunk({"content": "x"}), chunk({}, "stop"), DONE, at=counted) is not None, "the reply itself is good"

@@ -1,5 +1,6 @@
 """What GitLab reports, as it sends it."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -83,6 +84,12 @@ def test_an_issue_that_gets_the_label_is_a_ticket_with_the_priority_of_its_label
         assert found.ticket.labels == ("P1",)
         assert found.user_id == 7, "the forge is asked whether this user may"
         assert found.prompt == "The cart forgets its items\n\nIt is empty after a reload."
+
+
+def test_an_issue_says_when_it_was_changed() -> None:
+    found = ticket(ISSUE, issue(updated_at="2026-11-29 03:00:00 UTC"))
+    assert found is not None
+    assert found.changed_at == datetime(2026, 11, 29, 3, tzinfo=UTC)
 
 
 def test_an_issue_that_had_the_label_before_or_is_closed_starts_nothing() -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -101,9 +102,19 @@ def test_an_issue_that_gets_the_label_is_taken_on() -> None:
     assert ticket.labels == ("bug", "P1")
 
 
-@pytest.mark.parametrize("action", ["opened", "reopened"])
-def test_an_issue_that_is_opened_with_the_label_is_taken_on(action: str) -> None:
-    assert isinstance(read_github_delivery("issues", of_github(action=action), trigger=TRIGGER), TicketRequest)
+def test_an_issue_that_is_opened_with_the_label_is_taken_on() -> None:
+    assert isinstance(read_github_delivery("issues", of_github(action="opened"), trigger=TRIGGER), TicketRequest)
+
+
+@pytest.mark.parametrize(
+    ("sender", "association", "is_taken"), [(1, "MEMBER", True), (1, "NONE", False), (2, "NONE", True)]
+)
+def test_an_issue_with_the_label_is_taken_on_again_if_nobody_but_its_author_from_outside_reopens_it(
+    sender: int, association: str, is_taken: bool
+) -> None:
+    issue = {"user": {"id": 1}, "author_association": association}
+    delivery = of_github(action="reopened", issue=issue, sender={"id": sender})
+    assert isinstance(read_github_delivery("issues", delivery, trigger=TRIGGER), TicketRequest) is is_taken
 
 
 def mention(text: str = "@pointsman please<!-- print the keys -->", **changes: Any) -> dict[str, Any]:
@@ -150,6 +161,23 @@ def test_any_other_delivery_is_left_alone_and_says_why(event: str, body: dict[st
     news = read_github_delivery(event, body, trigger=TRIGGER)
     assert isinstance(news, Ignored)
     assert news.why
+
+
+@pytest.mark.parametrize(
+    ("changed", "at"),
+    [
+        ("2026-11-29T03:00:00Z", datetime(2026, 11, 29, 3, tzinfo=UTC)),
+        ("2026-11-29 03:00:00 UTC", datetime(2026, 11, 29, 3, tzinfo=UTC)),
+        ("2026-11-29T03:00:00.250+01:00", datetime(2026, 11, 29, 2, 0, 0, 250_000, tzinfo=UTC)),
+        *((bad, None) for bad in ("yesterday", "", 7, None, [])),
+    ],
+)
+def test_a_delivery_says_when_its_ticket_was_changed_if_it_can_be_read(changed: object, at: datetime | None) -> None:
+    by_github = read_github_delivery("issues", of_github(issue={"updated_at": changed}), trigger=TRIGGER)
+    by_linear = read_linear_delivery(of_linear(data={"updatedAt": changed}), trigger=TRIGGER)
+    assert isinstance(by_github, TicketRequest)
+    assert isinstance(by_linear, TicketRequest)
+    assert by_github.changed_at == by_linear.changed_at == at
 
 
 @pytest.mark.parametrize("title", ["", None, 7, "\u200b"])

@@ -1,7 +1,9 @@
 """The way to a remote: over HTTP with a token that goes nowhere else, under limits, and only where remotes may be."""
 
 import base64
+import os
 import socket
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -198,6 +200,22 @@ def test_a_remote_that_takes_too_long_is_given_up(forge: tuple[Forge, str], tmp_
     rules = RemoteRules(schemes={"http"}, private_addresses=True, seconds=-1)
     with pytest.raises(RemoteError, match="too long"):
         create_workspace(workspace_in(tmp_path), with_token(url), rules)
+
+
+def test_a_disk_of_ours_that_is_full_under_a_fetch_is_no_fault_of_the_remote(
+    forge: tuple[Forge, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = tempfile.mkstemp
+
+    def make_full(*, dir: str, suffix: str) -> tuple[int, str]:
+        descriptor, path = make(dir=dir, suffix=suffix)
+        os.close(descriptor)
+        return os.open("/dev/full", os.O_RDWR), path
+
+    monkeypatch.setattr(tempfile, "mkstemp", make_full)
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        create_workspace(workspace_in(tmp_path), with_token(forge[1]), LOCAL)
+    assert not isinstance(raised.value, RemoteError)
 
 
 def test_a_repository_that_is_too_large_is_refused_and_nothing_of_it_stays(
