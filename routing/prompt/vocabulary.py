@@ -419,8 +419,8 @@ class _Reader:
             for word in part.removesuffix("?").split("|"):
                 forms = self.lists.get(word[1:]) if word.startswith("@") else _spellings(word)
                 if forms is None:
-                    of_list, of_word = f"`{word}` is not a list under words", f"`{part}` in `{item.value}` is not a word"
-                    raise self.refuse(item, of_list if word.startswith("@") else f"{name}: {of_word}")
+                    what = "a list under words" if word.startswith("@") else f"a word of `{item.value}`"
+                    raise self.refuse(item, f"{name}: `{word}` is not {what}")
                 found |= forms
             choices.append([frozenset(found), "skip"] if optional else [frozenset(found)])
         variants = list(product(*choices))
