@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from ledger.runs.reviews import NewComment
 from routing.jobs import (
     MAX_LABELS,
-    MAX_PROMPT_BYTES,
     MAX_TITLE,
     Priority,
     Ticket,
@@ -62,7 +61,7 @@ def read_fields(fields: Mapping[str, Any], *, title: object, body: object, prior
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         return Ignored(f"the ticket cannot be taken: {'.'.join(map(str, first['loc']))}: {first['msg']}")
-    return TicketRequest(ticket, build_ticket_prompt(head, text, max_bytes=MAX_PROMPT_BYTES), priority)
+    return TicketRequest(ticket, build_ticket_prompt(head, text), priority)
 
 
 def part(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
