@@ -209,7 +209,10 @@ _AFTER = Statement(f"""
 """)
 
 
-def events_after_each(session: Session, positions: Mapping[UUID, int], *, limit: int = 500) -> dict[UUID, EventPage]:
+_PAGE = 500
+
+
+def events_after_each(session: Session, positions: Mapping[UUID, int]) -> dict[UUID, EventPage]:
     """Return the events of jobs, or of runs and their steps, with ids above those given, oldest first.
 
     An event is returned once no running transaction can add one with a lower id, so a reader that continues after the
@@ -222,9 +225,9 @@ def events_after_each(session: Session, positions: Mapping[UUID, int], *, limit:
     if not await_commit_barrier(session, "event"):
         return dict.fromkeys(positions, EventPage((), is_all=False))
     found: dict[UUID, list[Event]] = {job_id: [] for job_id in positions}
-    for row in _AFTER.all(session, watched | {"last": last, "limit": limit}):
+    for row in _AFTER.all(session, watched | {"last": last, "limit": _PAGE}):
         found[row.owner].append(Event(**{name: getattr(row, name) for name in Event.model_fields}))
-    return {job_id: EventPage(events[:limit], is_all=len(events) < limit) for job_id, events in found.items()}
+    return {job_id: EventPage(events[:_PAGE], is_all=len(events) < _PAGE) for job_id, events in found.items()}
 
 
 _MIRROR = """

@@ -309,7 +309,7 @@ def has_releases(session: Session) -> bool:
     return session.scalar(select(col(Release.id)).limit(1)) is not None
 
 
-def kept_releases(session: Session, *, tenant: str | None = None, page: int = 200) -> Iterator[KeptRelease]:
+def kept_releases(session: Session, *, tenant: str | None = None) -> Iterator[KeptRelease]:
     """Yield every release whose files are needed, or those of one tenant."""
     named = [column for column in inspect(Release).columns if column.key.endswith(_NAMES_A_BLOB)]
     transcript = col(Job.result)["agent"]["transcript_sha256"].astext  # what explains how an agent made it (H-048)
@@ -317,7 +317,7 @@ def kept_releases(session: Session, *, tenant: str | None = None, page: int = 20
         select(col(Release.id), col(Release.site_id), col(Release.manifest), *named, transcript)
         .outerjoin(Job, col(Job.id) == col(Release.job_id))
         .where(col(Release.swept_at).is_(None))
-        .execution_options(yield_per=page)
+        .execution_options(yield_per=200)
     )
     if tenant is not None:
         query = query.where(col(Release.site_id).in_(select(col(Site.id)).where(col(Site.tenant) == tenant)))

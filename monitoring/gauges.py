@@ -101,7 +101,7 @@ class AttemptAverage(NamedTuple):
     nanousd: float
 
 
-def lifetime_average(series: Mapping[SeriesKey, float], queue: str) -> AttemptAverage | None:
+def _lifetime_average(series: Mapping[SeriesKey, float], queue: str) -> AttemptAverage | None:
     """Return the average over all attempts of a queue, from the folded series; None without any."""
     attempts = milliseconds = nanousd = 0.0
     for tier, place in PLACES:
@@ -130,7 +130,7 @@ def _expected_attempt(
 ) -> AttemptAverage:
     if newest is not None and newest.ended >= MIN_RECENT_ATTEMPTS:
         return AttemptAverage(newest.seconds, newest.nanousd)
-    if (average := lifetime_average(series, queue)) is not None:
+    if (average := _lifetime_average(series, queue)) is not None:
         return average
     limits = policy.queues[QueueName(queue)]
     return AttemptAverage(limits.soft_seconds, limits.llm_nanousd)
@@ -431,17 +431,15 @@ def _read_queues(session: Session) -> Iterator[Reading]:
     return _columns(names, session.execute(_QUEUES, {"queues": list(SERVED), "most": LOOKED_AT_MOST}))
 
 
-def _read_circuits(session: Session, possible: Iterable[tuple[str, str]]) -> list[Reading]:
-    """Return every possible circuit: one without trouble is closed."""
+def _read_circuits(session: Session, possible: Iterable[tuple[str, str]]) -> Iterator[Reading]:
+    """Yield every possible circuit: one without trouble is closed."""
     closed = (0.0, float(_BREAKER.index(CircuitState.CLOSED)))
     standing = dict.fromkeys(possible, closed)
     for circuit in circuits(session):
         standing[circuit.provider, circuit.model] = (circuit.open_seconds, float(_BREAKER.index(circuit.state)))
-    readings = []
     for labels, (open_seconds, state) in standing.items():
-        readings.append(Reading("circuit_open_seconds", labels, open_seconds))
-        readings.append(Reading("provider_breaker_state", labels, state))
-    return readings
+        yield Reading("circuit_open_seconds", labels, open_seconds)
+        yield Reading("provider_breaker_state", labels, state)
 
 
 def _read_budgets(session: Session) -> Iterator[Reading]:
@@ -474,10 +472,8 @@ def read_cell(directory: Directory, cell: str) -> list[Reading]:
     ]
 
 
-CELERY_INTAKE = "celery_intake"
-_LISTS: dict[str, tuple[str, ...]] = {queue.value: (list_of(queue),) for queue in QueueName} | {
-    CELERY_INTAKE: INTAKE_LISTS
-}
+_LISTS: dict[str, tuple[str, ...]] = {queue.value: (list_of(queue),) for queue in QueueName}
+_LISTS["celery_intake"] = INTAKE_LISTS
 """The broker's lists by label: each queue's, and those of Celery clients."""
 
 

@@ -136,8 +136,9 @@ def judge_clock(ahead_seconds: float) -> Finding:
     return warn(name, seen, hint) if abs(ahead_seconds) >= _SKEW_WARN_SECONDS else ok(name, seen)
 
 
-def judge_disk(name: str, *, free_bytes: int, where: str) -> Finding:
-    """Judge the free space of a disk."""
+def judge_disk(*, free_bytes: int, where: str) -> Finding:
+    """Judge the free space of the content store's disk."""
+    name = "content store disk"
     seen = f"{free_bytes // 1_000_000} MB are free at {where}"
     hint = "free some space, or lower `retention` in the policy"
     if free_bytes < LEAST_FREE_BYTES:

@@ -273,7 +273,7 @@ def check_files(installation: Installation) -> Iterator[Finding]:
             f"{root} does not exist yet",
             "the dispatcher makes it as it starts; mount it here if others share one",
         )
-    yield judge_disk("content store disk", free_bytes=shutil.disk_usage(nearest).free, where=str(nearest))
+    yield judge_disk(free_bytes=shutil.disk_usage(nearest).free, where=str(nearest))
 
 
 def check_object_store(installation: Installation, url: str) -> Finding:

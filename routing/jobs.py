@@ -53,13 +53,13 @@ def visible(text: str) -> str:
     return _CONTROL.sub(" ", _INVISIBLE.sub("", _COMMENT.sub("", text.replace("\r\n", "\n")))).strip()
 
 
-def build_ticket_prompt(title: str, body: str, *, max_bytes: int) -> str:
+def build_ticket_prompt(title: str, body: str) -> str:
     """Return a ticket's text as a prompt; one that is too long is cut and says so."""
     whole = f"{title}\n\n{body}".strip()
     data = whole.encode()
-    if len(data) <= max_bytes:
+    if len(data) <= MAX_PROMPT_BYTES:
         return whole
-    return data[: max_bytes - len(_CUT_NOTE)].decode(errors="ignore") + _CUT_NOTE
+    return data[: MAX_PROMPT_BYTES - len(_CUT_NOTE)].decode(errors="ignore") + _CUT_NOTE
 
 
 def parse_priority(labels: tuple[str, ...]) -> Priority:

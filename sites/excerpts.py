@@ -106,11 +106,9 @@ def excerpts(
     return chosen
 
 
-def show_tree(
-    files: Mapping[str, bytes], prompt: str, *, has_spec: bool = False, max_bytes: int = MAX_SHOWN_BYTES
-) -> str:
+def show_tree(files: Mapping[str, bytes], prompt: str, *, has_spec: bool = False) -> str:
     """Return a list of all files and the chosen excerpts as one text."""
-    chosen = excerpts(files, prompt, has_spec=has_spec, max_bytes=max_bytes)
+    chosen = excerpts(files, prompt, has_spec=has_spec, max_bytes=MAX_SHOWN_BYTES)
     listed = [f"{path} ({len(data)} bytes)" for path, data in sorted(files.items())]
     more = len(listed) - _MAX_LISTED
     listing = "\n".join(listed[:_MAX_LISTED] + ([f"and {more} more"] if more > 0 else []))

@@ -6,12 +6,10 @@ only what that SDK sends: a request whose signature, address or body is not of t
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import json
 import struct
-import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -25,6 +23,8 @@ from botocore.credentials import Credentials
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from google.auth import jwt as google_jwt
+
+from tests.threads import serve_app_in_thread
 
 ACCESS, SECRET, REGION = "AKIAEXAMPLEEXAMPLE01", "canary-secret-0123456789abcdefghijklmnop", "eu-central-1"
 BEARER = "canary-bearer-0123456789abcdefghijklmnop"
@@ -170,30 +170,15 @@ SESSION = web.AppKey("session", aiohttp.ClientSession)
 def dialects(upstream: str) -> Iterator[Dialects]:
     """Serve in a thread."""
     server = Dialects(upstream)
-    loop = asyncio.new_event_loop()
-    ready, ended = threading.Event(), asyncio.Event()
-
-    async def serve() -> None:
-        app = server.app()
-        async with aiohttp.ClientSession() as session:
-            app[SESSION] = session
-            runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-            ready.set()
-            await ended.wait()
-            await runner.cleanup()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
-    thread.start()
-    assert ready.wait(10)
-    try:
+    app = server.app()
+    app.cleanup_ctx.append(_open_session)
+    with serve_app_in_thread(app) as server.url:
         yield server
-    finally:
-        loop.call_soon_threadsafe(ended.set)
-        thread.join(10)
-        loop.close()
+
+
+async def _open_session(app: web.Application) -> AsyncIterator[None]:
+    async with aiohttp.ClientSession() as app[SESSION]:
+        yield
 
 
 def _is_signed(http: web.Request, raw: bytes) -> bool:

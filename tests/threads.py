@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import tempfile
 import threading
@@ -11,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import uvicorn
+from aiohttp import web
 
 from gateway.config import GatewayConfig
 from gateway.server import ALONE, server_config
@@ -31,6 +33,24 @@ def serve_gateway_in_thread(
             config = config.model_copy(update={"journal": Path(home)})
         server = server_config(config, ledger_url, policy, cells)
         yield stack.enter_context(serve_in_thread(server, name="gateway", grace_seconds=config.grace_seconds))
+
+
+@contextmanager
+def serve_app_in_thread(app: web.Application) -> Iterator[str]:
+    """Serve on a free port while the context is open, and yield the base URL."""
+    loop = asyncio.new_event_loop()
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    loop.run_until_complete(runner.setup())
+    loop.run_until_complete(web.TCPSite(runner, "127.0.0.1", 0).start())
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(_THREAD_SECONDS)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(_THREAD_SECONDS)
+        loop.close()
 
 
 @contextmanager

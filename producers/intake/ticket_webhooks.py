@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from ledger.runs.reviews import NewComment
 from routing.jobs import (
     MAX_LABELS,
-    MAX_PROMPT_BYTES,
     MAX_TITLE,
     Priority,
     Ticket,
@@ -69,7 +68,7 @@ def read_fields(
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         return Ignored(f"the ticket cannot be taken: {'.'.join(map(str, first['loc']))}: {first['msg']}")
-    prompt = build_ticket_prompt(head, text, max_bytes=MAX_PROMPT_BYTES)
+    prompt = build_ticket_prompt(head, text)
     return TicketRequest(ticket, prompt, priority, changed_at=_moment(changed))
 
 

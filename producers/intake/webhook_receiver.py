@@ -102,13 +102,11 @@ class WebhookReceiver:
         accounts: AccountsConfig,
         *,
         may_write: MayWrite = lambda account, repository, user_id: False,
-        now: Callable[[], float] = time.time,
     ) -> None:
         self._ledger = ledger
         self._submitter = submitter
         self._accounts = accounts
         self._may_write = may_write
-        self._now = now
 
     def take(
         self, body: bytes, headers: Mapping[str, str], *, tenant: str, project: str, tracker: Tracker
@@ -127,7 +125,7 @@ class WebhookReceiver:
             InvalidJobError: the ticket's author's or the tenant's fault.
         """
         connection = self._connection(tenant, project, tracker)
-        payload = _verified(body, headers, connection, tracker=tracker, now=self._now())
+        payload = _verified(body, headers, connection, tracker=tracker, now=time.time())
         event = headers.get(f"x-{tracker}-event", "")
         if not isinstance(connection.settings, Linear) and _is_about_pull_request(event, payload, tracker=tracker):
             return self._keep(event, payload, connection, tenant=tenant, project=project)

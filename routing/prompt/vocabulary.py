@@ -52,22 +52,14 @@ class Hit(NamedTuple):
     last: int
 
 
-class Phrase(NamedTuple):
-    """A phrase of a group."""
-
-    group: str
-    words: tuple[Words | None, ...]
-    """The allowed words at each place; None is a gap. It begins and ends with words."""
-
-
-class _Begun(NamedTuple):
+class _Phrase(NamedTuple):
     """A phrase matched up to some word."""
 
     place: int
     """Position in the file, the order of phrases that begin at the same token."""
     group: str
     left: tuple[Words | None, ...]
-    """What is still to match."""
+    """The words allowed at each place still to match; None is a gap. A whole phrase begins and ends with words."""
 
 
 _Found = tuple[int, str, int]
@@ -78,8 +70,8 @@ _Found = tuple[int, str, int]
 class _Node:
     """A node of the tree of phrases, in which each word leads to what may follow it."""
 
-    ended: tuple[_Begun, ...]
-    gapped: tuple[tuple[_Begun, Words], ...]
+    ended: tuple[_Phrase, ...]
+    gapped: tuple[tuple[_Phrase, Words], ...]
     """The phrases that continue with a gap, each with the words of which one must follow it."""
     behind: Words
     """All of these words; if the prompt has none of them, no such phrase matches."""
@@ -87,13 +79,13 @@ class _Node:
     """By the next word."""
 
 
-def _node(phrases: tuple[_Begun, ...], made: dict[tuple[_Begun, ...], _Node]) -> _Node:
+def _node(phrases: tuple[_Phrase, ...], made: dict[tuple[_Phrase, ...], _Node]) -> _Node:
     """Return the node of these phrases; `made` holds the nodes built so far, which are shared."""
     if phrases in made:
         return made[phrases]
-    ended: list[_Begun] = []
-    gapped: list[tuple[_Begun, Words]] = []
-    following: dict[str, list[_Begun]] = {}
+    ended: list[_Phrase] = []
+    gapped: list[tuple[_Phrase, Words]] = []
+    following: dict[str, list[_Phrase]] = {}
     for phrase in phrases:
         place, group, left = phrase
         if not left:
@@ -101,7 +93,7 @@ def _node(phrases: tuple[_Begun, ...], made: dict[tuple[_Begun, ...], _Node]) ->
         elif left[0] is None:
             gapped.append((phrase, next(wanted for wanted in left if wanted is not None)))
         else:
-            begun = _Begun(place, group, left[1:])
+            begun = _Phrase(place, group, left[1:])
             for word in left[0]:
                 following.setdefault(word, []).append(begun)
     behind = frozenset().union(*(words for _, words in gapped))
@@ -176,7 +168,6 @@ _GAP = ".."
 _MAX_VARIANTS = 600
 _WORD = re.compile(r"(?:[^\W_]+(?:'[^\W_]+)*(?:\.[a-z]+)?|<(?:quote|path|url|email|num|tag|code|colon)>)")
 _SECTIONS = ("words", "phrases")
-_SHIPPED = "routing/prompt/vocabulary.yaml"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml, where PyYAML was built with it, reads the shipped file in 15 ms instead of 230."""
 
@@ -255,35 +246,16 @@ def union(*lists: frozenset[str]) -> frozenset[str]:
     return frozenset().union(*lists)
 
 
-# --- reading the data file -------------------------------------------------------------------------------------------
-
-
-def parse_vocabulary(text: str, *, source: str) -> Vocabulary:
-    """Parse a vocabulary; `source` names it in errors.
-
-    Raises:
-        PolicyError: the operator's fault; names source, line and rule.
-    """
-    reader = _Reader(source)
-    sections = reader.sections(text)
-    for name in _SECTIONS:
-        if name not in sections:
-            raise PolicyError(f"{source}: the section `{name}` is missing")
-    reader.read_lists(sections["words"])
-    reader.read_groups(sections["phrases"])
-    return reader.vocabulary(text)
-
-
 class VocabularyWords(NamedTuple):
-    """An operator's extension of the vocabulary, as YAML text."""
+    """A vocabulary, or an operator's extension of one, as YAML text."""
 
     text: str
     source: str
     """Its name in errors."""
 
 
-def extend_vocabulary(*extensions: VocabularyWords) -> Vocabulary:
-    """Return the shipped vocabulary with an operator's extensions.
+def parse_vocabulary(whole: VocabularyWords, *extensions: VocabularyWords) -> Vocabulary:
+    """Return a vocabulary with an operator's extensions.
 
     An extension has the same form but may omit sections; it can neither create a group nor change one's meaning. Lists
     are extended before phrases are read, so a new word counts wherever a phrase names `@list`.
@@ -291,33 +263,32 @@ def extend_vocabulary(*extensions: VocabularyWords) -> Vocabulary:
     Raises:
         PolicyError: the operator's fault; names source, line and rule.
     """
-    text = _shipped_text()
-    reader = _Reader(_SHIPPED)
-    read = [(reader, reader.sections(text))]
+    first = _Reader(whole.source)
+    read = [(first, first.sections(whole.text))]
     for words in extensions:
-        adder = reader.adder(words.source)
-        read.append((adder, adder.sections(words.text)))
-    for one, sections in read:
+        reader = _Reader(words.source, extends=first)
+        read.append((reader, reader.sections(words.text)))
+    for reader, sections in read:
         if "words" in sections:
-            one.read_lists(sections["words"])
-    for one, sections in read:
+            reader.read_lists(sections["words"])
+    for reader, sections in read:
         if "phrases" in sections:
-            one.read_groups(sections["phrases"])
-    return reader.vocabulary(text + "".join(words.text for words in extensions))
+            reader.read_groups(sections["phrases"])
+    return first.vocabulary("".join(words.text for words in (whole, *extensions)))
+
+
+def _extend(*extensions: VocabularyWords) -> Vocabulary:
+    shipped = (resources.files("routing.prompt") / "vocabulary.yaml").read_text(encoding="utf-8")
+    return parse_vocabulary(VocabularyWords(shipped, "routing/prompt/vocabulary.yaml"), *extensions)
 
 
 @cache
 def shipped_vocabulary() -> Vocabulary:
     """Return the vocabulary that ships with the product."""
-    return parse_vocabulary(_shipped_text(), source=_SHIPPED)
+    return _extend()
 
 
-def read_words(path: Path) -> VocabularyWords:
-    """Read an extension.
-
-    Raises:
-        PolicyError: the operator's fault; names the file.
-    """
+def _read_words(path: Path) -> VocabularyWords:
     try:
         return VocabularyWords(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
@@ -326,34 +297,22 @@ def read_words(path: Path) -> VocabularyWords:
         raise PolicyError(f"{path}: cannot be read: it is not UTF-8") from None
 
 
-def _shipped_text() -> str:
-    return (resources.files("routing.prompt") / "vocabulary.yaml").read_text(encoding="utf-8")
-
-
 class _Reader:
     """Collects groups from YAML nodes, which have line numbers."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, extends: _Reader | None = None) -> None:
         self.source = source
-        self.is_extension = False
+        self.is_extension = extends is not None
         """Whether groups must exist already and keep their meaning."""
-        self.lists: dict[str, frozenset[str]] = {}
-        self.bases: dict[str, str] = {}
-        self.because: dict[str, str] = {}
-        self.phrases: list[Phrase] = []
-        self.unspaced: list[tuple[str, str]] = []
+        self.lists: dict[str, frozenset[str]] = extends.lists if extends else {}
+        self.bases: dict[str, str] = extends.bases if extends else {}
+        self.because: dict[str, str] = extends.because if extends else {}
+        self.phrases: list[_Phrase] = extends.phrases if extends else []
+        self.unspaced: list[tuple[str, str]] = extends.unspaced if extends else []
 
     def refuse(self, node: yaml.Node | None, rule: str) -> PolicyError:
         line = node.start_mark.line + 1 if node is not None else 1
         return PolicyError(f"{self.source}, line {line}: {rule}")
-
-    def adder(self, source: str) -> _Reader:
-        """Return a reader of an extension of the same groups."""
-        adder = _Reader(source)
-        adder.lists, adder.bases, adder.because = self.lists, self.bases, self.because
-        adder.phrases, adder.unspaced = self.phrases, self.unspaced
-        adder.is_extension = True
-        return adder
 
     def sections(self, text: str) -> dict[str, yaml.Node]:
         """Return the sections of a document, by name."""
@@ -367,6 +326,9 @@ class _Reader:
         sections = dict(self.pairs(root, "the document"))
         for name in sections.keys() - set(_SECTIONS):
             raise self.refuse(sections[name], f"`{name}` is not a section; there are words and phrases")
+        for name in () if self.is_extension else _SECTIONS:
+            if name not in sections:
+                raise PolicyError(f"{self.source}: the section `{name}` is missing")
         return sections
 
     def read_lists(self, node: yaml.Node) -> None:
@@ -382,10 +344,9 @@ class _Reader:
     def vocabulary(self, text: str) -> Vocabulary:
         """Return the vocabulary; `text` is everything that was read, for its version."""
         version = hashlib.sha256(text.encode()).hexdigest()[:12]
-        begun = tuple(_Begun(place, group, words) for place, (group, words) in enumerate(self.phrases))
-        used = (wanted for phrase in self.phrases for wanted in phrase.words if wanted is not None)
+        used = (wanted for phrase in self.phrases for wanted in phrase.left if wanted is not None)
         known = frozenset().union(*used, *self.lists.values())
-        tree, unspaced = _node(begun, {}), tuple(self.unspaced)
+        tree, unspaced = _node(tuple(self.phrases), {}), tuple(self.unspaced)
         return Vocabulary(self.lists, self.bases, self.because, tree, unspaced, known, version)
 
     def pairs(self, node: yaml.Node | None, name: str) -> Iterator[tuple[str, yaml.Node]]:
@@ -411,19 +372,13 @@ class _Reader:
     def words(self, node: yaml.Node, name: str) -> frozenset[str]:
         found: set[str] = set()
         for item in self.scalars(node, name):
-            base = item.value.removesuffix("~")
-            if " " in item.value or not _WORD.fullmatch(base):
+            forms = _spellings(item.value)
+            if forms is None:
                 raise self.refuse(item, f"{name}: `{item.value}` must be one word")
-            forms = _spellings(fold_word(base), item.value.endswith("~"))
             if item.value.endswith("~"):
-                self.bases.update(dict.fromkeys(forms, base))
-            found.update(forms)
+                self.bases.update(dict.fromkeys(forms, item.value.removesuffix("~")))
+            found |= forms
         return frozenset(found)
-
-    def listed(self, item: yaml.Node, name: str) -> frozenset[str]:
-        if name not in self.lists:
-            raise self.refuse(item, f"`@{name}` is not a list under words")
-        return self.lists[name]
 
     def read_group(self, name: str, node: yaml.Node) -> None:
         fields = dict(self.pairs(node, name))
@@ -439,7 +394,7 @@ class _Reader:
             for variant in self._variants(item, name):
                 if variant[0] is None or variant[-1] is None:
                     raise self.refuse(item, f"{name}: `{item.value}` must begin and end with a word")
-                self.phrases.append(Phrase(name, variant))
+                self.phrases.append(_Phrase(len(self.phrases), name, variant))
 
     def _read_meaning(self, name: str, node: yaml.Node, because: yaml.Node | None) -> None:
         if not self.is_extension:
@@ -459,13 +414,12 @@ class _Reader:
             optional = part.endswith("?")
             found: set[str] = set()
             for word in part.removesuffix("?").split("|"):
-                if word.startswith("@"):
-                    found.update(self.listed(item, word[1:]))
-                    continue
-                base = word.removesuffix("~")
-                if not _WORD.fullmatch(base):
+                forms = self.lists.get(word[1:]) if word.startswith("@") else _spellings(word)
+                if forms is None and word.startswith("@"):
+                    raise self.refuse(item, f"`{word}` is not a list under words")
+                if forms is None:
                     raise self.refuse(item, f"{name}: `{part}` in `{item.value}` is not a word")
-                found.update(_spellings(fold_word(base), word.endswith("~")))
+                found |= forms
             choices.append([frozenset(found), "skip"] if optional else [frozenset(found)])
         variants = list(product(*choices))
         if len(variants) > _MAX_VARIANTS:
@@ -473,10 +427,13 @@ class _Reader:
         return [tuple(part for part in variant if not isinstance(part, str)) for variant in variants]
 
 
-def _spellings(word: str, is_verb: bool) -> set[str]:
-    found = {word}
-    if is_verb:
-        found |= _verb_forms(word)
+def _spellings(written: str) -> set[str] | None:
+    """Return how a word of the file may stand in a text; None if it is no word."""
+    base = written.removesuffix("~")
+    if not _WORD.fullmatch(base):
+        return None
+    word = fold_word(base)
+    found = _verb_forms(word) if written.endswith("~") else {word}
     return found | {form.replace("'", "") for form in found if "n't" in form or "'s" in form}
 
 
@@ -532,10 +489,10 @@ def load_vocabularies(path: Path | None) -> Vocabularies:
     if path is None:
         return shipped_vocabularies()
     if not path.is_dir():
-        return Vocabularies(extend_vocabulary(read_words(path)), MappingProxyType({}))
+        return Vocabularies(_extend(_read_words(path)), MappingProxyType({}))
     files = sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml"))
     if not files:
         raise PolicyError(f"{path}: holds no YAML file of words")
-    common = [read_words(file) for file in files if file.name == SHARED_FILE]
-    own = {file.stem: extend_vocabulary(*common, read_words(file)) for file in files if file.name != SHARED_FILE}
-    return Vocabularies(extend_vocabulary(*common), MappingProxyType(own))
+    common = [_read_words(file) for file in files if file.name == SHARED_FILE]
+    own = {file.stem: _extend(*common, _read_words(file)) for file in files if file.name != SHARED_FILE}
+    return Vocabularies(_extend(*common), MappingProxyType(own))

@@ -38,7 +38,7 @@ def file_unit(lines: Sequence[bytes]) -> int:
     return unit
 
 
-def reindented(pairs: Sequence[Pair], lines: Sequence[Line], unit: int, *, is_shifted: bool = False) -> list[list[Run]]:
+def reindented(pairs: Sequence[Pair], lines: Sequence[Line], unit: int, *, is_shifted: bool) -> list[list[Run]]:
     """Return the possible indentations of a hunk's added lines.
 
     Args:

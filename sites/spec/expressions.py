@@ -385,17 +385,17 @@ def _condition_of(element: JsonObject, scope: Scope) -> RepeatCondition:
     return RepeatCondition(element["visible"], True)
 
 
-def resolve_page(site: Site, page: str, *, with_hidden: bool = False) -> Node:
-    """Return the tree of a page whose structure has no errors, `with_hidden` with what `visible` hides.
+def resolve_page(site: Site, page: str) -> Node:
+    """Return the tree of a page whose structure has no errors.
 
     Raises:
         SpecError: the page unrolls to too much, or hides its own root (the spec's fault).
     """
-    return _Resolver(site, with_hidden=with_hidden, allowance=Allowance()).page(page)
+    return _Resolver(site, with_hidden=False, allowance=Allowance()).page(page)
 
 
 def resolve_site(site: Site, *, with_hidden: bool = False) -> dict[str, Node]:
-    """Return the trees of all pages by path, under one allowance.
+    """Return the trees of all pages by path, under one allowance, `with_hidden` with what `visible` hides.
 
     Raises:
         SpecError: as `resolve_page`.

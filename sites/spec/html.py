@@ -223,10 +223,10 @@ def intro(ctx: RenderContext, props: SectionProps, *, above: Html | None = None)
         return EMPTY
     return tag(
         "div",
-        tag("p", props.eyebrow, class_="eyebrow") if props.eyebrow else None,
+        paragraph(props.eyebrow, "eyebrow"),
         above,
         heading(ctx.level, props.heading, id=f"{ctx.id}.title") if props.heading else None,
-        tag("p", props.text, class_="lead") if props.text else None,
+        paragraph(props.text, "lead"),
         class_="intro",
     )
 
@@ -246,9 +246,9 @@ def buttons(ctx: RenderContext, actions: Sequence[Link]) -> Html:
     return tag("p", *links, class_="actions")
 
 
-def small(words: Html | str | None) -> Html | None:
-    """Return a line in small print, such as a note below a list."""
-    return tag("p", words, class_="small") if words else None
+def paragraph(words: str | None, class_: str | None = None) -> Html | None:
+    """Return words as a paragraph, or nothing when there are none."""
+    return tag("p", words, class_=class_) if words else None
 
 
 def anchor(ctx: RenderContext, link: Link, *, class_: str | None = None) -> Html:

@@ -95,6 +95,8 @@ class Outline(_Outlined):
     sections: Annotated[tuple[OutlinedSection, ...], Field(min_length=1, max_length=MAX_SECTIONS)]
 
 
+_Pages = dict[str, tuple[str, list[OutlinedSection]]]
+"""The name and the sections of each page, by its path."""
 _HOME: Final = frozenset({"", "home", "index", "start"})
 _MAX_NAV_LINKS: Final = 5
 _LATEST: Final = 3
@@ -112,10 +114,7 @@ def compose(outline: Outline) -> JsonObject:
     """
     pages = _by_page(_with_content(outline), home=say("Home", outline.lang))
     business = _business(outline, pages)
-    where = _news_page(pages)
-    news = {"label": pages[where][0], "href": where}
-    site = {path: _page(path, name, sections, outline, business, news=news) for path, (name, sections) in pages.items()}
-    return site | _post_pages(outline, pages)
+    return {path: _page(path, pages, outline, business) for path in pages} | _post_pages(outline, pages)
 
 
 def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
@@ -152,8 +151,8 @@ def _props(section: OutlinedSection, business: Business, *, tone: Tone) -> JsonO
     )
 
 
-def _by_page(sections: tuple[OutlinedSection, ...], *, home: str) -> dict[str, tuple[str, list[OutlinedSection]]]:
-    pages: dict[str, tuple[str, list[OutlinedSection]]] = {INDEX: (home, [])}
+def _by_page(sections: tuple[OutlinedSection, ...], *, home: str) -> _Pages:
+    pages: _Pages = {INDEX: (home, [])}
     for section in sections:
         name = (section.page or "").strip()
         path = INDEX if name.lower() in _HOME else f"{_slug(name)}.html"
@@ -161,7 +160,7 @@ def _by_page(sections: tuple[OutlinedSection, ...], *, home: str) -> dict[str, t
     return pages
 
 
-def _business(outline: Outline, pages: Mapping[str, tuple[str, list[OutlinedSection]]]) -> Business:
+def _business(outline: Outline, pages: _Pages) -> Business:
     contact = outline.contact
     where = next((path for path, (_, held) in pages.items() if any(part.kind == "ContactForm" for part in held)), None)
     if where is None and contact.email:
@@ -192,7 +191,7 @@ def _trade(outline: Outline) -> Trade | None:
 _DAY: Final[TypeAdapter[str]] = TypeAdapter(Day)
 
 
-def _post_pages(outline: Outline, pages: Mapping[str, tuple[str, list[OutlinedSection]]]) -> JsonObject:
+def _post_pages(outline: Outline, pages: _Pages) -> JsonObject:
     """Return a page for each entry of the news, with the way back to all of them."""
     where = _news_page(pages)
     all_news = {"label": pages[where][0] if where != INDEX else say("News", outline.lang), "href": f"{where}#posts"}
@@ -214,7 +213,7 @@ def _post_pages(outline: Outline, pages: Mapping[str, tuple[str, list[OutlinedSe
     return found
 
 
-def _news_page(pages: Mapping[str, tuple[str, list[OutlinedSection]]]) -> str:
+def _news_page(pages: _Pages) -> str:
     """Return the page of all news: the last that has a list, as the front page may show the latest."""
     having = [path for path, (_, held) in pages.items() if any(part.kind == "Posts" for part in held)]
     return having[-1] if having else INDEX
@@ -248,7 +247,7 @@ def _theme(outline: Outline) -> JsonObject:
     return {"preset": trade.preset, **headings, **mode, **chosen}
 
 
-def _navigation(pages: Mapping[str, tuple[str, list[OutlinedSection]]], lang: str) -> list[Link]:
+def _navigation(pages: _Pages, lang: str) -> list[Link]:
     links = [Link(label=name, href=path) for path, (name, _) in pages.items()]
     legal = [link for link in links if _LEGAL.fullmatch(link.label)]
     if len(links) - len(legal) > 1:
@@ -263,23 +262,15 @@ def _navigation(pages: Mapping[str, tuple[str, list[OutlinedSection]]], lang: st
     return [*list(seen.values())[:_MAX_NAV_LINKS], *legal]
 
 
-def _page(
-    path: str,
-    name: str,
-    sections: list[OutlinedSection],
-    outline: Outline,
-    business: Business,
-    *,
-    news: Mapping[str, str],
-) -> JsonObject:
+def _page(path: str, pages: _Pages, outline: Outline, business: Business) -> JsonObject:
     elements: JsonObject = {}
-    for kind, props in _contents(path, name, sections, outline, business, news=news):
+    for kind, props in _contents(path, pages, outline, business):
         key = base = _key(components()[kind])
         number = 2
         while key in elements:
             key, number = f"{base}-{number}", number + 1
         elements[key] = {"type": kind, "props": props, "children": []}
-    title = outline.name if path == INDEX else f"{name} · {outline.name}"
+    title = outline.name if path == INDEX else f"{pages[path][0]} · {outline.name}"
     root: JsonObject = {"title": title[:120], "lang": outline.lang}
     if outline.description and path == INDEX:
         root["description"] = outline.description
@@ -290,17 +281,10 @@ def _page(
     return {"root": "page", "elements": {"page": page, **elements}}
 
 
-def _contents(
-    path: str,
-    name: str,
-    sections: list[OutlinedSection],
-    outline: Outline,
-    business: Business,
-    *,
-    news: Mapping[str, str],
-) -> list[tuple[str, JsonObject]]:
+def _contents(path: str, pages: _Pages, outline: Outline, business: Business) -> list[tuple[str, JsonObject]]:
     """Return the sections of a page in order, with header, opening, contact and footer."""
     is_home = path == INDEX
+    name, sections = pages[path]
     wanted = list(sections)
     if not wanted or wanted[0].kind not in ("Hero", "PageIntro"):
         opening = OutlinedSection(kind="Hero" if is_home else "PageIntro", heading=None if is_home else name)
@@ -312,9 +296,10 @@ def _contents(
         (section.kind, _expand(section, outline, business, tone=tone))
         for section, tone in zip(wanted, tones, strict=True)
     ]
-    for kind, props in body if is_home and news["href"] != INDEX else ():
+    where = _news_page(pages)
+    for kind, props in body if is_home and where != INDEX else ():
         if kind == "Posts":
-            props |= {"limit": _LATEST, "action": dict(news)}
+            props |= {"limit": _LATEST, "action": {"label": pages[where][0], "href": where}}
     if not is_home:
         return [("Shared", {"of": "header"}), *body, ("Shared", {"of": "footer"})]
     return [("Header", _header(business)), *body, ("Footer", _footer(business))]

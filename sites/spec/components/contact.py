@@ -29,7 +29,7 @@ from sites.spec.catalog import (
     section_props,
 )
 from sites.spec.embeds import framed, map_frame_of
-from sites.spec.html import EMPTY, Html, anchor, band, icon, intro, phone_url, small, street_map, tag
+from sites.spec.html import EMPTY, Html, anchor, band, icon, intro, paragraph, phone_url, street_map, tag
 from sites.spec.live import Line, read_hours
 from sites.spec.model import JsonObject
 
@@ -145,7 +145,7 @@ def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
             tag("button", props.button or ctx.say("Send message"), type="submit", class_="button"),
             class_="actions",
         ),
-        small(props.note),
+        paragraph(props.note, "small"),
         action=target,
         method="post",
         enctype=_encoding(target),
@@ -319,7 +319,7 @@ def _newsletter(props: NewsletterProps, ctx: RenderContext) -> Html:
         "form",
         tag("label", ctx.say("Your email"), for_=name),
         row,
-        tag("p", props.note, class_="newsletter-note") if props.note else None,
+        paragraph(props.note, "newsletter-note"),
         action=target,
         method="post",
         enctype=_encoding(target),

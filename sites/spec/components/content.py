@@ -37,6 +37,7 @@ from sites.spec.html import (
     image,
     intro,
     is_external,
+    paragraph,
     paragraphs,
     post_line,
     section,
@@ -108,9 +109,8 @@ def _hero(props: HeroProps, ctx: RenderContext) -> Html:
     layout = "centered" if picture is None and props.layout in ("split", "cover") else props.layout
     words: tuple[Html | None, ...] = (intro(ctx, props), buttons(ctx, props.actions), notes)
     if layout == "statement":
-        text = tag("p", props.text, class_="lead") if props.text else None
         head = props.model_copy(update={"text": None})
-        words = (intro(ctx, head), tag("div", text, *words[1:], class_="hero-rest"))
+        words = (intro(ctx, head), tag("div", paragraph(props.text, "lead"), *words[1:], class_="hero-rest"))
     tone = "deep" if layout == "cover" else props.tone
     words_box = tag("div", *words, class_="hero-words")
     return band(ctx, props, words_box, picture, classes=f"hero hero-{layout} tone-{tone}")
@@ -228,10 +228,9 @@ class CardProps(Props):
 def _card(props: CardProps, ctx: RenderContext) -> Html:
     picture = image(ctx, props.image, class_="card-image") if props.image else None
     title = heading(ctx.level, props.heading) if props.heading else None
-    text = tag("p", props.text) if props.text else None
     children = ctx.children(deeper=props.heading is not None)
     link = tag("p", anchor(ctx, props.link), class_="card-link") if props.link else None
-    return tag("div", picture, title, text, children, link, class_="card", id=ctx.id)
+    return tag("div", picture, title, paragraph(props.text), children, link, class_="card", id=ctx.id)
 
 
 class RichTextProps(SectionProps):
@@ -280,9 +279,8 @@ class CodeProps(Props):
     words=("code", "code block", "code sample", "snippet"),
 )
 def _code(props: CodeProps, ctx: RenderContext) -> Html:
-    title = tag("p", props.title, class_="code-title") if props.title else None
     lines = tag("pre", tag("code", props.code), role="group", tabindex=0, aria_label=props.title or "Code")
-    return tag("div", title, lines, class_="code", id=ctx.id)
+    return tag("div", paragraph(props.title, "code-title"), lines, class_="code", id=ctx.id)
 
 
 class ImageProps(Picture):

@@ -20,7 +20,7 @@ from sites.spec.catalog import (
     section_props,
 )
 from sites.spec.components.content import ANY_ART
-from sites.spec.html import ArtName, Html, art, icon, image, section, tag
+from sites.spec.html import ArtName, Html, art, icon, image, paragraph, section, tag
 from sites.spec.model import JsonObject
 
 
@@ -88,8 +88,7 @@ def _large(picture: GalleryImage, file: Picture, ctx: RenderContext, *, key: str
         popovertarget=key,
         popovertargetaction="hide",
     )
-    caption = tag("p", picture.caption) if picture.caption else None
-    return tag("div", image(ctx, file), caption, closer, id=key, class_="large", popover=True)
+    return tag("div", image(ctx, file), paragraph(picture.caption), closer, id=key, class_="large", popover=True)
 
 
 _DRAWN: Final = 3

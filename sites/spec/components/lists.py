@@ -31,7 +31,7 @@ from sites.spec.catalog import (
     outline_items,
 )
 from sites.spec.components.contact import contact_lines
-from sites.spec.html import Html, anchor, heading, icon, image, join, level_inside, paragraphs, section, small, tag
+from sites.spec.html import Html, anchor, heading, icon, image, join, level_inside, paragraph, paragraphs, section, tag
 from sites.spec.model import JsonObject
 from sites.spec.trades import icons_of
 
@@ -54,19 +54,17 @@ class FeaturesProps(SectionProps):
 
 def _feature_row(item: Feature, ctx: RenderContext, level: int) -> Html:
     """Return a row; one without a picture has its title where the picture would be."""
-    words = [tag("p", item.text) if item.text else None, _further(item, ctx)]
+    words = [paragraph(item.text), _further(item, ctx)]
+    title = _feature_mark(item), heading(level, item.title)
     if item.image is None:
-        title = tag("div", _feature_mark(item), heading(level, item.title), class_="row-title")
-        return tag("li", title, tag("div", *words))
+        return tag("li", tag("div", *title, class_="row-title"), tag("div", *words))
     picture = tag("div", image(ctx, item.image), class_="row-picture")
-    return tag(
-        "li", picture, tag("div", _feature_mark(item), heading(level, item.title), *words), class_="row-pictured"
-    )
+    return tag("li", picture, tag("div", *title, *words), class_="row-pictured")
 
 
 def _feature_card(item: Feature, ctx: RenderContext, level: int, *, style: str) -> Html:
     picture = image(ctx, item.image, class_="card-image") if item.image else None
-    title, text = heading(level, item.title), tag("p", item.text) if item.text else None
+    title, text = heading(level, item.title), paragraph(item.text)
     return tag("li", picture, _feature_mark(item), title, text, _further(item, ctx), class_=style)
 
 
@@ -85,11 +83,9 @@ def _outline_features(section: OutlineSection, business: Business) -> JsonObject
     """Return the entries, each with an icon if there is another one for each."""
     props = _outline_offers(section, business)
     names = icons_of([(item["title"], item.get("text", "")) for item in props["items"]])
-    return (
-        {**props, "items": [{**item, "icon": name} for item, name in zip(props["items"], names, strict=True)]}
-        if names
-        else props
-    )
+    for item, name in zip(props["items"], names, strict=False):
+        item["icon"] = name
+    return props
 
 
 _LONGEST_IN_FOUR = 14
@@ -139,7 +135,7 @@ class StepsProps(SectionProps):
 )
 def _steps(props: StepsProps, ctx: RenderContext) -> Html:
     level = level_inside(ctx, props)
-    steps = [tag("li", heading(level, step.title), tag("p", step.text) if step.text else None) for step in props.items]
+    steps = [tag("li", heading(level, step.title), paragraph(step.text)) for step in props.items]
     columns = len(steps) if len(steps) < 5 else 3
     return section(ctx, props, tag("ol", *steps, class_=f"steps steps-{columns}"), kind="process")
 
@@ -220,7 +216,6 @@ def _faq(props: FaqProps, ctx: RenderContext) -> Html:
 
 
 Tags = Tag | Annotated[tuple[Tag, ...], Field(min_length=1, max_length=4)]
-"""One, or several."""
 
 
 class ScheduleEntry(Props):
@@ -247,9 +242,8 @@ class ScheduleProps(SectionProps):
 
 
 def _schedule_row(item: ScheduleEntry, level: int) -> Html:
-    marks = _tags_of(item)
-    words = tag("div", heading(level, item.title), tag("p", item.text) if item.text else None)
-    side = tag("p", item.place, marks, class_="schedule-place") if item.place or item.tag else None
+    words = tag("div", heading(level, item.title), paragraph(item.text))
+    side = tag("p", item.place, _tags_of(item), class_="schedule-place") if item.place or item.tag else None
     return tag("li", tag("p", item.time, class_="schedule-time"), words, side)
 
 
@@ -264,7 +258,7 @@ def _schedule_row(item: ScheduleEntry, level: int) -> Html:
 )
 def _schedule(props: ScheduleProps, ctx: RenderContext) -> Html:
     rows = tag("ol", *(_schedule_row(item, level_inside(ctx, props)) for item in props.items), class_="schedule")
-    return section(ctx, props, rows, small(props.note), kind="agenda")
+    return section(ctx, props, rows, paragraph(props.note, "small"), kind="agenda")
 
 
 _ROLE = ItemField("detail", 60, is_required=False)
@@ -300,12 +294,9 @@ def _initials(name: str) -> str:
 
 
 def _person(person: Person, ctx: RenderContext, level: int) -> Html:
-    if person.image:
-        face = image(ctx, person.image, class_="face")
-    else:
-        face = tag("div", _initials(person.name), class_="face", aria_hidden="true")
-    role = tag("p", person.role, class_="role") if person.role else None
-    text = tag("p", person.text) if person.text else None
+    initials = tag("div", _initials(person.name), class_="face", aria_hidden="true")
+    face = image(ctx, person.image, class_="face") if person.image else initials
+    role, text = paragraph(person.role, "role"), paragraph(person.text)
     ways = contact_lines(email=person.email, phone=person.phone, address=None)
     return tag("li", face, tag("div", heading(level, person.name), role, text, ways))
 
@@ -350,8 +341,7 @@ def _quote(item: Testimonial, ctx: RenderContext) -> Html:
     role = tag("span", item.role, class_="quote-role") if item.role else None
     words = tag("span", tag("span", item.name, class_="quote-name"), role, class_="quote-by")
     face = image(ctx, item.image, class_="quote-face") if item.image else None
-    caption = tag("figcaption", face, words)
-    return tag("figure", stars, tag("blockquote", tag("p", item.quote)), caption)
+    return tag("figure", stars, tag("blockquote", tag("p", item.quote)), tag("figcaption", face, words))
 
 
 @Component(
@@ -421,10 +411,9 @@ class PricingProps(SectionProps):
 
 
 def _plan(plan: Plan, ctx: RenderContext, level: int) -> Html:
-    badge = tag("p", plan.badge, class_="badge") if plan.badge else None
+    badge, text = paragraph(plan.badge, "badge"), paragraph(plan.text)
     period = tag("span", plan.period, class_="period") if plan.period else None
     price = tag("p", tag("strong", plan.price), period, class_="price")
-    text = tag("p", plan.text) if plan.text else None
     lines = [tag("li", icon("check"), tag("span", line)) for line in plan.features]
     features = tag("ul", *lines, class_="ticks") if lines else None
     style = "button" if plan.badge else "button button-quiet"
@@ -467,7 +456,7 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
 def _pricing(props: PricingProps, ctx: RenderContext) -> Html:
     cards = [_plan(plan, ctx, level_inside(ctx, props)) for plan in props.plans]
     plans = tag("ul", *cards, class_=f"cards cards-{len(cards)} plans")
-    return section(ctx, props, plans, small(props.note), kind="pricing")
+    return section(ctx, props, plans, paragraph(props.note, "small"), kind="pricing")
 
 
 class PricedItem(Props):
@@ -489,7 +478,7 @@ class PriceListProps(SectionProps):
 def _price_line(item: PricedItem, level: int) -> Html:
     marks = _tags_of(item)
     top = tag("div", heading(level, item.title), marks, tag("span", item.price, class_="line-price"), class_="line-top")
-    return tag("li", top, tag("p", item.text) if item.text else None)
+    return tag("li", top, paragraph(item.text))
 
 
 @Component(
@@ -508,4 +497,4 @@ def _price_line(item: PricedItem, level: int) -> Html:
 )
 def _price_list(props: PriceListProps, ctx: RenderContext) -> Html:
     lines = tag("ul", *(_price_line(item, level_inside(ctx, props)) for item in props.items), class_="price-list")
-    return section(ctx, props, lines, small(props.note), kind="menu")
+    return section(ctx, props, lines, paragraph(props.note, "small"), kind="menu")

@@ -22,16 +22,7 @@ from sites.spec.catalog import (
     Text,
 )
 from sites.spec.components.contact import Hours, TimeZone, contact_lines, hours_list
-from sites.spec.html import (
-    EMPTY,
-    Html,
-    anchor,
-    icon,
-    image,
-    language_links,
-    section,
-    tag,
-)
+from sites.spec.html import EMPTY, Html, anchor, icon, image, language_links, paragraph, section, tag
 from sites.spec.model import INDEX, JsonObject
 from sites.spec.theme import Theme
 
@@ -194,15 +185,15 @@ def _minimal_footer(business: Business) -> JsonObject:
     minimal=_minimal_footer,
 )
 def _footer(props: FooterProps, ctx: RenderContext) -> Html:
-    about = tag("div", tag("p", props.brand, class_="brand-name"), tag("p", props.text) if props.text else None)
+    about = tag("div", tag("p", props.brand, class_="brand-name"), paragraph(props.text))
     links = _footer_links(props.links, ctx, ctx.say("Footer"))
     social = _footer_links(props.social, ctx, ctx.say("Elsewhere"))
     contact = contact_lines(email=props.email, phone=props.phone, address=props.address)
     if props.hours:
         contact = tag("div", contact, hours_list(props.hours, ctx, props.timezone))
     top = tag("div", about, links, social, contact, class_="footer-top")
-    note = tag("p", props.note, class_="footer-note") if props.note else None
-    return tag("footer", tag("div", top, note, class_="wrap"), class_="site-footer", id=ctx.id)
+    wrap = tag("div", top, paragraph(props.note, "footer-note"), class_="wrap")
+    return tag("footer", wrap, class_="site-footer", id=ctx.id)
 
 
 @Component(

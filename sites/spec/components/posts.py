@@ -18,7 +18,7 @@ from sites.spec.catalog import (
     section_props,
 )
 from sites.spec.expressions import Node
-from sites.spec.html import Html, anchor, heading, image, level_inside, post_line, relative_to, section, small, tag
+from sites.spec.html import Html, anchor, heading, image, level_inside, paragraph, post_line, relative_to, section, tag
 from sites.spec.languages.versions import primary
 from sites.spec.model import JsonObject
 
@@ -110,6 +110,6 @@ def _posts(props: PostsProps, ctx: RenderContext) -> Html:
     entries = [_entry(post, ctx, level, is_card=is_card) for post in found]
     columns = f"cards cards-{min(len(entries), 3) if len(entries) != 4 else 2}"
     posts = tag("ul", *entries, class_=columns if is_card else "post-rows")
-    body = posts if entries else small(ctx.say("Nothing here yet."))
+    body = posts if entries else paragraph(ctx.say("Nothing here yet."), "small")
     more = tag("p", anchor(ctx, props.action, class_="button button-quiet"), class_="actions") if props.action else None
     return section(ctx, props, body, more, kind="posts")

@@ -18,7 +18,7 @@ from sites.spec.catalog import (
     SectionProps,
     section_props,
 )
-from sites.spec.html import Html, anchor, icon, section, small, tag
+from sites.spec.html import Html, anchor, icon, paragraph, section, tag
 from sites.spec.live import sort_keys
 from sites.spec.model import JsonObject
 
@@ -133,5 +133,5 @@ def _comparison_table(props: ComparisonTableProps, ctx: RenderContext) -> Html:
         data_live="sort" if props.sortable else None,
     )
     frame = tag("div", table, class_="table-frame", role="group", aria_label=label, tabindex="0")
-    link = small(anchor(ctx, props.link)) if props.link else None
+    link = paragraph(anchor(ctx, props.link), "small") if props.link else None
     return section(ctx, props, frame, link, kind="comparison")

@@ -30,7 +30,7 @@ from routing.jobs import JobMessage, JobRequest, Source, State
 from routing.policy.platform import Policy, platform_policy
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.queues import QueueName
-from tests.threads import serve_gateway_in_thread
+from tests.threads import serve_app_in_thread, serve_gateway_in_thread
 
 HAIKU = "claude-haiku-4-5-20251001"
 KEY = "sk-ant-canary-0123456789abcdef0123456789"
@@ -222,8 +222,6 @@ class ScriptedProvider:
 def scripted_provider(script: Callable[[ScriptedProvider, web.Request], Awaitable[Any]]) -> Iterator[ScriptedProvider]:
     """Serve a script in a thread."""
     played = ScriptedProvider()
-    loop = asyncio.new_event_loop()
-    ready, ended = threading.Event(), asyncio.Event()
 
     async def messages(request: web.Request) -> web.StreamResponse:
         played.requests.append((dict(request.headers), await request.json()))
@@ -241,28 +239,11 @@ def scripted_provider(script: Callable[[ScriptedProvider, web.Request], Awaitabl
         answer = played.count_answer(body) if callable(played.count_answer) else played.count_answer
         return web.json_response(answer, status=200 if answer else 404)
 
-    async def serve() -> None:
-        app = web.Application(client_max_size=2**26)
-        app.router.add_post("/v1/messages", messages)
-        app.router.add_post("/v1/messages/count_tokens", count)
-        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        played.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        ready.set()
-        await ended.wait()
-        await runner.cleanup()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
-    thread.start()
-    assert ready.wait(10)
-    try:
+    app = web.Application(client_max_size=2**26)
+    app.router.add_post("/v1/messages", messages)
+    app.router.add_post("/v1/messages/count_tokens", count)
+    with serve_app_in_thread(app) as played.url:
         yield played
-    finally:
-        loop.call_soon_threadsafe(ended.set)
-        thread.join(10)
-        loop.close()
 
 
 async def stream(

@@ -8,7 +8,6 @@ import hashlib
 import io
 import json
 import tarfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from sandbox.config import MirrorConfig
 from sandbox.package_mirror.registries import Registries
 from tests.integration.gateway.gateway_world import Held, World
 from tests.mirror_server import running_mirror
+from tests.threads import serve_app_in_thread
 
 HERE = "127.0.0.1"
 
@@ -80,8 +80,6 @@ class FakeRegistry:
 def fake_registry(prefix: str = "") -> Iterator[FakeRegistry]:
     """Serve a registry in a thread."""
     played = FakeRegistry()
-    loop = asyncio.new_event_loop()
-    ready, ended = threading.Event(), asyncio.Event()
 
     async def answer(request: web.Request) -> Any:
         played.requests.append((request.method, str(request.rel_url), dict(request.headers)))
@@ -99,26 +97,11 @@ def fake_registry(prefix: str = "") -> Iterator[FakeRegistry]:
             return web.Response(body=body, content_type="application/json", headers={"etag": etag})
         return web.json_response({"error": "not found"}, status=404)
 
-    async def serve() -> None:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", answer)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, HERE, 0).start()
-        played.url = f"http://{HERE}:{runner.addresses[0][1]}/{prefix}"
-        ready.set()
-        await ended.wait()
-        await runner.cleanup()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
-    thread.start()
-    assert ready.wait(10)
-    try:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    with serve_app_in_thread(app) as origin:
+        played.url = f"{origin}/{prefix}"
         yield played
-    finally:
-        loop.call_soon_threadsafe(ended.set)
-        thread.join(10)
-        loop.close()
 
 
 @dataclass

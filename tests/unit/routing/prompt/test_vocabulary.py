@@ -10,13 +10,20 @@ from routing.decision.router import Mode, Route, Signals, SiteSignals, decide
 from routing.errors import PolicyError
 from routing.policy.platform import platform_policy
 from routing.prompt.tokens import canonicalise
-from routing.prompt.vocabulary import Vocabulary, load_vocabularies, parse_vocabulary, shipped_vocabulary
+from routing.prompt.vocabulary import (
+    Vocabulary,
+    VocabularyWords,
+    load_vocabularies,
+    parse_vocabulary,
+    shipped_vocabulary,
+)
 from routing.queues import Tier
 
 
 def vocabulary(*phrases: str) -> Vocabulary:
     lines = "\n".join(f"      - {phrase!r}" for phrase in phrases)
-    return parse_vocabulary(f"words:\n  thing: [page, logo]\nphrases:\n  g:\n    match:\n{lines}\n", source="test.yaml")
+    text = f"words:\n  thing: [page, logo]\nphrases:\n  g:\n    match:\n{lines}\n"
+    return parse_vocabulary(VocabularyWords(text, "test.yaml"))
 
 
 def found(prompt: str, *phrases: str) -> list[str]:
@@ -81,7 +88,7 @@ def test_scripts_without_blanks_are_searched_inside_their_words() -> None:
 )
 def test_a_bad_file_is_refused_with_the_line_and_the_rule(text: str, said: str) -> None:
     with pytest.raises(PolicyError, match=r"v\.yaml") as refusal:
-        parse_vocabulary(text, source="v.yaml")
+        parse_vocabulary(VocabularyWords(text, "v.yaml"))
     assert said in str(refusal.value)
 
 
