@@ -22,6 +22,6 @@ def test_what_becomes_of_each_process_is_the_run_s_result(tmp_path: Path, body: 
     (tmp_path / "test_first.py").write_text(f"import os\n\ndef test_it() -> None:\n    {body}\n")
     (tmp_path / "test_second.py").write_text("def test_it() -> None:\n    pass\n")
     argv = [sys.executable, "-m", "pytest", "-p", "tests.processes", "--processes=2", "-c", os.devnull, "--rootdir=."]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([*argv, "."], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, said in done.stdout) == (status, True), done.stdout + done.stderr
