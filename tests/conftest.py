@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 from _pytest.config import Config
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from ledger.store import Ledger, create_ledger_engine
 from tests.object_server import FaultyProxy, ObjectServer
-from tests.order import place_of
+from tests.order import ByFileAndServers, place_of
 from tests.services import Postgres, Valkey, memory
 
 # Seeded and without a clock: what passed once passes always, however busy the machine is.
@@ -52,6 +53,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("long") is not None:
                 item.add_marker(pytest.mark.skip(reason="takes minutes: `make chaos ONLY=long` runs it"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: Config, log: Any) -> ByFileAndServers | None:
+    """Share out files, but those that share an engine or an installation to one process."""
+    return ByFileAndServers(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,7 @@
 """What several processes share out, and in which order: they are done together only if no long file comes last."""
 
+from xdist.scheduler import LoadFileScheduling
+
 BOXES = "tests/box/"
 ENGINE = "tests/box/test_wall.py"
 """Stands for the tests of boxes and engines themselves: half of what needs an engine, so that two work side by side."""
@@ -38,3 +40,10 @@ def servers_of(file: str) -> str:
     if file in ON_ENGINE:
         return ENGINE
     return BOXES if file.startswith(BOXES) else file
+
+
+class ByFileAndServers(LoadFileScheduling):
+    """A file's tests stay together, and so do those that share an engine with its image, or an installation."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return servers_of(str(super()._split_scope(nodeid)))

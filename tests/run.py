@@ -4,11 +4,12 @@ import os
 import subprocess
 import sys
 
-WHOLE = ("-q", "-p", "tests.processes", "--processes=4", "--durations=30", "--durations-min=5")
+WHOLE = ("-q", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=30", "--durations-min=5")
 """Four processes for two processors, as half of what a test does is wait; each has servers and network of its own.
 
-A file's tests stay together and share them; the longest come first (tests/order.py). It is one run, as tests of boxes
-wait for their engine most of the time and leave the processors to the others."""
+A file's tests stay together and share them. The longest come first (tests/order.py): left to itself xdist begins with
+the files of most tests, and ends with the longest, files of one test each. It is one run, as tests of boxes wait for
+their engine most of the time and leave the processors to the others."""
 CORE = (
     "jobs/test_lifecycle.py::test_an_answer_ends_the_job_with_its_text",
     "jobs/test_spec_jobs.py::test_a_direct_edit_makes_no_model_call_and_costs_nothing",
@@ -17,7 +18,7 @@ CORE = (
     "jobs/test_publish.py::test_the_steps_of_a_publish_are_told_in_their_order",
 )
 """A job's way through real servers: what `make quick` runs of `tests/integration`."""
-QUICK = ("-q", "-p", "tests.processes", "--processes=3", "-m", "not slow and not long")
+QUICK = ("-q", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not slow and not long")
 QUICK += ("--durations=5", "--durations-min=3", "tests/unit", *(f"tests/integration/{test}" for test in CORE))
 """What answers in a minute after a change: unit tests of less than a second, and one job of each kind."""
 
