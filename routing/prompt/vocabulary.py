@@ -246,9 +246,6 @@ def union(*lists: frozenset[str]) -> frozenset[str]:
     return frozenset().union(*lists)
 
 
-# --- reading the data file -------------------------------------------------------------------------------------------
-
-
 class VocabularyWords(NamedTuple):
     """A vocabulary, or an operator's extension of one, as YAML text."""
 
@@ -418,9 +415,10 @@ class _Reader:
             found: set[str] = set()
             for word in part.removesuffix("?").split("|"):
                 forms = self.lists.get(word[1:]) if word.startswith("@") else _spellings(word)
+                if forms is None and word.startswith("@"):
+                    raise self.refuse(item, f"`{word}` is not a list under words")
                 if forms is None:
-                    what = "a list under words" if word.startswith("@") else f"a word of `{item.value}`"
-                    raise self.refuse(item, f"{name}: `{word}` is not {what}")
+                    raise self.refuse(item, f"{name}: `{part}` in `{item.value}` is not a word")
                 found |= forms
             choices.append([frozenset(found), "skip"] if optional else [frozenset(found)])
         variants = list(product(*choices))
