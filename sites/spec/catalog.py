@@ -313,6 +313,23 @@ def section_props(section: OutlineSection) -> JsonObject:
     return {name: value for name, value in texts.items() if value} | tone
 
 
+_ADDRESSED = ("https:", "http:", "tel:", "mailto:", "#")
+
+
+def is_link(item: Mapping[str, str]) -> bool:
+    """Return whether an outlined item's detail is an address."""
+    return item.get("detail", "").startswith(_ADDRESSED)
+
+
+def outlined_links(section: OutlineSection) -> list[JsonObject]:
+    """Return the outlined items that are links."""
+    return [
+        {"label": item["title"][:60], "href": item["detail"]}
+        for item in section.items
+        if item.get("title") and is_link(item)
+    ]
+
+
 class ItemField(NamedTuple):
     """The source of a list entry's prop in an outlined item."""
 

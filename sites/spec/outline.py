@@ -390,6 +390,7 @@ def outline_schema() -> JsonObject:
     section["image"] |= {"description": "address of one picture, only if the request gives it"}
     further = {"description": "further languages of the whole site, only if the request asks for them"}
     inlined["properties"]["also"] |= further
+    del inlined["properties"]["sections"]["minItems"]  # none beside `ask` and `cannot`
     inlined["properties"]["trade"] = {"type": "string", "enum": list(TRADES)}
     return inlined
 
