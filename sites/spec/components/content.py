@@ -72,7 +72,9 @@ def _hero_picture(props: HeroProps, ctx: RenderContext) -> Html | None:
 
 
 def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
-    links = [link for link in outlined_links(section) if link["href"] not in ("#contact", business.contact_href)][:2]
+    links = [
+        {**link, "href": href} for link in outlined_links(section)[:3] if (href := _called(link["href"], business))
+    ]
     notes = [item["title"][:60] for item in section.items if item.get("title") and not is_link(item)]
     props: JsonObject = {"heading": business.name, **section_props(section), "layout": business.opening}
     if business.tagline and business.tagline != props.get("text"):
@@ -81,9 +83,9 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
         props["image"] = {"src": section.image, "alt": ""}
     elif business.art or business.opening != "statement":  # which stands well on its own
         props["art"] = _art_for(business)
-    if business.contact_href:
+    if business.contact_href and all(link["href"] != business.contact_href for link in links):
         links.append({"label": business.say("Get in touch"), "href": business.contact_href})
-    return props | ({"actions": links} if links else {}) | ({"notes": notes[:4]} if notes else {})
+    return props | ({"actions": links[:3]} if links else {}) | ({"notes": notes[:4]} if notes else {})
 
 
 def _art_for(business: Business) -> str:
