@@ -208,7 +208,7 @@ def classify_answer(
         least = SURELY_ASKING if parsed.found(*_WANTED) else ASKING
         if talk is None and opinion.only_asks >= least and not _hides_order(parsed):
             return Talk.OPINION
-        if talk is not None and opinion.only_asks < ORDERING:
+        if talk is not None and opinion.only_asks < ORDERING and SentenceIntent.HOLD not in parsed.intents:
             return None
     if talk is not None or workflow is not Workflow.NONE:
         return talk
@@ -229,6 +229,8 @@ def _hides_order(parsed: ParsedPrompt) -> bool:
     """Return whether a statement beside a question wishes, or would alone hardly be taken for mere talk."""
     if len(parsed.sentences) == 1:
         return False
+    if parsed.found("asks_for_it") and SentenceIntent.STATEMENT in parsed.intents:
+        return True
     model = shipped_model()
     return any(
         parsed.hits_in("wish", sentence) or model.read(parsed, None, alone=at).only_asks < ALONE

@@ -368,9 +368,12 @@ class IntentReader:
 
     def _names_order_abroad(self, sentence: Sentence) -> bool:
         """Return whether a sentence has an imperative of another language outside what it says to leave alone."""
-        words = self._words["order_abroad"]
+        words, polite = self._words["order_abroad"], self._words["politeness"]
         return any(
-            self._tokens[at].word in words and at not in self._holds for at in range(sentence.first, sentence.end)
+            (word := self._tokens[at].word) in words
+            and at not in self._holds
+            and not (word in polite and at + 1 in self._holds)  # `bitte nichts ändern`
+            for at in range(sentence.first, sentence.end)
         )
 
     def _names_part(self, sentence: Sentence) -> bool:

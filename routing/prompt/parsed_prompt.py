@@ -196,12 +196,14 @@ def classify_talk(parsed: ParsedPrompt) -> Talk | None:
         return None
     pairs = zip(parsed.sentences, parsed.intents, strict=True)
     statements = [sentence for sentence, intent in pairs if intent is SentenceIntent.STATEMENT]
-    if SentenceIntent.QUESTION not in intents:
-        is_held = SentenceIntent.HOLD in intents and all(_is_told(parsed, sentence) for sentence in statements)
-        return Talk.CHAT if is_held or not statements else None
+    is_held = SentenceIntent.HOLD in intents
+    if SentenceIntent.QUESTION not in intents and not (is_held and any(each.asks for each in statements)):
+        only_tells = is_held and all(_is_told(parsed, sentence) for sentence in statements)
+        return Talk.CHAT if only_tells or not statements else None
     if statements and parsed.found("asks_for_it"):
         return None
-    return Talk.QUESTION if all(_is_background(parsed, sentence) for sentence in statements) else None
+    is_told = all(_is_background(parsed, each) or (is_held and _wants_nothing(parsed, each)) for each in statements)
+    return Talk.QUESTION if is_told else None
 
 
 def _only_proposes(parsed: ParsedPrompt) -> bool:
@@ -248,6 +250,11 @@ def _is_background(parsed: ParsedPrompt, sentence: Sentence) -> bool:
     return subject in words["first_person"] or (
         said.isdisjoint(words["element"]) and not said.isdisjoint(words["telling"])
     )
+
+
+def _wants_nothing(parsed: ParsedPrompt, sentence: Sentence) -> bool:
+    """Return whether a statement beside `only answer, change nothing` adds no wish: `I mean trees per euro`."""
+    return not any(parsed.hits_in(group, sentence) for group in ("wish", *_EDITS))
 
 
 def _is_label(parsed: ParsedPrompt, sentence: Sentence) -> bool:

@@ -252,6 +252,8 @@ class Business:
     """The site's navigation."""
     contact_href: str | None = None
     """Where visitors get in touch: a page, a section, or an address of the business."""
+    action: Link | None = None
+    """The first button of a new site, where it is not `contact_href` under the builder's words."""
     lang: str = "en"
     art: ArtName | None = None
     """The drawing that opens a new site."""
@@ -261,6 +263,12 @@ class Business:
     def say(self, phrase: str) -> str:
         """Return one of the builder's own phrases in the business's language."""
         return say(phrase, self.lang)
+
+    def first_action(self) -> Link | None:
+        """Return what the business wants its visitors to do."""
+        if self.action or not self.contact_href:
+            return self.action
+        return Link(label=self.say("Get in touch"), href=self.contact_href)
 
     def contact_props(self) -> JsonObject:
         """Return email, phone, address and hours as props, as far as known."""
@@ -311,6 +319,23 @@ def section_props(section: OutlineSection) -> JsonObject:
     texts = {"heading": section.heading, "text": section.text}
     tone = {"tone": section.tone} if section.tone != "plain" else {}
     return {name: value for name, value in texts.items() if value} | tone
+
+
+_ADDRESSED = ("https:", "http:", "tel:", "mailto:", "#")
+
+
+def is_link(item: Mapping[str, str]) -> bool:
+    """Return whether an outlined item's detail is an address."""
+    return item.get("detail", "").startswith(_ADDRESSED)
+
+
+def outlined_links(section: OutlineSection) -> list[JsonObject]:
+    """Return the outlined items that are links."""
+    return [
+        {"label": item["title"][:60], "href": item["detail"]}
+        for item in section.items
+        if item.get("title") and is_link(item)
+    ]
 
 
 class ItemField(NamedTuple):

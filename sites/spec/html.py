@@ -373,6 +373,8 @@ ArtName = Literal[
     "car",
     "cup",
     "bulb",
+    "motorbike",
+    "armchair",
 ]
 ART_NAMES: Final[tuple[str, ...]] = get_args(ArtName)
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from routing.model_call import SUMMARY, WAYS_OUT
 from sites.errors import Finding, SpecError, refuse, shown
-from sites.spec.catalog import Business, Component, Day, Email, ImageUrl, Link, OutlineSection, Phone, Tone, components
+from sites.spec.catalog import Business, Component, Day, Email, ImageUrl, Link, OutlineSection, Phone, Tone, components, is_link
 from sites.spec.components.contact import Hours
 from sites.spec.components.page import SiteUrl
 from sites.spec.components.posts import NEWS
@@ -99,6 +99,8 @@ _Pages = dict[str, tuple[str, list[OutlinedSection]]]
 """The name and the sections of each page, by its path."""
 _HOME: Final = frozenset({"", "home", "index", "start"})
 _MAX_NAV_LINKS: Final = 5
+_FIRST_WORDS: Final = re.compile(r"[,:;.?!–—·]")
+"""What the first words of a heading end at: `Saturday class` of `Saturday class, once a month`."""
 _LATEST: Final = 3
 """Entries of the news on the front page, where another page has them all."""
 _PLAIN: Final = frozenset({"Hero", "CallToAction", "Logos", "Gallery", "RichText"})
@@ -176,11 +178,22 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         address=contact.address,
         hours=tuple(line.model_dump() for line in contact.hours),
         links=tuple(_navigation(pages, outline.lang)),
-        contact_href=f"{where}#contact" if where else direct,
+        contact_href=(to_contact := f"{where}#contact" if where else direct),
+        action=_first_action(pages[INDEX][1], to_contact),
         lang=outline.lang,
         art=drawing or (trade.art if trade else None),
         opening=trade.opening if trade and not drawing else "split",
     )
+
+
+def _first_action(home: Sequence[OutlinedSection], to_contact: str | None) -> Link | None:
+    """Return the first button of the opening, which is the header's, too."""
+    items = (item for section in home if section.kind == "Hero" for item in section.items)
+    for item in items:
+        if item.title and is_link(item.model_dump(exclude_none=True)):
+            href = to_contact if item.detail == "#contact" else item.detail
+            return Link(label=item.title[:60], href=href) if href else None
+    return None
 
 
 def _trade(outline: Outline) -> Trade | None:
@@ -256,7 +269,7 @@ def _navigation(pages: _Pages, lang: str) -> list[Link]:
     for section in pages[INDEX][1]:
         component = components()[section.kind]
         if component.nav_label and section.kind not in seen:
-            heading = section.heading or ""
+            heading = _FIRST_WORDS.split(section.heading or "")[0]
             label = heading if 0 < len(heading) <= 18 else say(component.nav_label, lang)
             seen[section.kind] = Link(label=label, href=f"{INDEX}#{_key(component)}")
     return [*list(seen.values())[:_MAX_NAV_LINKS], *legal]
@@ -337,13 +350,14 @@ def _header(business: Business) -> JsonObject:
     """Return the header's props; legal pages are linked from the footer alone."""
     links = [link.model_dump() for link in business.links if not _LEGAL.fullmatch(link.label)]
     props: JsonObject = {"brand": business.name, "links": links[:8]}
+    if first := business.first_action():
+        props["action"] = {"label": first.label, "href": first.href}
     if business.contact_href:
-        action = {"label": business.say("Get in touch"), "href": business.contact_href}
         page, _, part = business.contact_href.partition("#")
         others = [link for link in props["links"] if link["href"] != business.contact_href]
         has_page = page != INDEX and any(link["href"] == page for link in others)
-        in_menu = [{**action, "label": business.say("Contact")}] if part and not has_page else []
-        props |= {"action": action, "links": others[:7] + in_menu}
+        in_menu = {"label": business.say("Contact"), "href": business.contact_href}
+        props["links"] = others[:7] + ([in_menu] if part and not has_page else [])
     return props
 
 
@@ -375,6 +389,7 @@ def outline_schema() -> JsonObject:
     section["image"] |= {"description": "address of one picture, only if the request gives it"}
     further = {"description": "further languages of the whole site, only if the request asks for them"}
     inlined["properties"]["also"] |= further
+    del inlined["properties"]["sections"]["minItems"]  # none beside `ask` and `cannot`
     inlined["properties"]["trade"] = {"type": "string", "enum": list(TRADES)}
     return inlined
 

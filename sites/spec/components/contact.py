@@ -26,6 +26,8 @@ from sites.spec.catalog import (
     SectionProps,
     Text,
     Title,
+    is_link,
+    outlined_links,
     section_props,
 )
 from sites.spec.embeds import framed, map_frame_of
@@ -172,13 +174,19 @@ def _outline_question(item: Mapping[str, str]) -> JsonObject:
 
 
 def _outline_contact(section: OutlineSection, business: Business) -> JsonObject:
-    """Read items as questions; one says by its kind that the form has no message, or that it is optional."""
+    """Read items as questions, further ways, and whether the form has no message or an optional one."""
     kinds = [item["detail"] for item in section.items if item.get("detail") in _MESSAGES]
     message = {"message": _MESSAGES[kinds[-1]]} if kinds else {}
-    items = [item for item in section.items if item.get("title") and item.get("detail") not in _MESSAGES]
+    links = outlined_links(section)
+    ways = {"links": links[:6]} if links else {}
+    items = [
+        item
+        for item in section.items
+        if item.get("title") and item.get("detail") not in _MESSAGES and not is_link(item)
+    ]
     asked = {"questions": [_outline_question(item) for item in items][:12]} if items else {}
     contact = business.contact_props()
-    return {"heading": business.say("Contact"), **section_props(section), **contact, **asked, **message}
+    return {"heading": business.say("Contact"), **section_props(section), **contact, **ways, **asked, **message}
 
 
 _MESSAGES: Mapping[str, str] = {"no message": "none", "optional message": "optional"}
@@ -257,7 +265,7 @@ def _encoding(target: str) -> str | None:
     outline_hint="contact data comes from `contact`; items, only if visitors are to be asked more than name, email and "
     "message: title = the question, detail = its kind: text, long, date, time, number, phone, check, or choice, "
     "and then text = its options as A | B. If nobody is to write a message, or none has to: an item with detail "
-    "`no message` or `optional message`",
+    "`no message` or `optional message`; a further way to write or ring, such as WhatsApp: title, detail = its address",
     minimal=lambda business: (
         {"heading": business.say("Contact us"), **business.contact_props()} if business.email else None
     ),

@@ -22,6 +22,8 @@ from sites.spec.catalog import (
     SectionProps,
     Text,
     Title,
+    is_link,
+    outlined_links,
     section_props,
 )
 from sites.spec.embeds import frame_of, framed
@@ -71,7 +73,10 @@ def _hero_picture(props: HeroProps, ctx: RenderContext) -> Html | None:
 
 
 def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
-    notes = [str(item["title"])[:60] for item in section.items if item.get("title")]
+    links = [
+        {**link, "href": href} for link in outlined_links(section)[:3] if (href := _called(link["href"], business))
+    ]
+    notes = [item["title"][:60] for item in section.items if item.get("title") and not is_link(item)]
     props: JsonObject = {"heading": business.name, **section_props(section), "layout": business.opening}
     if business.tagline and business.tagline != props.get("text"):
         props["eyebrow"] = business.tagline[:60]
@@ -79,9 +84,9 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
         props["image"] = {"src": section.image, "alt": ""}
     elif business.art or business.opening != "statement":  # which stands well on its own
         props["art"] = _art_for(business)
-    if business.contact_href:
-        props["actions"] = [{"label": business.say("Get in touch"), "href": business.contact_href}]
-    return props | ({"notes": notes[:4]} if notes else {})
+    if business.contact_href and all(link["href"] != business.contact_href for link in links):
+        links.append({"label": business.say("Get in touch"), "href": business.contact_href})
+    return props | ({"actions": links[:3]} if links else {}) | ({"notes": notes[:4]} if notes else {})
 
 
 def _art_for(business: Business) -> str:
@@ -101,7 +106,8 @@ def _art_for(business: Business) -> str:
     words=("hero", "hero section", "hero banner", "banner", "opening", "masthead", "intro"),
     slots=("aside",),
     outline=_outline_hero,
-    outline_hint="items: up to 4 short facts as title",
+    outline_hint="items: up to 4 short facts as title; up to 2 buttons that come first, as in CallToAction, such as a "
+    "number to ring",
 )
 def _hero(props: HeroProps, ctx: RenderContext) -> Html:
     notes = tag("ul", *(tag("li", note) for note in props.notes), class_="hero-notes") if props.notes else None
@@ -150,11 +156,18 @@ class CallToActionProps(SectionProps):
 
 
 def _outline_call(section: OutlineSection, business: Business) -> JsonObject:
-    item = next((item for item in section.items if item.get("title")), {})
-    given = item.get("detail")
-    href = business.contact_href if given in (None, "#contact") else given
-    actions = [{"label": item.get("title", business.say("Get in touch"))[:60], "href": href}] if href else []
-    return {"heading": business.name, **section_props(section), "actions": actions}
+    actions = [
+        {"label": item["title"][:60], "href": href}
+        for item in section.items
+        if item.get("title") and (href := _called(item.get("detail"), business))
+    ]
+    if not actions and business.contact_href:
+        actions = [{"label": business.say("Get in touch"), "href": business.contact_href}]
+    return {"heading": business.name, **section_props(section), "actions": actions[:2]}
+
+
+def _called(given: str | None, business: Business) -> str | None:
+    return business.contact_href if given in (None, "#contact") else given
 
 
 @Component(
@@ -163,8 +176,8 @@ def _outline_call(section: OutlineSection, business: Business) -> JsonObject:
     example={"heading": "Come for breakfast", "actions": [{"label": "Book a table", "href": "#contact"}]},
     words=("call to action", "cta", "call-to-action", "call to action section"),
     outline=_outline_call,
-    outline_hint="one item: title = button label, detail = its address (https:, tel:, mailto:, #contact) where it is "
-    "not the contact",
+    outline_hint="one item or two: title = button label, detail = its address (https:, tel:, mailto:, #contact) where "
+    "it is not the contact",
 )
 def _call_to_action(props: CallToActionProps, ctx: RenderContext) -> Html:
     panel = tag("div", intro(ctx, props), buttons(ctx, props.actions), class_="panel")

@@ -219,7 +219,7 @@ Tags = Tag | Annotated[tuple[Tag, ...], Field(min_length=1, max_length=4)]
 
 
 class ScheduleEntry(Props):
-    time: Annotated[str, Field(min_length=1, max_length=30)]
+    time: Label
     title: Title
     text: Text | None = None
     place: Label | None = None
@@ -252,7 +252,7 @@ def _schedule_row(item: ScheduleEntry, level: int) -> Html:
     summary="programme by time: items [{time, title, text, place, tag (or [tags]), hue (of them)}], note",
     example={"heading": "Saturday", "items": [{"time": "9:00", "title": "Coffee and flour", "place": "Shop"}]},
     words=("schedule", "agenda", "programme", "program", "timetable"),
-    outline=outline_items("items", 24, time=ItemField("detail", 30), title=ItemField("title"), text=ITEM_TEXT),
+    outline=outline_items("items", 24, time=ItemField("detail", 60), title=ItemField("title"), text=ITEM_TEXT),
     outline_hint="items: title, detail = time, text; only times that the request gives",
     nav_label="Schedule",
 )

@@ -564,6 +564,29 @@ def test_destruction_deployment_and_secrets_are_debated_at_high_stakes(prompt: s
     assert "debated first because" in decision.reason
 
 
+@pytest.mark.parametrize(
+    ("asked", "wished"),
+    [
+        (
+            "Kurze Frage: stimmen die Zahlen bei den Spenden? Also Bäume pro Euro, auf der ganzen Seite. "
+            "Bitte nur antworten, nichts ändern.",
+            "Il sito non mi convince più tanto, è un po' freddo secondo me, e anche Marco lo dice. "
+            "Potete fare qualcosa?",
+        ),
+        (
+            "Stimmen die Preise? Bitte nur antworten, nichts ändern.",
+            "Stimmen die Preise? Falls nicht bitte anpassen, sonst nichts ändern.",
+        ),
+        ("I numeri tornano? Rispondete soltanto, non cambiate niente.", "Cambiate il numero, il resto resta"),
+        ("Les chiffres sont-ils justes ? Répondez seulement, ne changez rien.", "Corrigez le chiffre, ne changez rien d'autre"),
+        ("Do the prices agree? Please only answer, change nothing.", "Please change nothing but the phone number"),
+    ],
+)
+def test_a_question_that_holds_back_is_answered_and_a_wish_told_as_a_question_is_done(asked: str, wished: str) -> None:
+    site = SiteSignals(files=9)
+    assert (route(asked, site=site).mode, route(wished, site=site).mode) == (Mode.ANSWER, Mode.ACTION)
+
+
 @pytest.mark.req("R-048", "R-075")
 @pytest.mark.parametrize(
     "prompt", ["recolour all headings", "resize every image", "translate the entire site", "reformat css/*.css"]

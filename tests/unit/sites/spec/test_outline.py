@@ -91,6 +91,48 @@ def test_a_button_leads_where_the_outline_says() -> None:
     assert b'href="https://book.example/"' in render(expand_outline(with_sections(call)))[INDEX]
 
 
+def test_a_number_to_ring_is_the_first_button_and_a_further_way_to_write_stands_beside_the_form() -> None:
+    whatsapp = {"title": "WhatsApp", "detail": "https://wa.me/34600555017"}
+    ring = {"title": "Ring 958 555 017", "detail": "tel:958555017"}
+    home = expand_outline(
+        with_sections(
+            {"kind": "Hero", "items": [ring, {"title": "Since 1982"}, {"title": "Write", "detail": "#contact"}]},
+            {"kind": "CallToAction", "items": [ring, whatsapp]},
+            {"kind": "ContactForm", "items": [whatsapp, {"title": "Which bike?", "detail": "text"}]},
+        )
+    ).pages[INDEX]["elements"]
+    header, hero, call, form = (home[key]["props"] for key in ("header", "hero", "call-to-action", "contact"))
+    assert header["action"] == {"label": "Ring 958 555 017", "href": "tel:958555017"}
+    assert header["links"][-1] == {"label": "Contact", "href": "index.html#contact"}
+    write = {"label": "Write", "href": "index.html#contact"}
+    assert hero["actions"] == [{"label": "Ring 958 555 017", "href": "tel:958555017"}, write]
+    assert hero["notes"] == ["Since 1982"]
+    assert [action["label"] for action in call["actions"]] == ["Ring 958 555 017", "WhatsApp"]
+    assert form["links"] == [{"label": "WhatsApp", "href": "https://wa.me/34600555017"}]
+    assert [question["label"] for question in form["questions"]] == ["Which bike?"]
+
+
+def test_the_menu_names_a_section_by_the_first_words_of_its_heading() -> None:
+    told = {"kind": "RichText", "heading": "Saturday class, once a month", "text": "Bring a chair."}
+    home = expand_outline(with_sections({"kind": "Hero"}, told)).pages[INDEX]["elements"]
+    assert home["header"]["props"]["links"][0]["label"] == "Saturday class"
+
+
+def test_the_time_of_a_weekly_lesson_is_not_cut() -> None:
+    when = "Dienstag und Donnerstag, 18:30 – 20:00 Uhr"
+    outline = with_sections({"kind": "Schedule", "items": [{"title": "Theorie", "detail": when}]})
+    assert when in render(expand_outline(outline))[INDEX].decode()
+
+
+def test_a_workshop_for_motorbikes_opens_with_one_and_no_car() -> None:
+    outline = {**OUTLINE, "name": "Motos Benamor", "tagline": "Taller de motos clásicas"}
+    assert expand_outline(outline).pages[INDEX]["elements"]["hero"]["props"]["art"] == "motorbike"
+
+
+def test_the_tool_takes_an_outline_without_sections_beside_a_question() -> None:
+    assert "minItems" not in outline_tool()["input_schema"]["properties"]["sections"]
+
+
 def test_the_drawing_of_the_opening_is_the_outline_s_choice_and_never_a_chart_by_chance() -> None:
     def drawing(name: str, **theme: str) -> str:
         page = expand_outline({**OUTLINE, "name": name, "theme": theme}).pages[INDEX]
