@@ -179,6 +179,15 @@ def read_github_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
     return replace(news, comment=comment) if isinstance(news, TicketRequest) else news
 
 
+def _is_new_at_linear(body: Mapping[str, Any], trigger: str) -> bool:
+    """Whether an issue has got the label just now, by the ids of those that it had before."""
+    before, labels = part(body, "updatedFrom").get("labelIds"), part(body, "data").get("labels")
+    if not isinstance(before, list) or not isinstance(labels, list):
+        return False
+    own = [one.get("id") for one in labels if isinstance(one, Mapping) and one.get("name") == trigger]
+    return not any(label in before for label in own)
+
+
 _PRIORITIES: Mapping[int, Priority] = {1: "P0", 2: "P1", 3: "P2", 4: "P3"}
 """Urgent, high, medium, low; 0 means none was chosen."""
 
@@ -196,8 +205,8 @@ def read_linear_delivery(body: Mapping[str, Any], *, trigger: str) -> Delivery:
     labels = label_names(issue.get("labels"))
     if trigger not in labels:
         return Ignored(f"the issue has no label {trigger!r}")
-    if action == "update" and "labelIds" not in part(body, "updatedFrom"):
-        return Ignored("its labels are as they were")
+    if action == "update" and not _is_new_at_linear(body, trigger):
+        return Ignored("it had the label before")
     others = tuple(label for label in labels if label != trigger)[:MAX_LABELS]
     chosen = issue.get("priority")
     urgency = _PRIORITIES.get(chosen) if isinstance(chosen, int) else None

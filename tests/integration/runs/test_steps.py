@@ -14,8 +14,10 @@ from pydantic import SecretStr
 from gateway.config import GatewayConfig, ProviderConfig
 from gateway.fake_provider.config import FakeProviderConfig, LoggedCall, read_log
 from gateway.fake_provider.server import running_fake_provider
+from gateway.fleet_budget import FleetBudget
 from ledger.runs.tables import Run
 from ledger.store import Ledger
+from monitoring.config import CellsConfig
 from routing.jobs import Reason, State
 from routing.model_call import LITTLE_TIME
 from routing.queues import QueueName
@@ -504,6 +506,15 @@ def test_codex_is_charged_its_whole_cap_on_the_run_s_bill(office: Office) -> Non
     again = office.yard.do("research", "Look", key="again", handler=handler)
     assert (again.job.state, again.job.detail) == ("failed", "job")
     assert office.yard.shop.scalar("SELECT count(*) FROM call") == 1
+
+
+def test_codex_waits_while_nobody_knows_what_the_fleet_has_left(office: Office) -> None:
+    cells = CellsConfig(directory_url=SecretStr("postgresql://x@127.0.0.1:1/x"), name="east")
+    office.yard.resources = replace(office.yard.resources, fleet=FleetBudget(cells))
+    done = office.yard.do("research", "Look", handler=partial(run_step, runners={"api": ChargesWhole()}))
+    assert done.job.state == "queued"
+    assert office.yard.shop.rows("SELECT outcome, reason FROM attempt") == [("deferred", "gateway_unreachable")]
+    assert office.yard.shop.scalar("SELECT count(*) FROM call") == 0
 
 
 class ChargesWhole:

@@ -204,8 +204,13 @@ def test_linears_priorities_are_ours(priority: object, named: str) -> None:
 def test_an_issue_of_linear_is_taken_on_once_though_it_is_changed_often() -> None:
     labelled = of_linear(action="update", updatedFrom={"labelIds": []})
     renamed = of_linear(action="update", updatedFrom={"title": "Old"})
+    other = {"id": "2", "name": "bug"}
+    sorted_in = of_linear(
+        action="update", updatedFrom={"labelIds": ["1"]}, data={"labels": [{"id": "1", "name": TRIGGER}, other]}
+    )
     assert isinstance(read_linear_delivery(labelled, trigger=TRIGGER), TicketRequest)
     assert isinstance(read_linear_delivery(renamed, trigger=TRIGGER), Ignored)
+    assert isinstance(read_linear_delivery(sorted_in, trigger=TRIGGER), Ignored), "it got another label"
 
 
 @pytest.mark.parametrize(
