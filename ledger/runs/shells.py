@@ -14,7 +14,7 @@ from ledger.errors import NoOpenGateError
 from ledger.events import EventKind, record
 from ledger.jobs import lock_job
 from ledger.runs.run import find_run, plan_gates
-from ledger.runs.specs import GateKind, NewGate
+from ledger.runs.specs import AGAIN, GateKind, NewGate
 from ledger.runs.steps import has_live_attempt
 from ledger.runs.tables import Gate, Project, Run
 from ledger.store import after
@@ -106,5 +106,5 @@ def _ask_about(session: Session, job: Job, *, head: str | None) -> None:
         if gate.state == "open":
             gate.facts = {**gate.facts, "head": head}
         elif gate.state == "passed" and not gate.after:
-            plan_gates(session, job, [NewGate(f"{gate.key}-again", GateKind(gate.kind), gate.reason)])
+            plan_gates(session, job, [NewGate(f"{gate.key}{AGAIN}", GateKind(gate.kind), gate.reason)])
     session.flush()

@@ -125,7 +125,7 @@ def test_who_passed_the_work_at_another_gate_is_asked_again_about_what_was_chang
     yard.decide(second, actor="carol", seen=yard.run(run_id).head_commit)
     yard.settle()
     again = yard.open_gate(run_id)
-    assert (again.key, again.reason) == (f"{first.key}-again", first.reason)
+    assert (again.key, again.reason) == (f"{first.key}_again", first.reason)
     yard.decide(again, actor="carol", seen=yard.run(run_id).head_commit)
     yard.settle()
     assert yard.job(run_id).state == State.PUBLISHED
