@@ -83,8 +83,10 @@ def _loaded_changes(differing: set[str], after: Mapping[str, str], read: Callabl
 
 
 def _compare(path: str, old: bytes, new: bytes, assets: set[str]) -> PageChange:
-    was, now = _parse(old), _parse(new)
-    old_elements, new_elements = [*_seen(was)], [*_seen(now)]
+    now = _parse(new)
+    was = now if old == new else _parse(old)
+    new_elements = [*_seen(now)]
+    old_elements = new_elements if old == new else [*_seen(was)]
     title = _title(now, path)
     if old != new and max(len(old_elements), len(new_elements)) > _MOST_ELEMENTS:
         return PageChange(path, title, "changed", ("body",), ("body",))

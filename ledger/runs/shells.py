@@ -13,10 +13,12 @@ from ledger import audit
 from ledger.errors import NoOpenGateError
 from ledger.events import EventKind, record
 from ledger.jobs import lock_job
-from ledger.runs.run import find_run
+from ledger.runs.run import find_run, plan_gates
+from ledger.runs.specs import AGAIN, GateKind, NewGate
 from ledger.runs.steps import has_live_attempt
 from ledger.runs.tables import Gate, Project, Run
 from ledger.store import after
+from ledger.tables import Job
 from routing.jobs import State
 from routing.redaction import redact_all
 
@@ -68,7 +70,7 @@ def end_shell(
     """Record a shell's end at its gate and, if `merge` is given, move the run's head by it.
 
     For that the gate must still be open and no worker hold the run: a head that is moved under an advance would be
-    lost. What is changed is scanned anew, and the run's other open gates are about it, too.
+    lost. What is changed is scanned anew, and whoever decides at the run's other gates is asked about it, too.
 
     Returns:
         False if the run goes on already: the head stays, and the shell is on record all the same.
@@ -89,12 +91,20 @@ def end_shell(
     facts = {**gate.facts, "head": head, "shells": [*shells, shell]}
     facts[OPEN_SHELLS] = [one for one in still_open if (one["by"], one["until"]) != (actor, order.until)]
     gate.facts = redact_all(facts)
-    if is_changed:
-        others = (col(Gate.run_id) == order.run_id, col(Gate.state) == "open", col(Gate.id) != gate.id)
-        for other in session.scalars(select(Gate).where(*others).with_for_update()):
-            other.facts = {**other.facts, "head": head}
     session.flush()
+    if is_changed:
+        _ask_about(session, job, head=head)
     shown = {name: value for name, value in shell.items() if name not in ("said", "terminal")}
     record(session, EventKind.GATE, job=job, gate=gate.key, gate_id=str(gate.id), state=gate.state, shell=shown)
     audit.append(session, "gate_shell", actor=actor, job=job, gate=gate.key, shell=shown)
     return is_changed or merge is None
+
+
+def _ask_about(session: Session, job: Job, *, head: str | None) -> None:
+    """Let a run's open gates be about the work as it is now, and ask those again that were passed before it."""
+    for gate in session.scalars(select(Gate).where(col(Gate.run_id) == job.id).with_for_update()).all():
+        if gate.state == "open":
+            gate.facts = {**gate.facts, "head": head}
+        elif gate.state == "passed" and not gate.after:
+            plan_gates(session, job, [NewGate(f"{gate.key}{AGAIN}", GateKind(gate.kind), gate.reason)])
+    session.flush()

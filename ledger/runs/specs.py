@@ -86,6 +86,10 @@ class NewStep:
     """Path rules (routing.policy.agents), within what the agent may write."""
 
 
+AGAIN = "_again"
+"""Ends the key of a gate that asks again about what was changed by hand; no rule can have such a name."""
+
+
 @dataclass(frozen=True)
 class NewGate:
     """A gate to be recorded."""

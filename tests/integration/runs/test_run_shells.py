@@ -13,7 +13,7 @@ from routing.jobs import State
 from sandbox.box import BoxLostError, BoxSpec, Target
 from sandbox.local_box import LocalBox
 from tests.factories import Shop
-from tests.integration.runs.run_world import Yard
+from tests.integration.runs.run_world import PROJECT, Yard
 from workers.runs.shell import Person, ShellEnd, Shells
 
 BOB = Person("bob", "Bob Smith <bob@acme.example>")
@@ -107,6 +107,28 @@ def test_nobody_passes_what_was_changed_by_hand_since_they_looked_at_it(yard: Ya
     with pytest.raises(GateRefusedError, match="look at it again"):
         yard.decide(gate, actor="carol", seen=looked_at)
     yard.decide(gate, actor="carol", seen=gate.facts["head"])
+
+
+def test_who_passed_the_work_at_another_gate_is_asked_again_about_what_was_changed_by_hand(
+    yard: Yard, hold: Hold
+) -> None:
+    rule = "rules: {gates: [{name: looks, reason: The looks., labels: [looks]}]}\n"
+    yard.projects.put("acme", "shop", f"{PROJECT.replace('HOME', str(yard.home))}{rule}", source="p", actor="operator")
+    run_id = yard.submit("Fix the broken header", priority="P0", ticket={"title": "Header", "labels": ["looks"]})
+    yard.settle()
+    first = yard.open_gate(run_id)
+    yard.decide(first, actor="carol")
+    yard.settle()
+    for text in ("mine", "mine again"):
+        hold(run_id, lambda place, text=text: (place / "src/app.ts").write_text(text))
+    second = yard.open_gate(run_id)
+    yard.decide(second, actor="carol", seen=yard.run(run_id).head_commit)
+    yard.settle()
+    again = yard.open_gate(run_id)
+    assert (again.key, again.reason) == (f"{first.key}_again", first.reason)
+    yard.decide(again, actor="carol", seen=yard.run(run_id).head_commit)
+    yard.settle()
+    assert yard.job(run_id).state == State.PUBLISHED
 
 
 def test_who_only_looks_may_still_decide(yard: Yard, at_gate: UUID, hold: Hold) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from ledger.runs.specs import GateState, NewGate, NewStep, Phase, StepState
+from ledger.runs.specs import AGAIN, GateState, NewGate, NewStep, Phase, StepState
 from routing.decision.router import Intent
 from routing.jobs import Reason, State
 from routing.policy.agents import ARTIFACTS, AgentDefinition, RunRules
@@ -252,9 +252,9 @@ class Facts:
         return next((gate.note for gate in sent if gate.successor(round).key in keys), "")
 
     def is_asked_again(self, gate: GateView) -> bool:
-        """Whether a gate is recorded that asks again what this one asked, once a round of rework is done."""
-        keys = {one.key for one in self.view.gates}
-        return any(gate.successor(round).key in keys for round in range(1, self.last_round + 1))
+        """Whether a gate is recorded that asks again what this one asked: after rework, or a change by hand."""
+        later = {f"{gate.key}{AGAIN}", *(gate.successor(round).key for round in range(1, self.last_round + 1))}
+        return any(one.key in later for one in self.view.gates)
 
     def select(self, round: int, phase: Phase, *, cycle: int | None = None) -> tuple[StepView, ...]:
         """Return the steps of a round and phase."""

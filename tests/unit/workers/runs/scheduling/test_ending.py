@@ -1,10 +1,11 @@
 """Where a person looks: rules that nobody can skip, suggestions that may be, and what an answer does to the run."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from ledger.runs.specs import GateKind, GateState, Phase
+from ledger.runs.specs import AGAIN, GateKind, GateState, Phase
 from routing.jobs import Reason, State
 from routing.policy.agents import GateRule, MandatoryRules
 from tests.unit.workers.runs.scheduling.fake_run import (
@@ -20,8 +21,9 @@ from tests.unit.workers.runs.scheduling.fake_run import (
     play,
     step,
 )
-from workers.runs.scheduling.ending import AdoptPlan, OpenGate, ScanChanges, StartStep
-from workers.runs.scheduling.view import Rulebook, StepView
+from workers.runs.scheduling.ending import AddSteps, AdoptPlan, OpenGate, ScanChanges, StartStep
+from workers.runs.scheduling.remedies import begin_rework
+from workers.runs.scheduling.view import Facts, GateView, Rulebook, StepView
 
 PLAN = plan_of(step("design", "architect"), step("dev", "backend-dev", "design"), step("test", "qa", "dev"))
 SUGGESTED = {**PLAN, "gates": [{"after": "test", "reason": "it touches payment"}]}
@@ -229,6 +231,19 @@ def test_who_has_passed_the_work_at_another_gate_is_asked_again_about_what_was_r
 
     assert sorted(opened(game)[2:]) == ["rule_legal-r1", "rule_legal-r1-r2", "rule_security-r1", "rule_security-r1-r2"]
     assert game.published
+
+
+def test_who_was_asked_again_after_a_change_by_hand_is_asked_once_after_rework() -> None:
+    view = make_view()
+    old, new, other = (GateView(key, GateKind.RULE, key, (), GateState.PASSED) for key in ("a", f"a{AGAIN}", "b"))
+    other = replace(other, state=GateState.REWORK)
+    facts = Facts(replace(view, gates=(old, new, other)), BOOK)
+
+    decision = begin_rework(facts, (), why="sent back", sent_back=other)
+
+    (added,) = decision.actions
+    assert isinstance(added, AddSteps)
+    assert [gate.key for gate in added.asked_after] == [f"a{AGAIN}-r1", "b-r1"]
 
 
 def test_a_plan_is_stored_with_its_gates_and_those_of_the_rules() -> None:
