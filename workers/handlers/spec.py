@@ -391,9 +391,9 @@ def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | 
     return _new_site(inputs, spec=site.canonical(), summary=summary)
 
 
-def _new_site(inputs: Inputs, *, spec: str, summary: str) -> Outcome:
+def _new_site(inputs: Inputs, *, spec: str, summary: str, left: Sequence[str] = ()) -> Outcome:
     site = parse_site(spec)
-    return _candidate(inputs, site, before=None, summary=summary, how="a model's outline")
+    return _candidate(inputs, site, before=None, summary=summary, how="a model's outline", left=left)
 
 
 def _versions_task(inputs: Inputs, site: Site, summary: str, further: Sequence[str]) -> _Task:
@@ -434,8 +434,8 @@ def _with_versions(
             site = add_versions(site, texts.entries, group).site
         except SpecError as error:
             return _Poor(Reason.SPEC_INVALID, str(error))
-    notes = [f"({', '.join([source, *further])})", *(f"Note: {note}." for note in left)]
-    return _new_site(inputs, spec=site.canonical(), summary=" ".join([summary, *notes]))
+    summary += f" ({', '.join([source, *further])})"
+    return _new_site(inputs, spec=site.canonical(), summary=summary, left=left)
 
 
 def _candidate(

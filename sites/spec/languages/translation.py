@@ -37,15 +37,16 @@ _LANGUAGE_NAMES: Final = (
 _PAGES: Final = (
     r"(?:versions?|versi[oó]n(?:es|e|i)?|versies?|wersj\w+|vers(?:ão|ões)|\w*fassung\w*|sprachversion\w*|\w*pages?|"
     r"\w*seiten?|p[áa]ginas?|pagin[ae]|pagina['’]?s|\w*sites?|sit[oi]|sitios?|web|stron\w+|text(?:s|es?)|textos|testi|teksten|"
-    r"home|portada|everything|alles|tout|todo|tutto)"
+    r"everything|alles|tout|todo|tutto)"
 )
 _IN: Final = r"(?:in|into|auf|ins?|en|em|na|in het|in de|to)"
-_MENU: Final = r"(?:men[uùú]s?|menü\w*|\w*karten?|carte|carta)"
+_PART: Final = r"(?:men[uùú]s?|menü\w*|\w*karten?|carte|carta|home|portada)"
+"""Translated only *into* a language: French home cooking and an Italian menu are none."""
 _NEW_TEXT: Final = r"(?:a|an|one|that|einen?|ein|dass|une?|que|qu['’]\w+|una|uno|che|een|dat)\b"
 """Between a page and a language it is something on the page that is in that language."""
 _VERSION: Final = re.compile(
     rf"\b{_LANGUAGE_NAMES}(?:[\s-]+\w+)?[\s-]+{_PAGES}\b|\b{_PAGES}\s+{_LANGUAGE_NAMES}\b|"
-    rf"\b(?:{_PAGES}|{_MENU})(?:,?\s+(?!{_NEW_TEXT})[\w\"“”„«»'’]+){{0,4}}?\s+{_IN} {_LANGUAGE_NAMES}\b|"
+    rf"\b(?:{_PAGES}|{_PART})(?:,?\s+(?!{_NEW_TEXT})[\w\"“”„«»'’]+){{0,4}}?\s+{_IN} {_LANGUAGE_NAMES}\b|"
     r"\b(?:also|another|further|additional|second|weiteren?|zweite[rsnm]?|otr[ao]s?|segund[ao]|altr[ae]|second[oae]|"
     r"autres?|deuxième|anderen?|tweede)\b.{0,12}\b(?:languages?|sprachen?|langues?|idiomas?|lingua|lingue|taal|língua)\b|"
     r"\b(?:bilingual|multilingual|zweisprachig|mehrsprachig|bilingues?|bilingüe|plurilingue|multilingue|tweetalig|meertalig)",

@@ -85,6 +85,7 @@ def test_a_translation_is_known_by_its_words(wish: str) -> None:
         "Metti sotto gli orari una riga anche in tedesco",
         "Schreib auf die Seite einen Satz auf Englisch dazu",
         "Add our Italian lunch to the menu",
+        "Add a card: authentic Italian home cooking",
     ],
 )
 def test_a_language_that_is_only_mentioned_is_no_translation(wish: str) -> None:
