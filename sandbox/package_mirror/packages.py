@@ -215,14 +215,14 @@ class Store:
         self._sizes[path] = (size, 0.0)
         self._bytes += size
         while self._bytes > self._max_bytes and self._sizes:
-            self.remove_path(next(iter(self._sizes)))
+            self._drop(next(iter(self._sizes)))
 
     def remove(self, digest: Digest) -> None:
-        """Remove a corrupt entry."""
-        self.remove_path(self._path(digest))
+        """Remove a corrupt entry, if the disk lets it go: its file is fetched again in any case."""
+        with suppress(OSError):
+            self._drop(self._path(digest))
 
-    def remove_path(self, path: Path) -> None:
-        """Remove an entry by its path."""
+    def _drop(self, path: Path) -> None:
         self._forget(path)
         path.unlink(missing_ok=True)
 

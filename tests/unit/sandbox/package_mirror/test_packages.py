@@ -17,6 +17,7 @@ from sandbox.package_mirror.packages import (
     Digest,
     File,
     Outbound,
+    Store,
     file_of,
     parse_path,
     read_packument,
@@ -170,3 +171,11 @@ def test_a_ca_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
 
     with pytest.raises(RegistryConfigError, match="cafile"):
         asyncio.run(start())
+
+
+def test_an_entry_that_a_failing_disk_cannot_remove_is_forgotten_and_fails_no_request(tmp_path: Path) -> None:
+    digest = Digest("sha1", SHA1)
+    entry = tmp_path / f"sha1-{SHA1[:2]}" / SHA1
+    entry.mkdir(parents=True)  # unlink refuses it, as it refuses a file of a disk that was mounted read-only
+    Store(tmp_path, max_bytes=1).remove(digest)
+    assert entry.exists()
