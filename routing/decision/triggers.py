@@ -337,6 +337,8 @@ def _is_ordered(parsed: ParsedPrompt, hit: Hit) -> bool:
     english = union(parsed.vocabulary.words["order"], _SAID_ANYWHERE)
     if token.word == "bin" and any(each.word == "ich" for each in parsed.tokens):
         return False  # German `ich bin` says who writes
+    if token.word == "via" and not _takes_away(parsed, hit):
+        return False
     if token.word in parsed.vocabulary.words["order"]:
         return hit.first in parsed.orders and not token.joined
     if token.word not in english and singular(token.word) in english:
@@ -346,6 +348,13 @@ def _is_ordered(parsed: ParsedPrompt, hit: Hit) -> bool:
 
 _SAID_ANYWHERE = frozenset({"get", "rip", "start", "empty", "reset", "dump", "bin", "axe"})
 _ENGLISH_DESTRUCTION = frozenset({"obliterate", "destroy", "eliminate", "discard", "bin", "axe", "dump", "rip"})
+
+
+def _takes_away(parsed: ParsedPrompt, hit: Hit) -> bool:
+    """Return whether `via` is the Italian order: `e via il logo`, not `réserver via la page`, `Via La Spezia 12`."""
+    before, article = parsed.tokens[hit.first - 1], parsed.tokens[hit.last]
+    begins = hit.first == 0 or before.kind in _PAUSES or before.word in parsed.vocabulary.words["joining"]
+    return begins and not parsed.text.shown[article.start : article.end].istitle()
 
 
 def _takes_only_dressing(parsed: ParsedPrompt, hit: Hit) -> bool:
