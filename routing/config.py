@@ -247,11 +247,12 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def _password_of(url: str) -> set[str]:
+    """Return a URL's password, plain and as it may stand in a URL."""
     try:
-        found = {urlsplit(url).password, split_password(url)[1]}
+        stated, password = urlsplit(url).password, split_password(url)[1]
     except ValueError:
         return set()
-    return {password for password in found if password}
+    return {form for form in (stated, password, quote(password, safe="")) if form}
 
 
 def _put(target: dict[str, Any], path: list[str], value: str) -> bool:

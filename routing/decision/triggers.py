@@ -351,7 +351,7 @@ _ENGLISH_DESTRUCTION = frozenset({"obliterate", "destroy", "eliminate", "discard
 
 
 def _takes_away(parsed: ParsedPrompt, hit: Hit) -> bool:
-    """Return whether `via` is the Italian order: `e via la foto`, not `réserver via la page`, `Via La Spezia 12`."""
+    """Return whether `via` is the Italian order: `e via il logo`, not `réserver via la page`, `Via La Spezia 12`."""
     before, article = parsed.tokens[hit.first - 1], parsed.tokens[hit.last]
     begins = hit.first == 0 or before.kind in _PAUSES or before.word in parsed.vocabulary.words["joining"]
     return begins and not parsed.text.shown[article.start : article.end].istitle()

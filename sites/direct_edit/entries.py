@@ -12,6 +12,7 @@ from typing import Any, Final
 from sites.direct_edit.orders import Add, DirectEdit, Put, Rules, setting
 from sites.direct_edit.request import FACT_SHAPES, QUOTED, VOCABULARY, Request, by_name, plain, words
 from sites.direct_edit.targets import (
+    LINKED,
     Place,
     Spot,
     entry_name,
@@ -250,14 +251,17 @@ def fact_value(token: str, name: str, request: Request) -> str | None:
 def _everywhere(old: str, new: str, name: str, site: Site) -> Iterator[dict[str, Any]]:
     """Yield the change of every text and link with a fact."""
     pattern = re.compile(rf"(?<!\w){re.escape(old)}(?!\w)")
+
+    def lead(address: str) -> str:
+        if name == "email" and address.lower().startswith(f"mailto:{old.lower()}"):
+            return f"mailto:{new}" + address[len("mailto:") + len(old) :]
+        return phone_url(new) if name == "phone" and address == phone_url(old) else address
+
     for spot in find_strings(site):
-        value = spot.value
-        if is_copy(spot):
-            value = pattern.sub(lambda _: new, value)
-        elif name == "email" and value.lower().startswith(f"mailto:{old.lower()}"):
-            value = f"mailto:{new}" + value[len("mailto:") + len(old) :]
-        elif name == "phone" and value == phone_url(old):
-            value = phone_url(new)
+        said = LINKED.split(spot.value) if is_copy(spot) else ["", spot.value]  # words and addresses in turn
+        said[::2] = [pattern.sub(lambda _: new, part) for part in said[::2]]
+        said[1::2] = map(lead, said[1::2])
+        value = "".join(said)
         if value != spot.value:
             yield {"op": "replace", "path": spot.path, "value": value}
 

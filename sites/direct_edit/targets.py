@@ -190,6 +190,10 @@ def find_actions(site: Site) -> Iterator[Spot]:
             yield Spot(place, (), props)
 
 
+LINKED: Final = re.compile(r"(?<=\]\()([^()\s]+)(?=\))")
+"""The address of a link in running text."""
+
+
 def find_strings(site: Site) -> Iterator[Spot]:
     """Yield every string of a site with its place, including addresses and roots."""
     everything = [*places(site), *(root_of(site, page) for page in sorted(site.pages))]

@@ -24,6 +24,7 @@ from sites.direct_edit.request import (
     words,
 )
 from sites.direct_edit.targets import (
+    LINKED,
     Place,
     Spot,
     find_actions,
@@ -172,6 +173,8 @@ def _replace(order: Replace, request: Request, site: Site) -> Iterator[DirectEdi
     hits = _hits(old, site, scope, ignore_case=False) or _hits(old, site, scope, ignore_case=True)
     if order.is_everywhere and len(hits) != len(_hits(old, site, scope, ignore_case=True)):
         return  # other spellings of it would stay
+    if any(_found(old, address, ignore_case=True) for spot in hits for address in LINKED.findall(spot.value)):
+        return  # it is no word there
     is_one = len(hits) == 1 and len(_found(old, hits[0].value, ignore_case=True)) == 1
     if is_one or (hits and order.is_everywhere):
         yield _replacement(hits, old, new)

@@ -484,3 +484,24 @@ def test_an_address_is_looked_for_in_linear_time() -> None:
     started = time.process_time()
     assert FACT_SHAPES["email"].search("a" * 200_000) is None
     assert time.process_time() - started < 1  # of two minutes
+
+
+@pytest.mark.parametrize("wish", ['replace "bread" with "rye"', 'replace "bread" with "rye" everywhere'])
+def test_a_word_that_is_part_of_an_address_in_running_text_is_left_to_the_model(wish: str) -> None:
+    shop = {"hero": element("Hero", heading="Hill Bakery")}
+    for body, is_direct in (("Our [list](bread.html).", False), ("Our bread: [list](menu.html).", True)):
+        site = parse_site(page(**shop, text=element("RichText", body=body)))
+        assert (parse_direct(wish, site) is not None) is is_direct
+
+
+@pytest.mark.parametrize(
+    ("wish", "body"),
+    [
+        ("Rename the business to 'Oven'", "Oven: [Oven](https://maps.example/Hearth), [call](tel:0123456)."),
+        ("change the phone number to 0987654", "Hearth: [Hearth](https://maps.example/Hearth), [call](tel:0987654)."),
+    ],
+)
+def test_a_fact_in_running_text_changes_an_address_only_if_it_is_all_of_it(wish: str, body: str) -> None:
+    text = element("RichText", body="Hearth: [Hearth](https://maps.example/Hearth), [call](tel:0123456).")
+    site = parse_site(page(text=text, footer=element("Footer", brand="Hearth", phone="0123 456")))
+    assert props(after(wish, site), "text")["body"] == body
