@@ -15,7 +15,19 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from routing.model_call import SUMMARY, WAYS_OUT
 from sites.errors import Finding, SpecError, refuse, shown
-from sites.spec.catalog import Business, Component, Day, Email, ImageUrl, Link, OutlineSection, Phone, Tone, components, is_link
+from sites.spec.catalog import (
+    Business,
+    Component,
+    Day,
+    Email,
+    ImageUrl,
+    Link,
+    OutlineSection,
+    Phone,
+    Tone,
+    components,
+    is_link,
+)
 from sites.spec.components.contact import Hours
 from sites.spec.components.page import SiteUrl
 from sites.spec.components.posts import NEWS
