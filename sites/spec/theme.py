@@ -233,7 +233,7 @@ def font_notes(theme: Mapping[str, Any], lang: str) -> tuple[str, ...]:
 
 
 def contrast_note(theme: Theme, lang: str) -> str | None:
-    """Return a note, in a language, that a theme's primary colour is not used for text because it would be unreadable."""
+    """Return a note, in a language, that a theme's primary colour is not used for text: it would be unreadable."""
     if theme.primary is None:
         return None
     colours = palette(theme, dark=theme.mode == "dark")
