@@ -16,7 +16,6 @@ from urllib.parse import parse_qs, unquote
 
 from routing.jobs import check_site_name
 
-CELL_NAME_RULE = "1 to 32 of a-z, 0-9 and -, beginning with a letter"
 _CELL_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _KEY = re.compile(r"pmk_[A-Za-z0-9_-]{43}")
 _LOGIN = "/console/login"

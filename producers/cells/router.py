@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -59,7 +59,6 @@ _HOP_BY_HOP = frozenset(
     b"upgrade".split()
 )
 _DROPPED = _HOP_BY_HOP | frozenset(b"forwarded x-real-ip expect content-length".split())
-_RawHeaders = Sequence[tuple[bytes, bytes]]
 
 
 class Known(NamedTuple):
