@@ -139,6 +139,10 @@ class Theme(BaseModel):
     mode: Literal["auto", "light", "dark"] = "auto"
     size: Literal["large", "larger"] | None = None
     """Of all text and what is measured by it; that of the visitor's browser by default."""
+    ink: Colour | None = None
+    """The colour of words, as far as they can be read in it."""
+    contrast: Literal["strong"] | None = None
+    """That of words in grey: nearly that of the others."""
 
 
 class Preset(NamedTuple):
@@ -157,6 +161,10 @@ class Preset(NamedTuple):
 PRESETS: Final = {name: Preset(**preset) for name, preset in _CHOICES["presets"].items()}
 
 
+_LATER: Final = ("size", "text", "ink", "contrast")
+"""Choices that there were not at first."""
+_STRONG: Final = 7
+"""The least contrast of words that may not be faint: WCAG's level AAA."""
 _NOTICED: Final = 1.2
 """Contrast of two colours from which on somebody notices that they are not the same."""
 
@@ -174,7 +182,25 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
         background, is_dark = mix("#14161a", primary, 0.07), True
     if is_dark and dark:
         primary, accent = (readable(colour, [background], 3.2) for colour in (primary, accent))
-    return _palette(primary, accent, background, is_dark=is_dark)
+    colours = _palette(primary, accent, background, is_dark=is_dark)
+    return colours | _words_of(theme, colours)
+
+
+def _words_of(theme: Theme, colours: Mapping[str, str]) -> dict[str, str]:
+    """Return the colours of words, where the theme chooses them."""
+    if theme.ink is None and theme.contrast is None:
+        return {}
+    share, least = (0.1, _STRONG) if theme.contrast else (0.3, MIN_TEXT_CONTRAST + 0.4)
+    grounds, in_deep = ([colours[name] for name in names] for names in (("bg", "surface", "tint"), ("deep", "deep-card")))
+    ink, on_deep = colours["ink"], colours["on-deep"]
+    if theme.ink is not None:
+        ink, on_deep = (readable(parse_colour(theme.ink), each, max(least, _STRONG)) for each in (grounds, in_deep))
+    return {
+        "ink": ink,
+        "muted": readable(mix(ink, colours["bg"], share), grounds, least),
+        "on-deep": on_deep,
+        "deep-muted": readable(mix(on_deep, colours["deep"], share), in_deep, least),
+    }
 
 
 def _palette(primary: str, accent: str, background: str, *, is_dark: bool) -> dict[str, str]:
@@ -259,7 +285,7 @@ BASE_RULES: Final = (pkgutil.get_data(__name__, "base.css") or b"").decode()
 
 def theme_class(theme: Theme) -> str:
     """Return the class of a page with a theme other than the index page's."""
-    later = {name for name in ("size", "text") if getattr(theme, name) is None}  # as before there were these
+    later = {name for name in _LATER if getattr(theme, name) is None}  # as before there were these
     chosen = theme.model_dump_json(exclude=later)
     return "theme-" + hashlib.sha256(chosen.encode()).hexdigest()[:8]
 

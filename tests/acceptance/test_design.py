@@ -227,3 +227,18 @@ def test_a_mosaic_of_any_number_of_pictures_leaves_no_hole(width: int, tmp_path:
         whole, last = page.evaluate(edges)
         assert whole == last, f"{number} pictures"
     page.close()
+
+
+@pytest.mark.parametrize("size", [None, "large", "larger"])
+def test_larger_letters_cut_no_word_of_a_phone_s_header(size: str | None, tmp_path: Path, browser: Browser) -> None:
+    (guesthouse,) = (path for path in SITES if path.name == "guesthouse")
+    spec = json.loads((guesthouse / "site.json").read_text())
+    spec["pages"]["index.html"]["elements"]["page"]["props"]["theme"]["size"] = size
+    for name, data in render(parse_site(spec)).items():
+        (tmp_path / name).write_bytes(data)
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto((tmp_path / "index.html").as_uri())
+    lines = """() => { const range = document.createRange(), name = document.querySelector(".brand-name");
+      range.selectNodeContents(name); return range.getClientRects().length; }"""
+    assert page.evaluate(lines) <= 2  # Haus, Lärchgrat
+    page.close()

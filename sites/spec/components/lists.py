@@ -493,7 +493,7 @@ def _price_line(item: PricedItem, level: int) -> Html:
     words=("price list", "menu", "pricelist", "food menu"),
     outline=outline_items("items", 24, title=ItemField("title", 60), price=ItemField("detail", 30), text=ITEM_TEXT),
     outline_hint="items: title, detail = price, text",
-    nav_label="Menu",
+    nav_label="Prices",
 )
 def _price_list(props: PriceListProps, ctx: RenderContext) -> Html:
     lines = tag("ul", *(_price_line(item, level_inside(ctx, props)) for item in props.items), class_="price-list")

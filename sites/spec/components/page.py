@@ -50,7 +50,7 @@ class PageProps(Props):
     "lang (a page at xx/PATH with lang xx is PATH in that language), url (on index.html: https://www.bakery.example/), "
     "theme {preset, primary, accent, background, font (of all words), headings (of these alone), text (of all but "
     "headings), radius none|small|medium|large, spacing compact|regular|airy, size large|larger (of all text), "
-    "cards outlined|raised|flat|open, align left|center, mode auto|light|dark}; theme null = index.html's",
+    "ink (colour of words), contrast strong (of grey words), cards outlined|raised|flat|open, align left|center, mode auto|light|dark}; theme null = index.html's",
     example={"title": "Hill Bakery", "description": "Bread from a wood oven.", "theme": {"preset": "warm"}},
     place="root",
     has_children=True,

@@ -47,9 +47,21 @@ def test_every_preset_is_readable_in_light_and_dark(preset: str) -> None:
 
 
 @settings(max_examples=200)
-@given(primary=colours, accent=colours, background=colours)
-def test_no_choice_of_colours_makes_a_page_unreadable(primary: str, accent: str, background: str) -> None:
-    assert worst(Theme(primary=primary, accent=accent, background=background)) >= MIN_TEXT_CONTRAST
+@given(primary=colours, accent=colours, background=colours, ink=st.none() | colours, is_strong=st.booleans())
+def test_no_choice_of_colours_makes_a_page_unreadable(
+    primary: str, accent: str, background: str, ink: str | None, is_strong: bool
+) -> None:
+    strong = {"contrast": "strong"} if is_strong else {}
+    chosen = {"primary": primary, "accent": accent, "background": background, "ink": ink, **strong}
+    assert worst(Theme.model_validate(chosen)) >= MIN_TEXT_CONTRAST
+
+
+def test_words_have_the_colour_that_is_asked_for_and_grey_ones_can_be_strong() -> None:
+    amber = palette(Theme(background="#0b0a08", ink="#ffb000", mode="dark"), dark=True)
+    assert amber["ink"] == "#ffb000"
+    plain, strong = (palette(Theme.model_validate({"contrast": each}), dark=False) for each in (None, "strong"))
+    assert plain["ink"] == strong["ink"]
+    assert contrast(strong["muted"], strong["bg"]) > contrast(plain["muted"], plain["bg"]) + 2
 
 
 def test_a_colour_that_nobody_could_read_is_mended_for_words_and_the_note_says_so() -> None:
