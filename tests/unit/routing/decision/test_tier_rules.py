@@ -200,5 +200,7 @@ def test_on_a_spec_site_an_address_to_link_needs_no_agent_whatever_the_words_aro
     ],
 )
 def test_on_a_spec_site_what_looks_or_reads_wrong_is_first_tried_where_its_builder_is_told(prompt: str) -> None:
-    plain, of_spec = (batch_line({"id": "t", "prompt": prompt, "site": SITE | extra}) for extra in ({}, {"has_spec": True}))
+    plain, of_spec = (
+        batch_line({"id": "t", "prompt": prompt, "site": SITE | extra}) for extra in ({}, {"has_spec": True})
+    )
     assert (plain["tier"], of_spec["tier"]) == (2, 1)
