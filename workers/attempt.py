@@ -37,6 +37,7 @@ from workers import dense
 from workers.boxes import Boxes, NoBoxes
 from workers.compute import Step
 from workers.config import RunsConfig
+from workers.errors import SoftTimeLimit
 from workers.retries import MAX_WAIT_SECONDS, decide_call, is_storage_error
 
 ResultT = TypeVar("ResultT")
@@ -358,7 +359,7 @@ class Attempt(Inputs):
         Raises:
             OSError: the operator's fault: it stayed so.
         """
-        until = self.began + self.limits.soft_seconds - self.policy.agent.closing_seconds - STORE_PAUSE_SECONDS
+        until = self._closes - STORE_PAUSE_SECONDS
         while True:
             try:
                 return do()
@@ -368,6 +369,11 @@ class Attempt(Inputs):
                 logger.warning("waits_for_content_store", exc_info=True)
             self.check()
             dense.pause(STORE_PAUSE_SECONDS)
+
+    @property
+    def _closes(self) -> float:
+        """When only the time is left that storing, scanning and showing its work takes, on the monotonic clock."""
+        return self.began + self.limits.soft_seconds - self.policy.agent.closing_seconds
 
     def was_gateway_away(self) -> bool:
         """Whether the gateway is away, or stood still during this attempt, and so took up its time."""
@@ -422,6 +428,20 @@ class Attempt(Inputs):
             if time.monotonic() - asked >= CHECK_SECONDS:
                 asked = time.monotonic()
                 self.check()
+
+        return watch
+
+    def closing_watcher(self) -> Callable[[], None]:
+        """Return such a callback for what paid work waits for: it also ends the wait while its work can still be kept.
+
+        What it returns raises `SoftTimeLimit`.
+        """
+        check = self.watcher()
+
+        def watch() -> None:
+            if time.monotonic() > self._closes:
+                raise SoftTimeLimit
+            check()
 
         return watch
 

@@ -37,7 +37,7 @@ class Boxes(Protocol):
     def acquire(
         self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
     ) -> Box:
-        """Return an unused box, with the services beside it that are asked for; `watch` may raise until they are ready.
+        """Return an unused box, with the services beside it that are asked for; until then `watch` may raise.
 
         `image` is the id of its project's own image; None for the one of all boxes.
 
@@ -93,6 +93,7 @@ class PoolOnDemand:
             pool = self._opened()
             while not self._places.acquire(timeout=_PATIENCE_SECONDS):
                 dense.check()
+                watch()
             try:
                 return cast("Box", _Placed(pool.acquire(asked, image=image, watch=watch), self._places.release))
             except BaseException:

@@ -26,6 +26,7 @@ from sites.content_store import ChangeSet, Manifest, change_set, review_diff
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.releases import manifest_of
 from workers.attempt import Attempt
+from workers.errors import SoftTimeLimit
 from workers.handlers.build import build_candidate, build_commands, without_box
 from workers.handlers.spec import unchanged
 from workers.outcomes import Candidate, Deferred, Ended, Outcome
@@ -255,8 +256,8 @@ def _built(attempt: Attempt, candidate: Candidate) -> Outcome:
     if not build_commands(candidate.files):
         return candidate
     try:
-        box = attempt.boxes.acquire()
-    except SandboxError as error:
+        box = attempt.boxes.acquire(watch=attempt.closing_watcher())
+    except (SandboxError, SoftTimeLimit) as error:
         return without_box(candidate, error)
     with closing(box):
         return build_candidate(attempt, candidate, box)

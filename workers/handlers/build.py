@@ -19,7 +19,7 @@ from sites.files import CONVENTIONAL, INDEX, INSTALLED, is_built, package_of, pa
 from sites.scan.file_types import foreign_sources, is_package_file
 from sites.scan.rules import show
 from workers.attempt import Attempt
-from workers.errors import BuildFailedError
+from workers.errors import BuildFailedError, SoftTimeLimit
 from workers.outcomes import Candidate, Ended, Outcome
 from workers.retries import decide_end
 from workers.settlement import from_base
@@ -86,8 +86,8 @@ def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candida
     return attempt.compute(from_base, built)
 
 
-def without_box(candidate: Candidate, error: SandboxError) -> Ended:
-    """End a job that has no box to build in, or lost it: its work is paid for, and kept."""
+def without_box(candidate: Candidate, error: SandboxError | SoftTimeLimit) -> Ended:
+    """End a job that got no box to build in, or lost it: its work is paid for, and kept."""
     ended = decide_end(error, kept="the files before it are kept")
     assert isinstance(ended, Ended)
     return replace(ended, facts=candidate.facts, kept=candidate)

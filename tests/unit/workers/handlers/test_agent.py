@@ -1,14 +1,23 @@
 """How a session's end becomes its job's end."""
 
+import json
+import time
+from dataclasses import replace
 from importlib import resources
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from routing.jobs import Reason, State
 from routing.policy.prices import BudgetExceeded
+from routing.queues import QueueName
 from sandbox.claude_code import End, Verdict
 from sites.errors import PathRefusedError, TreeRefusedError
-from workers.handlers.agent import NOTHING_TO_CHANGE, Session, answer_of, end_of
+from tests.factories import make_attempt
+from workers.boxes import PoolOnDemand
+from workers.handlers.agent import NOTHING_TO_CHANGE, Session, _built, answer_of, end_of
+from workers.outcomes import Candidate, Ended
 
 DONE = Session(Verdict(End.DONE, "All done."), None, None, has_changes=True)
 
@@ -101,3 +110,23 @@ def test_the_owner_is_told_whether_work_is_kept() -> None:
     assert nothing is not None
     assert "are kept" in kept.detail
     assert "nothing was changed" in nothing.detail
+
+
+def test_a_session_whose_site_finds_no_place_to_build_is_kept_while_there_is_time_to_store_it() -> None:
+    class Engine:
+        def acquire(self, asked: Any = (), *, image: Any = None, watch: Any = None) -> Any:
+            return SimpleNamespace(close=lambda: None)
+
+        def close(self) -> None: ...
+
+    boxes = PoolOnDemand(Engine, most=1)
+    boxes.acquire()
+    attempt = make_attempt(queue=QueueName.AGENT)
+    closing = attempt.limits.soft_seconds - attempt.policy.agent.closing_seconds
+    attempt = replace(attempt, boxes=boxes, began=time.monotonic() - closing + 0.2)
+    files = {"package.json": json.dumps({"scripts": {"build": "vite build"}}).encode()}
+    candidate = Candidate(files=files, summary="Done.", diff="", facts={"how": "a code agent"})
+    ended = _built(attempt, candidate)
+    assert isinstance(ended, Ended)
+    assert (ended.state, ended.reason, ended.kept) == (State.TIMED_OUT, Reason.TIME_LIMIT, candidate)
+    assert ended.detail.endswith("the files before it are kept")
