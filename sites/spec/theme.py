@@ -165,6 +165,8 @@ _LATER: Final = ("size", "text", "ink", "contrast")
 """Choices that there were not at first."""
 _STRONG: Final = 7
 """The least contrast of words that may not be faint: WCAG's level AAA."""
+_NEARLY_READABLE: Final = 3
+"""Below this contrast, what makes a colour readable makes another of it."""
 _NOTICED: Final = 1.2
 """Contrast of two colours from which on somebody notices that they are not the same."""
 
@@ -196,13 +198,21 @@ def _words_of(theme: Theme, colours: Mapping[str, str]) -> dict[str, str]:
     )
     ink, on_deep = colours["ink"], colours["on-deep"]
     if theme.ink is not None:
-        ink, on_deep = (readable(parse_colour(theme.ink), each, max(least, _STRONG)) for each in (grounds, in_deep))
+        ink = _inked(theme.ink, ink, grounds)
+        on_deep = _inked(theme.ink, on_deep, in_deep)
     return {
         "ink": ink,
         "muted": readable(mix(ink, colours["bg"], share), grounds, least),
         "on-deep": on_deep,
         "deep-muted": readable(mix(on_deep, colours["deep"], share), in_deep, least),
     }
+
+
+def _inked(chosen: str, own: str, grounds: Sequence[str]) -> str:
+    """Return the chosen colour of words where it is nearly readable, else the builder's own."""
+    colour = parse_colour(chosen)
+    is_near = min(contrast(colour, ground) for ground in grounds) >= _NEARLY_READABLE
+    return readable(colour, grounds, _STRONG) if is_near else own
 
 
 def _palette(primary: str, accent: str, background: str, *, is_dark: bool) -> dict[str, str]:

@@ -59,6 +59,9 @@ def test_no_choice_of_colours_makes_a_page_unreadable(
 def test_words_have_the_colour_that_is_asked_for_and_grey_ones_can_be_strong() -> None:
     amber = palette(Theme(background="#0b0a08", ink="#ffb000", mode="dark"), dark=True)
     assert amber["ink"] == "#ffb000"
+    brown, own = palette(Theme(ink="#3a241a"), dark=False), palette(Theme(), dark=False)
+    assert (brown["ink"], brown["on-deep"]) == ("#3a241a", own["on-deep"]), "no grey headline on a dark picture"
+    assert palette(Theme(ink="#3a241a"), dark=True)["ink"] == palette(Theme(), dark=True)["ink"]
     plain, strong = (palette(Theme.model_validate({"contrast": each}), dark=False) for each in (None, "strong"))
     assert plain["ink"] == strong["ink"]
     assert contrast(strong["muted"], strong["bg"]) > contrast(plain["muted"], plain["bg"]) + 2
