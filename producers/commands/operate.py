@@ -312,4 +312,6 @@ def reset(
         is_known = reset_circuit(session, provider, model)
     if not is_known:
         fail(f"the circuit of {provider}/{model} has never tripped; `pointsman circuits` lists those that have")
-    print_result({"provider": provider, "model": model, "state": "closed"}, f"the circuit of {provider}/{model} is reset")
+    print_result(
+        {"provider": provider, "model": model, "state": "closed"}, f"the circuit of {provider}/{model} is reset"
+    )
