@@ -20,7 +20,8 @@ from uuid import UUID
 
 import typer
 from pydantic import BaseModel, ValidationError
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from producers.errors import ServerChoiceError
@@ -43,8 +44,26 @@ _MIN_CUT = 12
 """A truncated column keeps this many characters, however narrow the terminal is."""
 _WRONG_PATH = frozenset({"not_a_directory", "not_empty"})
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""All but the newline, and those that change the direction of text."""
+
+
+def harmless(text: str) -> str:
+    """Return text of the same length without characters that control a terminal."""
+    return _CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+class _Terminal(Console):
+    """A console that no text controls: prompts, answers and agents' words are shown here."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Yield what is shown; rich's own control codes stand apart from the text."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=harmless(segment.text))
+
+
+out = _Terminal(highlight=False, soft_wrap=True)
+err = _Terminal(stderr=True, highlight=False, soft_wrap=True)
 
 _STYLES = {
     **dict.fromkeys(("answered", "published", "delivered"), "green"),
@@ -251,15 +270,6 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         shown.append(last, style=_STYLES.get(last, ""))
         shown.rstrip()
         out.print(shown)
-
-
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""All but the newline, and those that change the direction of text."""
-
-
-def harmless(text: str) -> str:
-    """Return text of the same length without characters that control a terminal."""
-    return _CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def read_plain_file(path: Path, *, command: str, limit: int) -> bytes:

@@ -46,7 +46,7 @@ def box_config(ctx: typer.Context) -> BoxConfig:
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
     with err.status("") as status:
-        yield lambda line: status.update(harmless(line)) if err.is_terminal else err.print(harmless(line), markup=False)
+        yield lambda line: status.update(harmless(line)) if err.is_terminal else err.print(line, markup=False)
 
 
 @image_app.command("build")
@@ -130,7 +130,7 @@ def _source(
     if devcontainer is not None:
         found, ignored = read_devcontainer(devcontainer)
         if ignored:
-            err.print(harmless(f"{devcontainer}: ignored: {', '.join(ignored)}"), markup=False)
+            err.print(f"{devcontainer}: ignored: {', '.join(ignored)}", markup=False)
         return found
     if base is not None:
         return ImageSource(base=base)
@@ -158,11 +158,11 @@ def _build_for(ctx: typer.Context, name: str, source: ImageSource, *, tenant: st
         if before is not None and before["id"] != built.id:
             remove_image(config, before["id"])
     if built.dropped:
-        err.print(harmless(f"no box has the image's variables: {', '.join(built.dropped)}"), markup=False)
+        err.print(f"no box has the image's variables: {', '.join(built.dropped)}", markup=False)
     text = (
         f"{name}: {built.reference} {built.id[:19]}, {built.source}, {built.bytes / 1e6:.0f} MB, {built.seconds:.0f} s"
     )
-    print_result({"project": name, **built._asdict()}, harmless(text))
+    print_result({"project": name, **built._asdict()}, text)
 
 
 @image_app.command("remove")
@@ -179,4 +179,4 @@ def remove_project_image(
         is_gone = before is not None and remove_image(box_config(ctx), before["id"])
     had = f"{before['reference']} is {'removed' if is_gone else 'not removed: in use, or not here'}" if before else ""
     text = f"{project}: the image of all boxes; {had or 'it had no other'}"
-    print_result({"project": project, "before": before, "is_removed": is_gone}, harmless(text))
+    print_result({"project": project, "before": before, "is_removed": is_gone}, text)

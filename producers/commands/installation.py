@@ -307,10 +307,11 @@ def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
     from producers.diagnosis import Verdict, worst
 
     findings = []
-    for finding in _examine(context_of(ctx)):
-        findings.append(finding)
-        if not as_json:
-            out.print(finding.line, markup=False, soft_wrap=True)
+    with clear_errors():
+        for finding in _examine(context_of(ctx)):
+            findings.append(finding)
+            if not as_json:
+                out.print(finding.line, markup=False, soft_wrap=True)
     verdict = worst(findings)
     if as_json:
         print_json({"verdict": verdict.value, "findings": [finding._asdict() for finding in findings]})

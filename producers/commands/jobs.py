@@ -29,7 +29,6 @@ from producers.commands.context import (
     check_ids,
     err,
     fail,
-    harmless,
     print_facts,
     print_json,
     print_result,
@@ -176,7 +175,7 @@ def show_findings(report: ScanView) -> None:
     """Print what a scan found, and what to do about it."""
     for found in report.findings:
         place = f"{found.file}, line {found.line}: " if found.file else ""
-        print_facts((("finding", harmless(f"{place}{found.rule}: {found.message}")), ("fix", found.fix)))
+        print_facts((("finding", f"{place}{found.rule}: {found.message}"), ("fix", found.fix)))
 
 
 @app.command()

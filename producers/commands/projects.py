@@ -98,18 +98,18 @@ def init_project(
 
 
 def _show(path: Path, text: str, trials: list[Trial], where: str, root: Path) -> None:
-    out.print(harmless(text), markup=False)
+    out.print(text, markup=False)
     if trials and where == HERE:
         out.print(f"tried {HERE}, where agents do not work", markup=False)
     for trial in trials:
         if trial.result != "passed":
-            out.print(harmless(f"{trial.name}: {trial.result} {where}\n{trial.tail}"), markup=False)
-    out.print(harmless(f"wrote {path}. Next:"), markup=False)
+            out.print(f"{trial.name}: {trial.result} {where}\n{trial.tail}", markup=False)
+    out.print(f"wrote {path}. Next:", markup=False)
     if not trials:
         out.print("  pointsman project init --try --force   # runs the commands in a box", markup=False)
     if "url: file://" in text:
-        out.print(harmless(f"  pointsman up --repositories {root.parent}"), markup=False)
-    out.print(harmless(f"  pointsman project add {path} --name NAME"), markup=False)
+        out.print(f"  pointsman up --repositories {root.parent}", markup=False)
+    out.print(f"  pointsman project add {path} --name NAME", markup=False)
     out.print("  pointsman run submit --project NAME --ticket bug.md", markup=False)
 
 
@@ -153,7 +153,7 @@ def show_project(
         return
     image = view.image or {"reference": "that of all boxes"}
     print_facts([("project", view.name), ("repository", view.config["repo"]["url"]), ("image", _image_line(image))])
-    out.print(harmless(json.dumps(view.config, indent=2, sort_keys=True)), markup=False)
+    out.print(json.dumps(view.config, indent=2, sort_keys=True), markup=False)
 
 
 def _image_line(image: dict[str, Any]) -> str:

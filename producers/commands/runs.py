@@ -194,17 +194,17 @@ def show_gate(ctx: typer.Context, gate_id: GateId, as_json: AsJson = False, tena
     if as_json:
         print_json({"gate": gate, "cost": run.cost, "files": files})
         return
-    out.print(harmless(f"gate {gate.key} {gate.state}: {gate.reason}"), markup=False)
+    out.print(f"gate {gate.key} {gate.state}: {gate.reason}", markup=False)
     for issue in gate.facts.get("issues", ()):
         place = ":".join(str(issue[name]) for name in ("file", "line") if issue.get(name))
         text = " ".join(filter(None, (issue.get("severity"), place, issue.get("title"), issue.get("detail"))))
-        out.print(harmless(f"  {text}"), markup=False)
+        out.print(f"  {text}", markup=False)
     out.print(f"cost ${run.cost.spent_usd} of ${run.cost.cap_usd}", markup=False)
     for name, total in run.cost.by_agent.items():
-        out.print(harmless(f"  {name}: ${total['cost_usd']} in {total['calls']} calls"), markup=False)
+        out.print(f"  {name}: ${total['cost_usd']} in {total['calls']} calls", markup=False)
     for one in gate.facts.get("shells", ()):
         what = f"changed {', '.join(one['changed'])}" if one["is_changed"] else "changed nothing that is kept"
-        out.print(harmless(f"by hand: {one['by']}, {one['seconds']:.0f} s, {what}; shown there:"), markup=False)
+        out.print(f"by hand: {one['by']}, {one['seconds']:.0f} s, {what}; shown there:", markup=False)
         out.print("\n".join(harmless(f"  {line}") for line in one["said"].split("\n")), markup=False)
     _print_files(files)
 

@@ -244,6 +244,13 @@ def test_the_doctor_says_of_each_part_what_to_do(tmp_path: Path) -> None:
     ]
 
 
+def test_the_doctor_examines_no_chosen_server_and_says_so_in_a_line() -> None:
+    server = {"POINTSMAN_URL": "https://pointsman.example.com", "POINTSMAN_KEY": "pmk_k"}
+    said, told = run("doctor", **server), run("doctor", "--json", **server)
+    assert (said.exit_code, told.exit_code) == (2, 2)
+    assert "does not reach" in json.loads(told.stderr)["error"]
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [("POINTSMAN_EXPORTER__PORT", "many"), ("POINTSMAN_TYPO__X", "1"), ("POINTSMAN_POLICY__PATH", "/nowhere.yaml")],
