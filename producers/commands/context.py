@@ -253,8 +253,8 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         out.print(shown)
 
 
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""All but the newline, and those that change the direction of text."""
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""All but tab and newline, and those that change the direction of text."""
 
 
 def harmless(text: str) -> str:
