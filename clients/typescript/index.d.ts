@@ -53,6 +53,6 @@ export interface Client extends Operations {}
  */
 export function verifyWebhook(
   secret: string,
-  headers: Record<string, string | string[] | undefined>,
+  headers: Headers | Record<string, string | string[] | undefined>,
   body: string | Uint8Array,
 ): JobEnded | JobWaits;

@@ -24,9 +24,10 @@ export class WebhookRefusedError extends Error {
 }
 
 const NEVER_SENT = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"]);
+const NO_PROBLEM = { type: "about:blank", title: "", errors: [] };
 // A key begins with the time: keys in order cost the server's index less.
 const newKey = () => `${Date.now().toString(16).padStart(12, "0")}-${randomUUID()}`;
-const withKey = (fields) => ({ idempotency_key: newKey(), ...fields });
+const withKey = (fields) => ({ ...fields, idempotency_key: fields.idempotency_key ?? newKey() });
 
 /** Pointsman over HTTP; its types are in index.d.ts. */
 export class Client {
@@ -62,12 +63,14 @@ export class Client {
         const answer = await within(this.#timeout, fetch(`${this.#url}/v1/jobs/${jobId}/events`, init));
         if (answer.status === 204) return;
         if (!answer.ok) wait = this.#pauseAfter(answer, await answer.text(), (failures += 1), true);
-        else
+        else {
+          failures = 0; // a job may be quiet for longer than a call may take
           for await (const event of eventsOf(answer.body, this.#timeout)) {
             after = event.id;
-            failures = wait = 0;
+            wait = 0;
             yield event;
           }
+        }
       } catch (error) {
         wait = this.#pauseAfterCut(error, (failures += 1), true);
       } finally {
@@ -128,12 +131,7 @@ export class Client {
     const asked = Number(answer.headers.get("retry-after") ?? NaN);
     const mayRepeat = answer.status === 429 || (answer.status === 503 && isRepeatable);
     if (mayRepeat && number < this.#tries && asked <= this.#longestPause) return asked;
-    let problem;
-    try {
-      problem = JSON.parse(text);
-    } catch {
-      problem = { type: "about:blank", title: "", status: answer.status, detail: text.slice(0, 200), errors: [] };
-    }
+    const problem = problemOf(text) ?? { ...NO_PROBLEM, status: answer.status, detail: text.slice(0, 200) };
     throw new ApiError(problem, Number.isNaN(asked) ? null : asked);
   }
 
@@ -150,6 +148,16 @@ for (const [name, operation] of Object.entries(OPERATIONS)) {
   Client.prototype[name] = function (...given) {
     return this._call(operation, given);
   };
+}
+
+/** Return the problem that an answer states; null for a proxy's, which need not be one. */
+function problemOf(text) {
+  try {
+    const found = JSON.parse(text);
+    return typeof found?.detail === "string" && found.status ? { errors: [], ...found } : null;
+  } catch {
+    return null;
+  }
 }
 
 /** The server says something every 15 seconds: a stream that is silent for longer than a call may take is cut. */
@@ -182,9 +190,11 @@ async function within(milliseconds, promise) {
 
 /** Return what a webhook says (https://www.standardwebhooks.com), once its signature and time are right. */
 export function verifyWebhook(secret, headers, body) {
-  const found = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), String(value)]));
+  const given = headers instanceof Headers ? [...headers] : Object.entries(headers);
+  const found = Object.fromEntries(given.map(([name, value]) => [name.toLowerCase(), String(value)]));
   const at = found["webhook-timestamp"] ?? "";
   const key = Buffer.from(secret.replace(/^whsec_/, ""), "base64");
+  if (key.length === 0) throw new Error("the secret must be as `pointsman webhook secret` prints it");
   const wanted = createHmac("sha256", key).update(`${found["webhook-id"]}.${at}.`).update(body).digest();
   const isRight = (found["webhook-signature"] ?? "").split(" ").some((signature) => {
     const given = Buffer.from(signature.replace(/^v1,/, ""), "base64");

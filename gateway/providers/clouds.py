@@ -50,8 +50,8 @@ _ERRORS = {
 }
 """HTTP statuses of the exceptions inside a stream; any other is the server's fault."""
 _OK = 200
-_MODEL_FAULTS = (408, 424)
-"""Here they mean that the model timed out, or failed."""
+_MODEL_FAILED = 424
+_FAILED = 500
 _SECRET_PARTS = 3
 
 
@@ -105,7 +105,8 @@ class BedrockProvider(AnthropicProvider):
 
     def pass_back(self, body: bytes, *, status: int) -> bytes:
         """Return a count or an error as the Messages API words it."""
-        shown = _count(body) if status == _OK else error_body(status, message_of_error(body))
+        fault = _FAILED if status == _MODEL_FAILED else status
+        shown = _count(body) if status == _OK else error_body(fault, message_of_error(body))
         for secret in self._secrets:
             shown = shown.replace(secret, b"[redacted]")
         return shown
@@ -118,10 +119,8 @@ class BedrockProvider(AnthropicProvider):
         return [*passed, (b"content-type", kind)]
 
     def trouble_of(self, status: int | None, *, kind: str = "") -> Trouble | None:
-        """Judge as the Messages API does, but for the model's own faults."""
-        if not kind and status in _MODEL_FAULTS:
-            return Trouble.FAILING
-        return super().trouble_of(status, kind=kind)
+        """Judge as the Messages API does, but for the model's own failure."""
+        return super().trouble_of(_FAILED if status == _MODEL_FAILED else status, kind=kind)
 
     def _request(self, model: str, verb: str, body: bytes, more: Mapping[str, str]) -> UpstreamRequest:
         url = f"{self._base_url}/model/{quote(model, safe=':')}/{verb}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
@@ -273,6 +273,12 @@ class _JsonText:
         return letter
 
 
+class _ToolCall(NamedTuple):
+    block: int
+    id: str
+    arguments: _JsonText
+
+
 class ChatStream:
     """Translates a stream of chunks into the events of the Messages API."""
 
@@ -280,9 +286,9 @@ class ChatStream:
         self._meter = meter
         self._splitter = EventSplitter()
         self._text_block: int | None = None
-        self._tool_blocks: dict[int, int] = {}
-        """Blocks by the server's index of the tool call."""
-        self._arguments: dict[int, _JsonText] = {}
+        self._calls: dict[int, _ToolCall] = {}
+        """By the server's index; some give every call the same, and an id of its own."""
+        self._blocks = 0
         self._finish: Any = None
         self._usage: dict[str, int] = {}
 
@@ -320,27 +326,24 @@ class ChatStream:
         self._meter.count_characters(_characters(delta))
         if text := delta.get("content"):
             if self._text_block is None:
-                self._text_block = self._blocks
+                self._text_block = self._next_block()
                 yield _block_start(self._text_block, {"type": "text", "text": ""})
             yield _delta(self._text_block, {"type": "text_delta", "text": text})
         for call in delta.get("tool_calls") or ():
             yield from self._read_call(call)
 
     def _read_call(self, call: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        function, at = call.get("function") or {}, call.get("index", 0)
-        if at not in self._tool_blocks:
-            block = self._blocks
-            self._tool_blocks[at] = block
-            self._arguments[at] = _JsonText()
-            yield _block_start(block, _tool_use(call.get("id"), function["name"], {}))
+        function, at, name = call.get("function") or {}, call.get("index", 0), call.get("id") or ""
+        known = self._calls.get(at)
+        if known is None or (name and known.id and name != known.id and function.get("name")):
+            known = self._calls[at] = _ToolCall(self._next_block(), name, _JsonText())
+            yield _block_start(known.block, _tool_use(name, function["name"], {}))
         if written := function.get("arguments"):
-            yield _delta(
-                self._tool_blocks[at], {"type": "input_json_delta", "partial_json": self._arguments[at].feed(written)}
-            )
+            yield _delta(known.block, {"type": "input_json_delta", "partial_json": known.arguments.feed(written)})
 
-    @property
-    def _blocks(self) -> int:
-        return len(self._tool_blocks) + (self._text_block is not None)
+    def _next_block(self) -> int:
+        self._blocks += 1
+        return self._blocks - 1
 
     def _close(self) -> Iterator[dict[str, Any]]:
         if self._finish is None:
@@ -351,7 +354,7 @@ class ChatStream:
         yield {
             "type": "message_delta",
             "delta": {
-                "stop_reason": _stop_of(self._finish, has_tools=bool(self._tool_blocks)),
+                "stop_reason": _stop_of(self._finish, has_tools=bool(self._calls)),
                 "stop_sequence": None,
             },
             "usage": _NO_USAGE | self._usage,

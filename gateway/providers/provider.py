@@ -236,7 +236,7 @@ def trouble_of(status: int | None, *, kind: str = "") -> Trouble | None:
     return _TROUBLES.get(status) or (Trouble.FAILING if status >= _FAULT else None)
 
 
-_TROUBLES = {429: Trouble.RATE_LIMITED, 503: Trouble.OVERLOADED, 529: Trouble.OVERLOADED}
+_TROUBLES = {408: Trouble.FAILING, 429: Trouble.RATE_LIMITED, 503: Trouble.OVERLOADED, 529: Trouble.OVERLOADED}
 _TROUBLES_OF_KIND = {
     "rate_limit_error": Trouble.RATE_LIMITED,
     "overloaded_error": Trouble.OVERLOADED,
@@ -248,6 +248,7 @@ _KINDS = {
     402: "billing_error",
     403: "permission_error",
     404: "not_found_error",
+    408: "timeout_error",
     413: "request_too_large",
     429: "rate_limit_error",
     503: "overloaded_error",

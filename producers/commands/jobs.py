@@ -103,18 +103,20 @@ def _submit_batch(ctx: typer.Context, path: Path, *, has_options: bool) -> None:
     if has_options:
         fail("submit: --batch FILE takes no other options; each line has its own", code=USAGE)
     bodies = [body for _, body in read_lines(path, command="submit")]
-    outcomes: list[BatchItem] = []
+    is_refused = False
     with connected(ctx) as client:
         for start in range(0, len(bodies), MOST_IN_A_BATCH):
-            outcomes += client.submit_jobs(bodies[start : start + MOST_IN_A_BATCH]).jobs
-    for one in outcomes:
-        if one.job is not None:
-            line = one.job.model_dump(mode="json", include={"id", "state", "queue", "is_new"})
-        else:
-            line = {"id": None, "refused": one.problem.detail if one.problem is not None else ""}
-        sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
-    if not all(one.job is not None for one in outcomes):
+            for one in client.submit_jobs(bodies[start : start + MOST_IN_A_BATCH]).jobs:  # told before more can fail
+                is_refused |= one.job is None
+                sys.stdout.write(json.dumps(_outcome(one), ensure_ascii=False) + "\n")
+    if is_refused:
         raise typer.Exit(FAILED)
+
+
+def _outcome(one: BatchItem) -> dict[str, Any]:
+    if one.job is not None:
+        return one.job.model_dump(mode="json", include={"id", "state", "queue", "is_new"})
+    return {"id": None, "refused": one.problem.detail if one.problem is not None else ""}
 
 
 MOST_ON_A_PAGE = 200

@@ -299,7 +299,7 @@ def circuits(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 
 @circuit_app.command("reset")
-def open_(
+def reset(
     ctx: typer.Context,
     provider: Annotated[str, typer.Argument(metavar="PROVIDER", help="The provider account, as the gateway names it.")],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model.")],
@@ -312,4 +312,6 @@ def open_(
         is_known = reset_circuit(session, provider, model)
     if not is_known:
         fail(f"the circuit of {provider}/{model} has never tripped; `pointsman circuits` lists those that have")
-    print_result({"provider": provider, "model": model, "state": "open"}, f"the circuit of {provider}/{model} is reset")
+    print_result(
+        {"provider": provider, "model": model, "state": "closed"}, f"the circuit of {provider}/{model} is reset"
+    )

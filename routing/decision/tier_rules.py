@@ -17,7 +17,7 @@ from routing.queues import Tier
 DOUBTFUL = {Tier.SPEC: 0.3, Tier.PATCH: 0.35, Tier.AGENT: 0.2}
 """Below this probability of the tier that a rule chose, the opinion chooses."""
 _SPEC_TRIED = 0.15
-"""The same of a spec site's tier 1, tried first: it costs a fifth of a patch and hands over what is beyond it."""
+"""The same of a spec site's tier 1, tried first: it costs a fifth of a patch and hands over what it cannot do."""
 Scope = Literal["single_section", "structural"]
 
 

@@ -29,7 +29,7 @@ from sites.spec.catalog import (
     is_link,
 )
 from sites.spec.components.contact import Hours
-from sites.spec.components.page import SiteUrl
+from sites.spec.components.page import LEGAL, SiteUrl, footer_of, header_of
 from sites.spec.components.posts import NEWS
 from sites.spec.html import ArtName, say
 from sites.spec.languages.versions import primary
@@ -200,8 +200,7 @@ def _business(outline: Outline, pages: _Pages) -> Business:
 
 def _first_action(home: Sequence[OutlinedSection], to_contact: str | None) -> Link | None:
     """Return the first button of the opening, which is the header's, too."""
-    items = (item for section in home if section.kind == "Hero" for item in section.items)
-    for item in items:
+    for item in (item for section in home if section.kind == "Hero" for item in section.items):
         if item.title and is_link(item.model_dump(exclude_none=True)):
             href = to_contact if item.detail == "#contact" else item.detail
             return Link(label=item.title[:60], href=href) if href else None
@@ -274,7 +273,7 @@ def _theme(outline: Outline) -> JsonObject:
 
 def _navigation(pages: _Pages, lang: str) -> list[Link]:
     links = [Link(label=name, href=path) for path, (name, _) in pages.items()]
-    legal = [link for link in links if _LEGAL.fullmatch(link.label)]
+    legal = [link for link in links if LEGAL.fullmatch(link.label)]
     if len(links) - len(legal) > 1:
         return links[:12]
     seen: dict[str, Link] = {}
@@ -327,7 +326,7 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
             props |= {"limit": _LATEST, "action": {"label": pages[where][0], "href": where}}
     if not is_home:
         return [("Shared", {"of": "header"}), *body, ("Shared", {"of": "footer"})]
-    return [("Header", _header(business)), *body, ("Footer", _footer(business))]
+    return [("Header", header_of(business)), *body, ("Footer", footer_of(business))]
 
 
 def _tones(kinds: Sequence[str]) -> list[Tone]:
@@ -350,33 +349,6 @@ def _expand(section: OutlinedSection, outline: Outline, business: Business, *, t
         rule = f"{section.kind} ({components()[section.kind].outline_hint}): {complaint[:200]}"
         raise refuse("bad_outline", place, rule)
     return _props(section, business, tone=tone)
-
-
-_LEGAL: Final = re.compile(
-    r"(?i)impressum|imprint|legal( notice)?|datenschutz\w*|privacy.*|terms.*|agb|mentions légales|.*confidentialité|"
-    r"aviso legal|(.* )?privacidad|note legali|.* privacy|cookies?.*"
-)
-
-
-def _header(business: Business) -> JsonObject:
-    """Return the header's props; legal pages are linked from the footer alone."""
-    links = [link.model_dump() for link in business.links if not _LEGAL.fullmatch(link.label)]
-    props: JsonObject = {"brand": business.name, "links": links[:8]}
-    if first := business.first_action():
-        props["action"] = {"label": first.label, "href": first.href}
-    if business.contact_href:
-        page, _, part = business.contact_href.partition("#")
-        others = [link for link in props["links"] if link["href"] != business.contact_href]
-        has_page = page != INDEX and any(link["href"] == page for link in others)
-        in_menu = {"label": business.say("Contact"), "href": business.contact_href}
-        props["links"] = others[:7] + ([in_menu] if part and not has_page else [])
-    return props
-
-
-def _footer(business: Business) -> JsonObject:
-    links = [link.model_dump() for link in business.links]
-    text = {"text": business.tagline} if business.tagline else {}
-    return {"brand": business.name, **text, "links": links, **business.contact_props()}
 
 
 def _key(component: Component) -> str:

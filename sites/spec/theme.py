@@ -191,7 +191,9 @@ def _words_of(theme: Theme, colours: Mapping[str, str]) -> dict[str, str]:
     if theme.ink is None and theme.contrast is None:
         return {}
     share, least = (0.1, _STRONG) if theme.contrast else (0.3, MIN_TEXT_CONTRAST + 0.4)
-    grounds, in_deep = ([colours[name] for name in names] for names in (("bg", "surface", "tint"), ("deep", "deep-card")))
+    grounds, in_deep = (
+        [colours[name] for name in names] for names in (("bg", "surface", "tint"), ("deep", "deep-card"))
+    )
     ink, on_deep = colours["ink"], colours["on-deep"]
     if theme.ink is not None:
         ink, on_deep = (readable(parse_colour(theme.ink), each, max(least, _STRONG)) for each in (grounds, in_deep))
@@ -259,7 +261,7 @@ def font_notes(theme: Mapping[str, Any], lang: str) -> tuple[str, ...]:
 
 
 def contrast_note(theme: Theme, lang: str) -> str | None:
-    """Return a note, in a language, that a theme's primary colour is not used for text: it would be unreadable."""
+    """Return a note, in a language, that words do not have a theme's primary colour, as it would be unreadable."""
     if theme.primary is None:
         return None
     colours = palette(theme, dark=theme.mode == "dark")

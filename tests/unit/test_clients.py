@@ -1,11 +1,13 @@
 """The clients, each against a server that answers as a test says."""
 
 import asyncio
+import hmac
 import json
 import shutil
 import subprocess
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -136,6 +138,15 @@ def test_jobs_of_a_batch_have_a_key_each_which_begins_with_the_time(run: Run) ->
 
 
 @both
+def test_a_key_given_as_none_is_none_given(run: Run) -> None:
+    jobs: list[Any] = [{"prompt": "One", "idempotency_key": None, "site": None}]
+    with answering(CUT, (200, {"accepted": 1, "refused": 0, "jobs": []}, {})) as (url, asked):
+        run(url, lambda client: client.submit_jobs(jobs))
+    assert asked[0].body == asked[1].body
+    assert asked[0].body["jobs"][0]["idempotency_key"]
+
+
+@both
 def test_what_cannot_be_known_to_have_failed_is_not_sent_again(run: Run) -> None:
     with answering(CUT) as (url, asked), pytest.raises(UnreachableError):
         run(url, lambda client: client.approve_job(uuid4()))
@@ -244,6 +255,19 @@ def test_a_stream_that_falls_silent_is_cut_and_one_that_says_nothing_is_not_aske
             assert subprocess.check_output([node, "silent.mjs", url], cwd=tmp_path, text=True, timeout=30) == "3\n"
 
 
+QUIET = (200, ": ping\n\n", SILENT)
+
+
+def test_a_job_that_is_quiet_for_longer_than_a_call_may_take_is_followed_on(tmp_path: Path) -> None:
+    streams = *[QUIET] * 3, (200, _sent(3), STREAM), (204, "", {})
+    with answering(*streams) as (url, _), Client(url, "pmk_x", timeout=0.05, tries=2) as client:
+        assert [one.id for one in client.follow_job(uuid4())] == [3]
+    if node := shutil.which("node"):
+        (tmp_path / "quiet.mjs").write_text(SILENT_TRIAL % (CLIENTS / "typescript"))
+        with answering(*streams) as (url, _):
+            assert subprocess.check_output([node, "quiet.mjs", url], cwd=tmp_path, text=True, timeout=30) == "3\n"
+
+
 def test_a_state_that_only_a_newer_server_knows_is_kept() -> None:
     with answering((202, ACCEPTED | {"state": "resting", "more": 1}, {})) as (url, _):
         assert sync(url, lambda client: client.submit_job("x")).state == "resting"
@@ -298,9 +322,18 @@ def test_a_webhook_is_read_if_the_installation_has_signed_it_just_now() -> None:
             verify_webhook(SECRET, headers, body.encode())
 
 
+def test_no_webhook_is_believed_by_whoever_has_no_secret() -> None:
+    forged = signed()
+    text = f"msg_1.{forged['webhook-timestamp']}.{MESSAGE}".encode()
+    forged["webhook-signature"] = f"v1,{b64encode(hmac.digest(b'', text, 'sha256')).decode()}"
+    for secret in ("", "whsec_", "whsec_?"):
+        with pytest.raises(ValueError, match="pointsman webhook secret"):
+            verify_webhook(secret, forged, MESSAGE.encode())
+
+
 SILENT_TRIAL = """
 import { Client } from "%s/index.js";
-const client = new Client({ url: process.argv[2], key: "pmk_x", timeoutSeconds: 0.2 });
+const client = new Client({ url: process.argv[2], key: "pmk_x", timeoutSeconds: 0.2, tries: 2 });
 for await (const event of client.followJob("1")) console.log(event.id);
 """
 TRIAL = """
@@ -314,11 +347,17 @@ said.push((await client.submitJobs({ jobs: [{ prompt: "One" }] })).accepted);
 said.push(await name(client.approveJob("1", { release_id: null })));
 said.push(await name(client.submitJob({ prompt: "x" })));
 said.push(await name(client.submitJob({ prompt: "x" })));
+await client.submitJob({ prompt: "x", idempotency_key: undefined });
+await client.submitJobs({ jobs: [{ prompt: "One", idempotency_key: null }] });
+said.push(await client.getJob("1").catch((error) => error.message));
 await client.listJobs({ state: ["queued", "running"], text: "a&b", limit: 5 });
 await client.listReleases("../x");
 for await (const event of client.followJob("1")) said.push(event.id);
 said.push(verifyWebhook(secret, headers, message).state);
+said.push(verifyWebhook(secret, new Headers(headers), message).state);
 try { verifyWebhook(secret, headers, message + " "); } catch (error) { said.push(error.constructor.name); }
+for (const none of ["", "whsec_", "whsec_?"])
+  try { verifyWebhook(none, headers, message); } catch (error) { said.push(error.message.includes("webhook secret")); }
 console.log(JSON.stringify(said));
 """
 
@@ -332,6 +371,9 @@ def test_the_client_for_node_does_the_same(tmp_path: Path) -> None:
         CUT,
         (429, NO_ROOM, {"Retry-After": "60"}),
         (422, INVALID, {}),
+        *(CUT, (202, ACCEPTED, {})),
+        *(CUT, (200, {"accepted": 1, "refused": 0, "jobs": []}, {})),
+        (403, {"message": "Forbidden"}, {}),
         (200, {"jobs": [], "next_cursor": None}, {}),
         (200, [], {}),
         *STREAMS,
@@ -343,11 +385,15 @@ def test_the_client_for_node_does_the_same(tmp_path: Path) -> None:
         )
     assert done.returncode == 0, done.stderr
     errors = ["UnreachableError", "ApiError", "ApiError"]
-    assert json.loads(done.stdout) == ["queued", 1, *errors, 3, 4, 7, "published", "WebhookRefusedError"]
+    webhooks = ["published", "published", "WebhookRefusedError", True, True, True]
+    assert json.loads(done.stdout) == ["queued", 1, *errors, '403 {"message": "Forbidden"}', 3, 4, 7, *webhooks]
     assert asked[0].body == asked[2].body
     assert set(asked[0].body) == {"prompt", "site", "idempotency_key"}
     assert asked[3].body == asked[4].body
     assert "idempotency_key" in asked[3].body["jobs"][0]
+    assert asked[8].body == asked[9].body
+    assert asked[8].body["idempotency_key"]
+    assert asked[10].body["jobs"][0]["idempotency_key"]
     paths = [one.path for one in asked]
     assert "/v1/jobs?state=queued&state=running&text=a%26b&limit=5" in paths
     assert "/v1/sites/..%2Fx/releases" in paths

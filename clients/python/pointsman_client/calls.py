@@ -46,7 +46,7 @@ class Call:
         takes_key: bool,
     ) -> Call:
         """Return the call of an operation; what is None is left out. With a file, the key goes into a header."""
-        given = {name: value for name, value in (body or {}).items() if value is not None}
+        given = _given(body or {})
         if "jobs" in given:
             given["jobs"] = [_keyed(_fields_of(job)) for job in given["jobs"]]
         elif takes_key:
@@ -87,7 +87,11 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _fields_of(job: BaseModel | dict[str, Any]) -> dict[str, Any]:
-    return job if isinstance(job, dict) else job.model_dump(exclude_none=True)
+    return _given(job if isinstance(job, dict) else job.model_dump())
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _keyed(body: dict[str, Any]) -> dict[str, Any]:

@@ -113,10 +113,10 @@ class Client(Operations):
                     if not answer.is_success:
                         wait = self._pause(Call("GET", ""), answer, answer.read(), next(failures))
                     else:
+                        failures = count(1)  # a job may be quiet for longer than a call may take
                         for sent in httpx2.EventSource(answer):
                             event = read_answer(EventView, sent.data)
-                            after = event.id
-                            failures, wait = count(1), 0.0
+                            after, wait = event.id, 0.0
                             yield event
             except httpx2.TransportError as error:
                 wait = self._pause_after_cut(Call("GET", ""), error, next(failures))

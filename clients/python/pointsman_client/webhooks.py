@@ -35,7 +35,9 @@ def verify_webhook(secret: str, headers: Mapping[str, str], body: bytes) -> JobE
     try:
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except binascii.Error:
-        raise ValueError("the secret must be as `pointsman webhook secret` prints it") from None
+        key = b""
+    if not key:
+        raise ValueError("the secret must be as `pointsman webhook secret` prints it")
     found = {name.lower(): value for name, value in headers.items()}
     message_id, at = found.get("webhook-id", ""), found.get("webhook-timestamp", "")
     digest = hmac.digest(key, f"{message_id}.{at}.".encode() + body, hashlib.sha256)

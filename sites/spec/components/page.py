@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -50,7 +51,8 @@ class PageProps(Props):
     "lang (a page at xx/PATH with lang xx is PATH in that language), url (on index.html: https://www.bakery.example/), "
     "theme {preset, primary, accent, background, font (of all words), headings (of these alone), text (of all but "
     "headings), radius none|small|medium|large, spacing compact|regular|airy, size large|larger (of all text), "
-    "ink (colour of words), contrast strong (of grey words), cards outlined|raised|flat|open, align left|center, mode auto|light|dark}; theme null = index.html's",
+    "ink (colour of words), contrast strong (of grey words), cards outlined|raised|flat|open, align left|center, "
+    "mode auto|light|dark}; theme null = index.html's",
     example={"title": "Hill Bakery", "description": "Bread from a wood oven.", "theme": {"preset": "warm"}},
     place="root",
     has_children=True,
@@ -235,3 +237,31 @@ class GridProps(Props):
 @Component("Grid", summary="children in columns: columns 1-4", example={"columns": 3}, has_children=True)
 def _grid(props: GridProps, ctx: RenderContext) -> Html:
     return tag("div", ctx.children(deeper=False), class_=f"cards cards-{props.columns}")
+
+
+LEGAL: Final = re.compile(
+    r"(?i)impressum|imprint|legal( notice)?|datenschutz\w*|privacy.*|terms.*|agb|mentions légales|.*confidentialité|"
+    r"aviso legal|(.* )?privacidad|note legali|.* privacy|cookies?.*"
+)
+
+
+def header_of(business: Business) -> JsonObject:
+    """Return the props of a new site's header; legal pages are linked from the footer alone."""
+    links = [link.model_dump() for link in business.links if not LEGAL.fullmatch(link.label)]
+    props: JsonObject = {"brand": business.name, "links": links[:8]}
+    if first := business.first_action():
+        props["action"] = {"label": first.label, "href": first.href}
+    if business.contact_href:
+        page, _, part = business.contact_href.partition("#")
+        others = [link for link in props["links"] if link["href"] != business.contact_href]
+        has_page = page != INDEX and any(link["href"] == page for link in others)
+        in_menu = {"label": business.say("Contact"), "href": business.contact_href}
+        props["links"] = others[:7] + ([in_menu] if part and not has_page else [])
+    return props
+
+
+def footer_of(business: Business) -> JsonObject:
+    """Return the props of a new site's footer."""
+    links = [link.model_dump() for link in business.links]
+    text = {"text": business.tagline} if business.tagline else {}
+    return {"brand": business.name, **text, "links": links, **business.contact_props()}

@@ -119,6 +119,17 @@ def test_what_commands_print_for_programs_is_json(shop: Shop, tmp_path: Path) ->
     assert json.loads(run(shop, "tenant", "show", "demo", "--json").stdout)["max_running"] == 3
 
 
+def test_a_circuit_that_was_reset_is_told_as_the_list_of_circuits_tells_it(shop: Shop) -> None:
+    shop.execute(
+        "INSERT INTO provider_circuit (provider, model, failures, requests, tokens, open_until, reason, changed_at)"
+        " VALUES ('acme', 'm', 9, 0, 0, now() + interval '1 hour', 'failing', now())"
+    )
+    done = run(shop, "circuit", "reset", "acme", "m", "--json")
+    (circuit,) = json.loads(run(shop, "circuits", "--json").stdout)
+    assert json.loads(done.stdout)["state"] == circuit["state"] == "closed"
+    assert run(shop, "circuit", "reset", "acme", "n").exit_code == 1
+
+
 def test_a_notification_that_never_arrived_is_shown_and_sent_again_from_the_command_line(shop: Shop) -> None:
     claimed = shop.running(tier=None, callback_url="https://receiver.example/hook")
     shop.end(claimed, State.ANSWERED, Reason.DONE)

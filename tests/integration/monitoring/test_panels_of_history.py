@@ -9,11 +9,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from ledger import provider_circuits
+from ledger.cells.directory import Directory
 from ledger.dispatch_window import pause_queue
 from ledger.events import EventKind, record
 from ledger.operations.leaders import lead
@@ -31,7 +33,7 @@ from tests.integration.monitoring.test_exporter import drive_everything
 from tests.integration.runs.run_world import Yard
 from tests.panel_proof import Proof, places
 from tests.prometheus import Prometheus, needs_prometheus
-from tests.services import Valkey
+from tests.services import Postgres, Valkey
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300), needs_prometheus]
 
@@ -39,6 +41,7 @@ DARK = {
     ("pointsman-fleet", "Keys that the broker threw away"),
     ("pointsman-fleet", "Messages that nobody serves"),
     ("pointsman-fleet", "On the broker's lists"),
+    ("pointsman-fleet", "Tenants that are moving"),
     ("pointsman-fleet", "Age of what is not counted yet"),
     ("pointsman-routing", "override rate"),
     ("pointsman-runs", "Steps waiting and running"),
@@ -47,15 +50,19 @@ DARK = {
 
 
 @pytest.fixture
-def prometheus(shop: Shop, valkey: Valkey, tmp_path: Path) -> Iterator[Prometheus]:
+def prometheus(shop: Shop, postgres: Postgres, valkey: Valkey, tmp_path: Path) -> Iterator[Prometheus]:
     port = free_port()
-    exporter = subprocess.Popen([sys.executable, "-W", "ignore", "-c", SERVE, shop.url, str(port), valkey.url])
-    try:
-        with Prometheus(tmp_path, f"http://127.0.0.1:{port}") as running:
-            yield running
-    finally:
-        exporter.kill()
-        exporter.wait(20)
+    with postgres.database(template="template1") as directory_url:
+        with closing(Directory(directory_url)) as directory:
+            directory.prepare()
+        arguments = (shop.url, str(port), valkey.url, directory_url)
+        exporter = subprocess.Popen([sys.executable, "-W", "ignore", "-c", SERVE, *arguments])
+        try:
+            with Prometheus(tmp_path, f"http://127.0.0.1:{port}") as running:
+                yield running
+        finally:
+            exporter.kill()
+            exporter.wait(20)
 
 
 def stand_by(shop: Shop) -> None:

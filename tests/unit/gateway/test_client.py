@@ -29,6 +29,7 @@ from gateway.errors import (
     ProviderError,
 )
 from gateway.messages import Code, RefusedError
+from gateway.providers.provider import error_body
 from routing.policy.prices import Usage
 from tests.lazy import Lazy
 from tests.tls import Authority, TlsProxy
@@ -89,6 +90,7 @@ def test_every_refusal_of_the_gateway_has_its_error(code: Code) -> None:
         (failed(200, "invalid_request_error"), ProviderError),
         (answer(200, json.loads(RefusedError(Code.PROVIDER_GONE, "why").body)), ProviderDownError),
         (failed(400, "invalid_request_error"), ProviderError),
+        (answer(408, json.loads(error_body(408, "timed out"))), ProviderDownError),
         (failed(402, "billing_error"), ProviderError),
         (failed(401, "authentication_error"), NoProviderKeyError),
         (answer(502, "<html>"), ProviderDownError),

@@ -5,6 +5,8 @@ from uuid import UUID
 
 import pytest
 
+from gateway.client import translate_error
+from gateway.errors import ProviderBusyError
 from gateway.messages import parse_request
 from gateway.providers.clouds import BedrockProvider, VertexProvider
 from gateway.providers.provider import Meter, UnreadableStreamError
@@ -93,7 +95,10 @@ def test_a_frame_without_an_end_is_given_up() -> None:
     ],
 )
 def test_what_a_status_says_about_bedrock(status: int, trouble: Trouble | None) -> None:
-    assert BedrockProvider(URL, "key").trouble_of(status) is trouble
+    provider = BedrockProvider(URL, "key")
+    assert provider.trouble_of(status) is trouble
+    told = translate_error(status, json.loads(provider.pass_back(b'{"message": "x"}', status=status)))
+    assert isinstance(told, ProviderBusyError) is (trouble is not None)
 
 
 @pytest.mark.parametrize("key", ["{}", "{", SERVICE_ACCOUNT.replace("BEGIN", "MIDDLE")])

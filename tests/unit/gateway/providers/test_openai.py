@@ -154,6 +154,20 @@ def test_a_reply_is_put_together_and_metered() -> None:
     assert (booked.usage, booked.state) == (Usage(60, 30, 0, 40), "settled")
 
 
+def test_calls_that_a_server_gives_one_index_are_told_apart_by_their_ids() -> None:
+    one, two = ({"name": name, "arguments": f'{{"{name}": '} for name in "tu")
+    message = read(
+        chunk({"tool_calls": [{"index": 0, "id": "c0", "function": one}]}),
+        chunk({"tool_calls": [{"index": 0, "id": "", "function": {"name": "", "arguments": "1}"}}]}),
+        chunk({"tool_calls": [{"index": 0, "id": "c1", "function": two}]}),
+        chunk({"tool_calls": [{"index": 0, "function": {"arguments": "2}"}}]}),
+        chunk({"content": "Done"}, "tool_calls"),
+        DONE,
+    )
+    assert message is not None
+    assert [block.get("input") for block in message["content"]] == [{"t": 1}, {"u": 2}, None]
+
+
 @given(st.text(alphabet='a"\\\\\n\t\x11 {é', max_size=30), st.integers(0, 40))
 def test_control_characters_that_a_server_leaves_in_a_string_do_not_spoil_the_tools_input(text: str, cut: int) -> None:
     raw = json.dumps({"t": text}, ensure_ascii=False)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from producers.cli import app
 from producers.commands.connection import job_id_of
-from tests.unit.test_clients import answering
+from tests.unit.test_clients import ACCEPTED, answering
 
 ONE, OTHER, ELSE = (f"{start}-0000-4000-8000-000000000000" for start in ("abcd0001", "abcd0002", "00abcd00"))
 
@@ -51,3 +51,19 @@ def test_an_answer_of_another_version_and_a_wrong_argument_are_one_line_or_one_o
         told = CliRunner().invoke(app, [*arguments, "--json"], env=given, prog_name="pointsman")
     assert (said.exit_code, message in " ".join(said.stderr.split())) == (code, True), said.output
     assert (told.exit_code, told.stdout, message in json.loads(told.stderr)["error"]) == (code, "", True)
+
+
+def test_what_of_a_large_batch_was_accepted_is_told_although_the_rest_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("producers.commands.jobs.MOST_IN_A_BATCH", 1)
+    (tmp_path / "jobs.jsonl").write_text('{"prompt": "One"}\n' * 3)
+    taken = {"accepted": 1, "refused": 0, "jobs": [{"job": ACCEPTED, "problem": None}]}
+    too_large = {"type": "x", "title": "", "status": 413, "detail": "too large"}
+    with answering((200, taken, {}), (413, too_large, {})) as (url, asked):
+        given = dict.fromkeys(("HOME", "XDG_CONFIG_HOME"), str(tmp_path))
+        given |= {"POINTSMAN_URL": url, "POINTSMAN_KEY": "pmk_k"}
+        said = CliRunner().invoke(app, ["submit", "--batch", str(tmp_path / "jobs.jsonl")], env=given)
+    assert [json.loads(line)["id"] for line in said.stdout.splitlines()] == [ACCEPTED["id"]]
+    assert (said.exit_code, len(asked)) == (2, 2)
+    assert "too large" in said.stderr

@@ -581,10 +581,7 @@ def test_destruction_deployment_and_secrets_are_debated_at_high_stakes(prompt: s
             "Stimmen die Preise? Falls nicht bitte anpassen, sonst nichts ändern.",
         ),
         ("I numeri tornano? Rispondete soltanto, non cambiate niente.", "Cambiate il numero, il resto resta"),
-        (
-            "Les chiffres sont-ils justes ? Répondez seulement, ne changez rien.",
-            "Corrigez le chiffre, ne changez rien d'autre",
-        ),
+        ("Les chiffres sont-ils justes ? Répondez seulement, ne changez rien.", "Corrigez-le, ne changez rien d'autre"),
         ("Do the prices agree? Please only answer, change nothing.", "Please change nothing but the phone number"),
     ],
 )
