@@ -254,7 +254,7 @@ def hand_back(
             report_loss(session, message, worker=resources.worker, cause=cause, replies=replies)
 
     try:
-        _with_ledger(report, until=until)
+        with_ledger(report, until=until)
     except LEDGER_UNREACHABLE:
         logger.warning("ledger_unreachable")  # the lease runs out by itself
 
@@ -342,7 +342,7 @@ class _LedgerReporter:
             with self._ledger.begin() as session:
                 return do(session)
 
-        return _with_ledger(once, until=self._until, pause=dense.pause)
+        return with_ledger(once, until=self._until, pause=dense.pause)
 
 
 def _run_handler(attempt: Attempt, handler: Handler) -> Settlement | None:
@@ -369,7 +369,7 @@ def _run_handler(attempt: Attempt, handler: Handler) -> Settlement | None:
         return EndWith(decision)
 
 
-def _with_ledger(do: Callable[[], ResultT], *, until: float, pause: Callable[[float], None] = time.sleep) -> ResultT:
+def with_ledger(do: Callable[[], ResultT], *, until: float, pause: Callable[[float], None] = time.sleep) -> ResultT:
     """Do what needs the ledger, again and again while it is unreachable.
 
     A try whose commit succeeded although its reply was lost is fenced on retry: the attempt has ended by then.
@@ -390,13 +390,13 @@ def _with_ledger(do: Callable[[], ResultT], *, until: float, pause: Callable[[fl
 def _settle_in_any_case(claimed: Claim, settlement: Settlement, resources: Resources, *, until: float) -> None:
     """Settle as soon as the ledger answers; a settlement that cannot be stored at all fails the job."""
     try:
-        _with_ledger(lambda: _settle(claimed, settlement, resources), until=until)
+        with_ledger(lambda: _settle(claimed, settlement, resources), until=until)
     except (FencedError, *LEDGER_UNREACHABLE):
         raise
     except Exception:
         logger.exception("settlement_failed")
         failed = Ended(State.FAILED, Reason.INTERNAL_ERROR, "internal error: its result could not be stored")
-        _with_ledger(lambda: _settle(claimed, EndWith(failed), resources), until=until)
+        with_ledger(lambda: _settle(claimed, EndWith(failed), resources), until=until)
 
 
 def _settle(claimed: Claim, settlement: Settlement, resources: Resources) -> None:

@@ -128,7 +128,12 @@ _ENDS: tuple[tuple[tuple[type[BaseException], ...], State, Reason, str], ...] = 
     ((CallTimeoutError,), State.TIMED_OUT, Reason.TIME_LIMIT, "a model call took longer than was left; {kept}"),
     ((NoProviderKeyError,), State.FAILED, Reason.NO_PROVIDER_KEY, "{error}"),
     ((ProviderError,), State.FAILED, Reason.PROVIDER_ERROR, "{error}"),
-    ((SandboxUnavailableError,), State.FAILED, Reason.NOT_AVAILABLE, "not available in this installation: {error}"),
+    (
+        (SandboxUnavailableError,),
+        State.FAILED,
+        Reason.NOT_AVAILABLE,
+        "not available in this installation: {error}; {kept}",
+    ),
     ((ServiceFailedError,), State.FAILED, Reason.SERVICE_FAILED, "{error}"),
     ((SandboxStartupError, BoxLostError, BoxFrozenError), State.FAILED, Reason.BOX_FAILED, "{error}; {kept}"),
     ((RemoteError,), State.FAILED, Reason.REMOTE_UNREACHABLE, "{error}"),

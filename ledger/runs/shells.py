@@ -70,13 +70,17 @@ def end_shell(
     """Record a shell's end at its gate and, if `merge` is given, move the run's head by it.
 
     For that the gate must still be open and no worker hold the run: a head that is moved under an advance would be
-    lost. What is changed is scanned anew, and whoever decides at the run's other gates is asked about it, too.
+    lost. What is changed is scanned anew, and whoever decides at the run's other gates is asked about it, too. An end
+    is recorded once, even if the reply of its commit was lost and it is told again.
 
     Returns:
         False if the run goes on already: the head stays, and the shell is on record all the same.
     """
     job = lock_job(session, order.run_id)
     gate = session.get_one(Gate, order.gate_id, populate_existing=True, with_for_update=True)
+    for shell in gate.facts.get("shells", ()):
+        if (shell["by"], shell.get("until")) == (actor, order.until):
+            return shell["is_changed"] or merge is None
     run = session.get_one(Run, order.run_id, populate_existing=True)
     is_open = gate.state == "open" and job.state == State.AWAITING_APPROVAL and not has_live_attempt(session, job)
     is_changed = merge is not None and is_open and run.head_commit is not None
@@ -84,7 +88,7 @@ def end_shell(
         assert merge is not None
         run.head_commit = merge(run.head_commit or "")
         run.scan, run.scan_detail = None, ""
-    shell = {"by": actor, "terminal": TERMINAL, "is_changed": is_changed, **facts}
+    shell = {"by": actor, "terminal": TERMINAL, "until": order.until, "is_changed": is_changed, **facts}
     shell["commit"] = run.head_commit if is_changed else None
     head = run.head_commit if is_changed else gate.facts.get("head")
     shells, still_open = gate.facts.get("shells", ()), gate.facts.get(OPEN_SHELLS, ())
@@ -94,7 +98,7 @@ def end_shell(
     session.flush()
     if is_changed:
         _ask_about(session, job, head=head)
-    shown = {name: value for name, value in shell.items() if name not in ("said", "terminal")}
+    shown = {name: value for name, value in shell.items() if name not in ("said", "terminal", "until")}
     record(session, EventKind.GATE, job=job, gate=gate.key, gate_id=str(gate.id), state=gate.state, shell=shown)
     audit.append(session, "gate_shell", actor=actor, job=job, gate=gate.key, shell=shown)
     return is_changed or merge is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import re
 import sys
@@ -44,6 +45,7 @@ from sites.content_store import ContentStore
 from sites.errors import SiteError, WriteConflictError
 from sites.repository.workspace import Step, Workspace
 from workers.config import RunsConfig
+from workers.lifecycle import LEDGER_UNREACHABLE, with_ledger
 from workers.runs.cli_runners import collect, put
 from workers.runs.git.sync import tree_limits
 from workers.runs.step import collect_output
@@ -81,6 +83,33 @@ class Person:
 
 
 @dataclass(frozen=True)
+class _Record:
+    """How a shell ends in the ledger, which is waited for: nobody else knows of the work."""
+
+    ledger: Ledger
+    order: ShellOrder
+    actor: str
+    until: float
+    """On the monotonic clock: the gate takes the shell for over by then."""
+
+    def end(self, facts: Mapping[str, Any], merge: Callable[[str], str] | None = None) -> bool:
+        def once() -> bool:
+            with self.ledger.begin() as session:
+                return end_shell(session, self.order, actor=self.actor, facts=facts, merge=merge)
+
+        return with_ledger(once, until=self.until, pause=_wait)
+
+    def refuse(self, facts: Mapping[str, Any], why: str) -> ShellEnd:
+        self.end({**facts, "changed": [], "refused": why})
+        return ShellEnd(None, (), tuple(facts["dropped"]), why)
+
+
+def _wait(seconds: float) -> None:
+    sys.stderr.write("the ledger is away; your work is recorded as soon as it answers\r")
+    time.sleep(seconds)
+
+
+@dataclass(frozen=True)
 class Shells:
     """Shells at the gates of an installation's runs."""
 
@@ -99,15 +128,19 @@ class Shells:
             SandboxError: no box can be had, or it is gone: nothing is kept.
             SiteError: the workspace is gone (ours), or its files fit no box.
         """
+        seconds += _AROUND_SECONDS
         with self.ledger.begin() as session:
-            order = begin_shell(session, run_id, tenant=tenant, actor=person.actor, seconds=seconds + _AROUND_SECONDS)
+            order = begin_shell(session, run_id, tenant=tenant, actor=person.actor, seconds=seconds)
+        record = _Record(self.ledger, order, person.actor, until=time.monotonic() + seconds)
         try:
-            return self._hold(order, person, open_box=open_box, attend=attend)
+            return self._hold(order, person, record, open_box=open_box, attend=attend)
         except BaseException as error:
-            self._refuse(order, person, {"dropped": []}, f"it broke off: {type(error).__name__}")
+            record.refuse({"dropped": []}, f"it broke off: {type(error).__name__}")
             raise
 
-    def _hold(self, order: ShellOrder, person: Person, *, open_box: OpenBox, attend: Attend) -> ShellEnd:
+    def _hold(
+        self, order: ShellOrder, person: Person, record: _Record, *, open_box: OpenBox, attend: Attend
+    ) -> ShellEnd:
         project = ProjectConfig.model_validate(order.project_config)
         policy = for_project(self.policy, project)
         workspace = Workspace.of_run(self.runs.root, order.workspace_id, limits=tree_limits(policy.runs))
@@ -121,7 +154,7 @@ class Shells:
         said = redact(plain_text(shown), known=self.known_keys)
         facts = {"seconds": round(time.time() - began, 1), "said": said, "changed": [], "dropped": []}
         if files is None:
-            return self._refuse(order, person, facts, failed.detail if failed else "its files are not accepted")
+            return record.refuse(facts, failed.detail if failed else "its files are not accepted")
         writes = tuple(path for agent in policy.agents.values() for path in agent.writes)
         taken = collect_output(
             before,
@@ -132,55 +165,50 @@ class Shells:
         )
         facts |= {"dropped": list(taken.report())}
         if taken.keys:
-            return self._refuse(order, person, facts, "a key of this installation stands in its files")
+            return record.refuse(facts, "a key of this installation stands in its files")
         facts |= {"changed": sorted(taken.changes)}
-        return self._keep(order, person, facts, workspace, taken.changes, when=int(began))
+        return _keep(order, person, record, facts, workspace, taken.changes, when=int(began))
 
-    def _refuse(self, order: ShellOrder, person: Person, facts: Mapping[str, Any], why: str) -> ShellEnd:
-        facts = {**facts, "changed": [], "refused": why}
-        with self.ledger.begin() as session:
-            end_shell(session, order, actor=person.actor, facts=facts, merge=None)
-        return ShellEnd(None, (), tuple(facts["dropped"]), why)
 
-    def _keep(
-        self,
-        order: ShellOrder,
-        person: Person,
-        facts: Mapping[str, Any],
-        workspace: Workspace,
-        changes: Mapping[str, bytes | None],
-        *,
-        when: int,
-    ) -> ShellEnd:
-        changed, dropped = tuple(facts["changed"]), tuple(facts["dropped"])
-        if not changes:
-            with self.ledger.begin() as session:
-                end_shell(session, order, actor=person.actor, facts=facts, merge=None)
-            return ShellEnd(None, (), dropped)
-        commit = workspace.commit_step(
-            order.head,
-            changes,
-            step=Step(f"hand/{order.gate_id}", when),
-            message=f"By hand at gate {order.gate}\n",
-            when=when,
-            author=person.author.encode(),
+def _keep(
+    order: ShellOrder,
+    person: Person,
+    record: _Record,
+    facts: Mapping[str, Any],
+    workspace: Workspace,
+    changes: Mapping[str, bytes | None],
+    *,
+    when: int,
+) -> ShellEnd:
+    changed, dropped = tuple(facts["changed"]), tuple(facts["dropped"])
+    if not changes:
+        record.end(facts)
+        return ShellEnd(None, (), dropped)
+    commit = workspace.commit_step(
+        order.head,
+        changes,
+        step=Step(f"hand/{order.gate_id}", when),
+        message=f"By hand at gate {order.gate}\n",
+        when=when,
+        author=person.author.encode(),
+    )
+
+    def merge(head: str) -> str:
+        message = f"Take in what was done by hand at gate {order.gate}\n"
+        return (
+            commit
+            if head == order.head
+            else workspace.absorb(head, commit, base=order.head, message=message, when=when).head
         )
 
-        def merge(head: str) -> str:
-            message = f"Take in what was done by hand at gate {order.gate}\n"
-            return (
-                commit
-                if head == order.head
-                else workspace.absorb(head, commit, base=order.head, message=message, when=when).head
-            )
-
-        try:
-            with self.ledger.begin() as session:
-                is_kept = end_shell(session, order, actor=person.actor, facts=facts, merge=merge)
-            why = "" if is_kept else f"its gate was decided meanwhile; the work is commit {commit}"
-        except WriteConflictError as error:
-            return self._refuse(order, person, facts, f"{error}; the work is commit {commit}")
-        return ShellEnd(commit if is_kept else None, changed, dropped, why)
+    try:
+        is_kept = record.end(facts, merge)
+        why = "" if is_kept else f"its gate was decided meanwhile; the work is commit {commit}"
+    except LEDGER_UNREACHABLE:
+        is_kept, why = False, f"the ledger is away; the work is commit {commit}"
+    except WriteConflictError as error:
+        return record.refuse(facts, f"{error}; the work is commit {commit}")
+    return ShellEnd(commit if is_kept else None, changed, dropped, why)
 
 
 class ShellSettings(BaseModel):
@@ -212,6 +240,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not _ACTOR.fullmatch(given.actor) or not _AUTHOR.fullmatch(given.author):
         sys.stderr.write("pointsman run shell: --as: a name without spaces; --author: NAME <E-MAIL>\n")
         return 2
+    logging.basicConfig(level=logging.ERROR)  # stderr is that person's terminal
     try:
         settings = read_settings(ShellSettings, os.environ)
         end = _hold(given, settings)

@@ -1,14 +1,16 @@
 """A person takes over by hand at a gate: what they change is theirs by name, on record, and somebody else decides."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from ledger.errors import GateRefusedError, NoOpenGateError
+from ledger.store import Ledger
 from routing.jobs import State
 from sandbox.box import BoxLostError, BoxSpec, Target
 from sandbox.local_box import LocalBox
@@ -191,3 +193,32 @@ def test_work_by_hand_is_scanned_where_agents_changed_nothing(yard: Yard, hold: 
     yard.decide(yard.open_gate(run_id), actor="carol")
     yard.settle()
     assert (yard.job(run_id).state, yard.run(run_id).scan) == (State.PUBLISHED, "passed")
+
+
+@pytest.mark.parametrize("is_committed", [False, True], ids=["before", "after the commit"])
+def test_a_ledger_that_is_away_as_a_shell_ends_is_waited_for_and_told_once(
+    yard: Yard, at_gate: UUID, hold: Hold, monkeypatch: pytest.MonkeyPatch, is_committed: bool
+) -> None:
+    begin, fails = Ledger.begin, [2]
+
+    @contextmanager
+    def away(ledger: Ledger) -> Iterator[Any]:
+        if fails[0] and not is_committed:
+            fails[0] -= 1
+            raise OperationalError("", {}, Exception("away"))
+        with begin(ledger) as session:
+            yield session
+        if fails[0]:
+            fails[0] -= 1
+            raise OperationalError("", {}, Exception("the reply is lost"))
+
+    def work(place: Path) -> None:
+        (place / "src/app.ts").write_text("by hand")
+        monkeypatch.setattr(Ledger, "begin", away)
+
+    end = hold(at_gate, work)
+    assert (end.refused, end.changed) == ("", ("src/app.ts",))
+    assert yard.run(at_gate).head_commit == end.commit
+    (shell,) = yard.open_gate(at_gate).facts["shells"]
+    assert shell["commit"] == end.commit
+    assert yard.shop.scalar("SELECT count(*) FROM audit WHERE job_id = :id AND action = 'gate_shell'", id=at_gate) == 1

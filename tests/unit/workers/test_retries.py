@@ -27,7 +27,7 @@ from gateway.forges.forge import ForgeError
 from routing.jobs import ENDS, MOVES, Reason, State
 from routing.policy.platform import platform_policy
 from routing.scheduling import retry_delay_seconds
-from sandbox.box import UncontainedSessionError
+from sandbox.box import SandboxUnavailableError, UncontainedSessionError
 from sites.errors import (
     BlobMissingError,
     ObstructedError,
@@ -114,8 +114,10 @@ def test_every_end_of_the_table_can_be_reached_from_running_and_scanning() -> No
     assert ends <= ENDS & MOVES[State.RUNNING] & MOVES[State.SCANNING]
 
 
-@pytest.mark.parametrize("error", [SoftTimeLimit(), BudgetExceededError("it is spent")])
-def test_a_limit_says_what_was_kept(error: BaseException) -> None:
+@pytest.mark.parametrize(
+    "error", [SoftTimeLimit(), BudgetExceededError("it is spent"), SandboxUnavailableError("no_image", "gone")]
+)
+def test_an_end_says_what_was_kept(error: BaseException) -> None:
     for kept in ("two pages", "nothing was kept"):
         decision = decide_end(error, kept=kept)
         assert isinstance(decision, Ended)

@@ -139,6 +139,10 @@ def test_nothing_in_a_prompt_reaches_the_terminal_as_an_order(sign: str) -> None
     assert len(harmless(sign)) == len(sign)
 
 
+def test_a_diff_of_code_indented_by_tabs_is_shown_as_it_is() -> None:
+    assert harmless("+\tif x {\n") == "+\tif x {\n"
+
+
 REPLY = json.loads((Path(__file__).parents[3] / "data" / "ladder_cases.jsonl").read_text().splitlines()[0])
 
 
