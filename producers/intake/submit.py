@@ -412,7 +412,7 @@ def _finish_accepting(session: Session, new: NewJob, decision: RoutedRequest) ->
         owe_notices(session, session.get_one(Job, new.id))
     if new.request.supersede_key is not None:
         supersede(session, session.get_one(Job, new.id))
-    if decision.project is not None:
+    if decision.project is not None and not decision.route.trivial:
         estimate = estimate_run(decision.policy, decision.route.intent)
         new_run(session, session.get_one(Job, new.id), decision.project, estimate=estimate)
 

@@ -163,8 +163,7 @@ def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = Non
     }
     if signals.upload:
         return _import_route(stamp)
-    may_be_command = signals.tier is None and workflow is not Workflow.TICKET  # the work on a project is a run
-    argv = parse_trivial(signals.prompt) if may_be_command else None
+    argv = parse_trivial(signals.prompt) if signals.tier is None else None
     if argv is not None:
         return _trivial_route(argv, stamp)
     parsed = parse_prompt(signals.prompt, words)

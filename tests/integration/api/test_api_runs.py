@@ -100,14 +100,6 @@ def test_a_ticket_becomes_a_run_with_an_estimate_and_the_cap_of_a_run(source: So
     assert view["cost"]["cap_usd"] == "25.00"
 
 
-def test_a_ticket_whose_title_is_a_command_is_a_run_as_any_other(source: Source) -> None:
-    answer = source.client.post(
-        "/v1/runs", headers=source.headers(), json={"project": TICKET["project"], "title": "pwd"}
-    )
-    assert answer.status_code == 202
-    assert source.get(answer.json()["url"])["ticket"]["title"] == "pwd"
-
-
 def test_the_same_key_gives_the_same_run_and_another_ticket_under_it_is_refused(source: Source) -> None:
     headers = {**source.headers(), "Idempotency-Key": "SHOP-17"}
     first = source.client.post("/v1/runs", headers=headers, json=TICKET).json()

@@ -211,8 +211,6 @@ def test_a_trivial_command_takes_the_fast_path_without_debate_or_tier(command: s
     assert (decision.trivial, decision.debate, decision.rule) == (True, Debate.BYPASS, "trivial")
     assert decision.argv == parse_trivial(command)
     assert route("date picker is broken").trivial is False
-    of_project = decide(Signals(prompt=command, project=True), platform_policy())
-    assert (of_project.trivial, of_project.queue) == (False, QueueName.STEPS)
 
 
 @pytest.mark.req("R-001", "R-003", "R-116", "H-009")
