@@ -45,7 +45,7 @@ _MIN_CUT = 12
 _WRONG_PATH = frozenset({"not_a_directory", "not_empty"})
 
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""All but the newline, and those that change the direction of text."""
+"""All but tab and newline, and those that change the direction of text."""
 
 
 def harmless(text: str) -> str:
