@@ -25,6 +25,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from producers.errors import ServerChoiceError
+from producers.harmless import harmless
 from producers.servers import LOCAL, chosen_server, configures_installation, with_up_file
 
 if TYPE_CHECKING:
@@ -43,14 +44,6 @@ MAX_FILE_BYTES = 128 * 1024
 _MIN_CUT = 12
 """A truncated column keeps this many characters, however narrow the terminal is."""
 _WRONG_PATH = frozenset({"not_a_directory", "not_empty"})
-
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""All but tab and newline, and those that change the direction of text."""
-
-
-def harmless(text: str) -> str:
-    """Return text of the same length without characters that control a terminal."""
-    return _CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 class _Terminal(Console):

@@ -18,12 +18,12 @@ from producers.commands.context import (
     context_of,
     err,
     fail,
-    harmless,
     installed,
     out,
     print_json,
     print_result,
 )
+from producers.harmless import harmless
 from routing.config import read_settings
 from sandbox.config import BoxConfig, BoxSettings
 

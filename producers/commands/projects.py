@@ -18,7 +18,6 @@ from producers.commands.context import (
     clear_errors,
     context_of,
     fail,
-    harmless,
     out,
     print_facts,
     print_json,
@@ -28,6 +27,7 @@ from producers.commands.context import (
     read_text_file,
 )
 from producers.commands.trials import HERE, IN_A_BOX, Trial, try_commands
+from producers.harmless import harmless
 from sandbox.box import SandboxError
 
 project_app = typer.Typer(no_args_is_help=True, help="Code projects.")

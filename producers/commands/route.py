@@ -28,13 +28,13 @@ from producers.commands.context import (
     context_of,
     decide_lines,
     fail,
-    harmless,
     line_errors,
     out,
     print_json,
     read_lines,
     wants_json,
 )
+from producers.harmless import harmless
 from routing.config import PolicyConfig, read_settings
 from routing.decision.evaluation import (
     FIELDS,

@@ -24,13 +24,13 @@ from producers.commands.context import (
     clear_errors,
     context_of,
     fail,
-    harmless,
     out,
     print_json,
     print_result,
     print_rows,
     read_text_file,
 )
+from producers.harmless import harmless
 
 run_app = typer.Typer(no_args_is_help=True, help="Runs: teams of agents that work on tickets.")
 gate_app = typer.Typer(no_args_is_help=True, help="Gates, where a run waits for a person.")

@@ -5,7 +5,6 @@ Filters return text, which the templates escape.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,6 +17,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from ledger.events import EventKind
+from producers.harmless import harmless
 from producers.use_cases.jobs import EventView, JobSummary, JobView, tier_name
 from routing.jobs import FAILURES, State
 from routing.policy.prices import format_usd, nanousd_of
@@ -27,8 +27,6 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _UNITS = (("d", _DAY, 2 * _DAY), ("h", _HOUR, _HOUR), ("min", _MINUTE, _MINUTE), ("s", 1, 1))
 """Names of units, their seconds, and the shortest span that is told in each."""
 _KIB = 1024
-_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Controls, and what changes the direction of text: a reviewer would read other code than runs."""
 _FINE_BELOW_NANOUSD = nanousd_of("0.10")
 
 TONES: Mapping[str, str] = MappingProxyType(
@@ -209,7 +207,7 @@ def diff_lines(diff: str | None) -> list[tuple[str, str]]:
     """
     lines = (diff or "").removesuffix("\n").split("\n")
     first = next((at for at, line in enumerate(lines) if line.startswith("@@ ")), len(lines))
-    return [(_kind(line), _UNSEEN.sub("\ufffd", line.removesuffix("\r"))) for line in lines[first:]]
+    return [(_kind(line), harmless(line.removesuffix("\r"))) for line in lines[first:]]
 
 
 def _kind(line: str) -> str:

@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from producers.cli import app
-from producers.commands.route import harmless
 
 
 def route(*arguments: str, words: Path | None = None) -> Result:
@@ -136,11 +135,6 @@ def test_nothing_in_a_prompt_reaches_the_terminal_as_an_order(sign: str) -> None
     shown = route(f"fix {sign} the quiz [bold]", "--explain").stdout
     assert sign not in shown.replace("\r\n", "\n")
     assert "[bold]" in shown
-    assert len(harmless(sign)) == len(sign)
-
-
-def test_a_diff_of_code_indented_by_tabs_is_shown_as_it_is() -> None:
-    assert harmless("+\tif x {\n") == "+\tif x {\n"
 
 
 REPLY = json.loads((Path(__file__).parents[3] / "data" / "ladder_cases.jsonl").read_text().splitlines()[0])
