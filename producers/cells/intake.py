@@ -62,6 +62,8 @@ class Forwarder:
         """By a cell's name, the own one for the directory, in monotonic seconds."""
         self._cells: set[str] = set()
         """Those for which messages may have been set aside."""
+        self._has_asked = False
+        """Whether those are among them for which an earlier process may have done it."""
 
     def __call__(self, tenant: str, list_name: str, body: bytes) -> bool:
         """Set a message of a list aside for its tenant's cell; False where that is this one, or none."""
@@ -86,9 +88,10 @@ class Forwarder:
 
     def hand_over(self) -> None:
         """Hand the oldest messages over, and remove what the other cells have taken in."""
-        if not self._cells and not self._rests(self._cell):  # what an earlier process has set aside
+        if not self._has_asked and not self._rests(self._cell):
             try:
                 self._cells |= self._directory.look_up().cells.keys()
+                self._has_asked = True
             except SQLAlchemyError as error:
                 self._let_rest(self._cell, error)
         for cell in tuple(self._cells):

@@ -38,6 +38,7 @@ from sites.repository.copies import claim_root
 from tests.acceptance.installation import settle
 from tests.chaos.options import Options
 from tests.chaos.report import Report
+from tests.directories import new_directory
 from tests.policies import write_policy
 from tests.services import Postgres, wait_until
 from tests.unit.workers.runs.repositories import make_project
@@ -199,10 +200,7 @@ def run(options: Options, say: Callable[[str], None]) -> Report:
     home = Path(tempfile.mkdtemp(prefix="pointsman-cells-"))
     with ExitStack() as stack:
         server = stack.enter_context(Postgres())
-        url = stack.enter_context(server.database(template="template1"))
-        directory = Directory(url)
-        stack.callback(directory.close)
-        directory.prepare()
+        url, directory = stack.enter_context(new_directory(server))
         scopes = {name: stack.enter_context(ExitStack()) for name in CELLS}
         cells = {}
         for name in CELLS:

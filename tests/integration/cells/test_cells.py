@@ -61,6 +61,7 @@ from sites.disk import Disk
 from sites.ownership import adopt
 from sites.repository import copies
 from sites.repository.copies import claim_root
+from tests.directories import new_directory
 from tests.integration.monitoring.driving import Fleet
 from tests.services import Postgres, Valkey, wait_until
 from tests.unit.workers.runs.repositories import make_project
@@ -133,10 +134,7 @@ def open_fleet(url: str, stack: ExitStack, *tenants: str) -> Fleet:
 @pytest.fixture
 def two(postgres: Postgres, tmp_path: Path) -> Iterator[Two]:
     with ExitStack() as stack:
-        url = stack.enter_context(postgres.database(template="template1"))
-        directory = Directory(url)
-        stack.callback(directory.close)
-        directory.prepare()
+        url, directory = stack.enter_context(new_directory(postgres))
         fleets, stores, roots = [], {}, {}
         for name, tenants in (("east", ("acme", "neighbour")), ("west", ())):
             ledger_url = stack.enter_context(postgres.database())
@@ -698,9 +696,13 @@ def test_a_message_is_handed_over_again_when_the_other_cells_broker_has_lost_it(
 
 def test_what_an_earlier_process_has_set_aside_is_handed_over(two: Two, brokers: tuple[str, str]) -> None:
     two.directory.add_cell(two.directory.cell("east")._replace(broker_url=brokers[0]))
-    for step in (lambda each: each("acme", "intake", b"{}"), Forwarder.hand_over):
+    two.directory.add_cell(two.directory.cell("east")._replace(name="north", broker_url="redis://127.0.0.1:1/0"))
+    two.directory.claim("nora", cell="north")
+    for tenant in ("acme", "nora"):  # each by a process that has set aside this one alone
         with closing(Forwarder(two.directory, cell="west", broker_url=brokers[1], tls={})) as forwarder:
-            step(forwarder)
+            assert forwarder(tenant, "intake", b"{}")
+            if tenant == "nora":
+                forwarder.hand_over()
     with open_broker(brokers[0]) as east:
         assert east.lrange("intake", 0, -1) == [b"{}"]
 

@@ -27,6 +27,7 @@ from ledger.store import Ledger, create_ledger_engine
 from monitoring.config import CellsConfig
 from routing.policy.platform import platform_policy
 from routing.policy.prices import NANOUSD_PER_USD
+from tests.directories import new_directory
 from tests.factories import Shop
 from tests.integration.gateway.gateway_world import (
     HAIKU,
@@ -45,12 +46,9 @@ DAYS = count()
 
 @pytest.fixture(scope="module")
 def directory_url(postgres: Postgres) -> Iterator[str]:
-    with postgres.database(template="template1") as url:
-        directory = Directory(url)
-        directory.prepare()
+    with new_directory(postgres) as (url, directory):
         for name in ("east", "west", "north"):
             directory.add_cell(CellRecord(name, "http://x", "http://y", "redis://z", "z", "{}"))
-        directory.close()
         yield url
 
 
@@ -136,10 +134,7 @@ def spend_all(world: World) -> int:
 
 def test_two_cells_spend_one_budget_as_each_needs_it_and_no_more(postgres: Postgres) -> None:
     with ExitStack() as stack:
-        url = stack.enter_context(postgres.database(template="template1"))
-        directory = Directory(url)
-        stack.callback(directory.close)
-        directory.prepare()
+        url, directory = stack.enter_context(new_directory(postgres))
         east, west = (open_cell(stack, postgres, name, url, fleet_usd=0.01) for name in ("east", "west"))
         assert [spend(west), spend(west)] == [True, True]
         assert spend_all(east) > 2, "the busy cell gets what the other does not ask for"
@@ -152,10 +147,7 @@ def test_two_cells_spend_one_budget_as_each_needs_it_and_no_more(postgres: Postg
 
 def test_steps_that_no_gateway_meters_are_charged_to_one_budget_by_all_cells(postgres: Postgres) -> None:
     with ExitStack() as stack:
-        url = stack.enter_context(postgres.database(template="template1"))
-        directory = Directory(url)
-        stack.callback(directory.close)
-        directory.prepare()
+        url, directory = stack.enter_context(new_directory(postgres))
         budgets = platform_policy().budgets.model_copy(update={"fleet_day_usd": 0.01})
         policy = platform_policy().model_copy(update={"budgets": budgets})
         charged = dict.fromkeys(("east", "west"), 0)
@@ -188,10 +180,7 @@ def test_steps_that_no_gateway_meters_are_charged_to_one_budget_by_all_cells(pos
 
 def test_without_its_directory_a_cell_spends_its_slice_and_then_calls_wait(postgres: Postgres) -> None:
     with ExitStack() as stack:
-        with postgres.database(template="template1") as url:
-            directory = Directory(url)
-            directory.prepare()
-            directory.close()
+        with new_directory(postgres) as (url, _):
             world = open_cell(stack, postgres, "east", url, fleet_usd=10.0)
             assert spend(world)
         with pytest.raises(GatewayUnreachableError, match="ledger"):  # nobody knows what is left: it is tried later

@@ -19,6 +19,7 @@ from monitoring.exporter import render_metrics
 from monitoring.gauges import read_cell
 from producers.cells.router import Places, Router
 from routing.policy.platform import platform_policy
+from tests.directories import new_directory
 from tests.integration.api.http_world import World, open_world
 from tests.integration.cells.test_cells_router import serve
 from tests.services import Postgres
@@ -39,9 +40,7 @@ def values_of(page: str, name: str) -> Values:
 @pytest.fixture
 def directory(postgres: Postgres) -> Iterator[Directory]:
     with ExitStack() as stack:
-        made = Directory(stack.enter_context(postgres.database(template="template1")))
-        stack.callback(made.close)
-        made.prepare()
+        _, made = stack.enter_context(new_directory(postgres))
         for name in ("east", "west", "north"):
             made.add_cell(CellRecord(name, "http://x", "http://y", "redis://z", "z", "{}"))
         yield made

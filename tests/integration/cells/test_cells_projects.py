@@ -26,6 +26,7 @@ from sites.content_store import ContentStore
 from sites.ownership import adopt
 from sites.repository.copies import claim_root
 from sites.repository.workspace import Workspace
+from tests.directories import new_directory
 from tests.factories import Shop
 from tests.integration.runs.run_world import Yard
 from tests.services import Postgres
@@ -49,9 +50,7 @@ class Two:
 @pytest.fixture
 def two(postgres: Postgres, tmp_path: Path) -> Iterator[Two]:
     with ExitStack() as stack:
-        directory = Directory(stack.enter_context(postgres.database(template="template1")))
-        stack.callback(directory.close)
-        directory.prepare()
+        _, directory = stack.enter_context(new_directory(postgres))
         shops = []
         for name in ("east", "west"):
             url = stack.enter_context(postgres.database())

@@ -29,6 +29,7 @@ from routing.cells import CellRefusal, Clue
 from sites.config import ContentStoreConfig
 from sites.content_store import ContentStore
 from sites.ownership import adopt
+from tests.directories import new_directory
 from tests.integration.api.http_world import PAGES, World, open_world
 from tests.services import Postgres, wait_until
 from tests.threads import serve_in_thread
@@ -58,9 +59,7 @@ def serve(app: object, stack: ExitStack, name: str) -> str:
 def shared_fleet(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     tmp_path = tmp_path_factory.mktemp("cells")
     with ExitStack() as stack:
-        directory = Directory(stack.enter_context(postgres.database(template="template1")))
-        stack.callback(directory.close)
-        directory.prepare()
+        _, directory = stack.enter_context(new_directory(postgres))
         worlds, urls = [], {}
         for name in ("east", "west"):
             url = stack.enter_context(postgres.database())

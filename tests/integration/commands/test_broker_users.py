@@ -18,7 +18,7 @@ from pydantic import SecretStr
 from redis import Redis
 from redis.exceptions import NoPermissionError
 
-from ledger.cells.directory import CellRecord, Directory
+from ledger.cells.directory import CellRecord
 from ledger.dispatch_window import Push
 from ledger.tables import Job
 from monitoring.gauges import Reading, read_broker
@@ -32,6 +32,7 @@ from producers.local.supervisor import free_port
 from routing.broker import create_app, fleet_users, tenant_user
 from routing.config import CellSecrets
 from routing.queues import QueueName
+from tests.directories import new_directory
 from tests.factories import Shop
 from tests.services import Postgres, Valkey, wait_until
 
@@ -199,8 +200,7 @@ def test_nobody_of_the_fleet_can_do_more_than_its_work(guarded: Valkey) -> None:
 def test_a_dispatcher_hands_messages_to_another_cell_with_its_own_rules(guarded: Valkey, postgres: Postgres) -> None:
     broker_url = url_of(guarded, "dispatcher")
     secrets = {"east": CellSecrets(broker=SecretStr("pointsman-dispatcher"))}
-    with postgres.database(template="template1") as url, closing(Directory(url, secrets)) as directory:
-        directory.prepare()
+    with new_directory(postgres, secrets) as (_, directory):
         directory.add_cell(CellRecord("east", "", "", broker_url, "", "{}"))
         directory.claim("acme", cell="east")
         with (

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import LiteralString
@@ -26,7 +26,6 @@ from sqlmodel import Session
 
 from ledger import money, provider_circuits
 from ledger.attempts import recover, report_loss
-from ledger.cells.directory import Directory
 from ledger.events import EventKind, record
 from ledger.operations.leaders import lead, resign
 from ledger.operations.workers import WorkerStatus, record_heartbeat
@@ -39,6 +38,7 @@ from routing.jobs import JobMessage, JobRequest, Reason, State
 from routing.policy.prices import Usage
 from routing.provider_circuit import Trouble
 from routing.queues import Tier
+from tests.directories import new_directory
 from tests.integration.monitoring.driving import MODEL, Fleet, create_fleet
 from tests.prometheus import JOB, Prometheus, needs_prometheus
 from tests.services import Postgres, Valkey, wait_until
@@ -134,9 +134,7 @@ def site(ledger: Ledger, ledger_url: str, postgres: Postgres, tmp_path: Path) ->
     fleet.execute("UPDATE worker SET seen_at = now() + interval '1 hour'")  # it goes on saying so
     with ExitStack() as stack:
         broker = stack.enter_context(Valkey(tmp_path))
-        directory_url = stack.enter_context(postgres.database(template="template1"))
-        with closing(Directory(directory_url)) as directory:
-            directory.prepare()
+        directory_url, _ = stack.enter_context(new_directory(postgres))
         arguments = (ledger_url, str(port), broker.url, directory_url)
         exporter = subprocess.Popen([sys.executable, "-W", "ignore", "-c", SERVE, *arguments])
         stack.callback(exporter.wait, 20)

@@ -9,13 +9,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from ledger import provider_circuits
-from ledger.cells.directory import Directory
 from ledger.dispatch_window import pause_queue
 from ledger.events import EventKind, record
 from ledger.operations.leaders import lead
@@ -26,6 +24,7 @@ from routing.jobs import Reason, State
 from routing.policy.platform import platform_policy
 from routing.provider_circuit import Trouble
 from routing.queues import QueueName, Tier
+from tests.directories import new_directory
 from tests.factories import Shop
 from tests.integration.monitoring.driving import MODEL, Fleet
 from tests.integration.monitoring.test_alerts import SERVE
@@ -52,9 +51,7 @@ DARK = {
 @pytest.fixture
 def prometheus(shop: Shop, postgres: Postgres, valkey: Valkey, tmp_path: Path) -> Iterator[Prometheus]:
     port = free_port()
-    with postgres.database(template="template1") as directory_url:
-        with closing(Directory(directory_url)) as directory:
-            directory.prepare()
+    with new_directory(postgres) as (directory_url, _):
         arguments = (shop.url, str(port), valkey.url, directory_url)
         exporter = subprocess.Popen([sys.executable, "-W", "ignore", "-c", SERVE, *arguments])
         try:
