@@ -38,7 +38,7 @@ from sandbox.box import (
     ServiceFailedError,
     UncontainedSessionError,
 )
-from sites.errors import ObstructedError, RepositoryRefusedError, WorkspaceError
+from sites.errors import ObstructedError, RepositoryRefusedError, StoreUnavailableError, WorkspaceError
 from workers.errors import CancelledByOwnerError, LeaseLostError, RemoteError, SoftTimeLimit
 from workers.outcomes import Deferred, Ended
 
@@ -112,7 +112,9 @@ def unavailable_reason(error: Exception) -> Reason:
 
 
 def words_of(error: Exception) -> str:
-    """Return an error as a tenant may read it: without the paths of this machine."""
+    """Return an error as a tenant may read it: without this machine's paths, and what an object store's server said."""
+    if isinstance(error, StoreUnavailableError):
+        return "the content store cannot be reached or read"
     return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
 
 

@@ -32,6 +32,7 @@ from sites.errors import (
     BlobMissingError,
     ObstructedError,
     RepositoryRefusedError,
+    StoreUnavailableError,
     WorkspaceError,
     WorkspaceMissingError,
 )
@@ -47,6 +48,7 @@ from workers.retries import (
     is_passing,
     step_pause,
     unavailable_reason,
+    words_of,
 )
 
 TABLE: list[tuple[BaseException, State, Reason]] = [
@@ -242,3 +244,18 @@ def test_any_other_error_of_a_file_is_a_defect() -> None:
     ended = decide_end(OSError(errno.ENAMETOOLONG, "File name too long"))
     assert isinstance(ended, Ended)
     assert ended.reason == Reason.INTERNAL_ERROR
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "/srv/pointsman/runs/x"), "No space left on device"),
+        (
+            StoreUnavailableError(errno.EIO, "object store: http://10.0.0.7 says 503"),
+            "the content store cannot be reached or read",
+        ),
+        (RemoteError("the remote has no repository there"), "the remote has no repository there"),
+    ],
+)
+def test_a_tenant_is_told_what_failed_and_not_where_the_installation_has_it(error: Exception, told: str) -> None:
+    assert words_of(error) == told
