@@ -347,7 +347,10 @@ def test_who_reads_why_a_job_waits_is_not_told_where_files_are(
     world.content_store = host(bench, "control")
     proxy.fault = lambda asked: "refuse"
     world.publish(job_id)
-    assert world.job(job_id).result["retrying"]["why"] == "StoreUnavailableError: Input/output error"
+    assert (
+        world.job(job_id).result["retrying"]["why"]
+        == "StoreUnavailableError: the content store cannot be reached or read"
+    )
 
 
 def test_a_publish_waits_while_the_bucket_is_another_installation_s(world: World, bench: ObjectBench) -> None:
