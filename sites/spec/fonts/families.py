@@ -84,10 +84,10 @@ def _on_new_site(value: object) -> object:
     return _OF_LOOK.get(font, font) if isinstance(font, str) else font
 
 
-FontChoice = Annotated[Look | Shipped, BeforeValidator(_nearest)]
+FontChoice = Annotated[Literal[Look, Shipped], BeforeValidator(_nearest)]
 """A font of a theme, also by the name of a family that looks like it."""
-NewFont = Annotated[Look | Shipped, BeforeValidator(_on_new_site)]
-"""A font of a new site, where a look is a family that is shipped."""
+NewFont = Annotated[Literal[Shipped, "mono"], BeforeValidator(_on_new_site)]
+"""A font of a new site: a family that is shipped, also by a look or the name of another family that is like it."""
 
 _FOLDER: Final = "fonts/"
 _PARTS: Final = {
