@@ -48,7 +48,7 @@ from producers.errors import InstallationError
 from routing.jobs import Reason
 from sites.content_store import ContentStore
 from sites.disk import Disk
-from sites.errors import BlobCorruptError, BlobMissingError
+from sites.errors import BlobCorruptError, BlobMissingError, StoreUnavailableError
 from sites.ownership import begin_restoring, take_over
 from sites.releases import manifest_of_dict, try_show_active
 
@@ -261,6 +261,10 @@ def _copy(
         except (BlobMissingError, BlobCorruptError):
             damaged.add(sha256)
             continue
+        except StoreUnavailableError:
+            content_store.blobs.owner()  # raises where it is not this file alone that cannot be read
+            damaged.add(sha256)
+            continue
         target.put(data)
         sizes[sha256] = len(data)
         if number % _PROGRESS_INTERVAL == 0:
@@ -354,8 +358,8 @@ def restore(
     begin_restoring(content_store)
     _copy_blobs(source, content_store)
     progress("reading the ledger")
-    clear(ledger.engine)
-    read_dump(dump, ledger_url, environment=environment)
+    others = clear(ledger.engine)
+    read_dump(dump, ledger_url, environment=environment, besides=others)
     migrate(ledger.engine)
     return _resume(ledger, content_store, made, resend=resend, signing_key=signing_key, progress=progress)
 
