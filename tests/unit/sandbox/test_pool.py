@@ -209,9 +209,7 @@ def test_a_box_is_handed_out_though_no_thread_can_be_had_for_the_next(
     assert pool.wait_until_filled(seconds=10)
 
 
-def test_a_box_that_its_job_did_not_get_is_destroyed(
-    pool: Pool, maker: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_box_that_its_job_did_not_get_is_destroyed(pool: Pool, maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     def end(thread: threading.Thread) -> None:
         raise TimeoutError
 
