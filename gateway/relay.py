@@ -120,9 +120,9 @@ class Relay:
                 self._headers = provider.reply_headers(response.headers)
                 if response.status != _OK:
                     self._retry_after = retry_after_of(response)
-                    self._rest = provider.pass_back(
-                        await read_up_to(response, _MAX_ERROR_BYTES), status=response.status
-                    )
+                    body = await read_up_to(response, _MAX_ERROR_BYTES)
+                    self._status = provider.status_of(response.status, body)
+                    self._rest = provider.pass_back(body, status=self._status)
                 elif admitted.request.streams:
                     await self._stream(response)
                 else:

@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session, col
 
 from ledger.cells.directory import Directory
+from ledger.dispatch_window import IS_READY
 from ledger.notifications import count_undelivered
 from ledger.operations.activity import read_blockers, read_connections
 from ledger.operations.leaders import DISPATCHER, leaders
@@ -201,7 +202,7 @@ COUNTED_AT_MOST = 10_000
 """The limit to which held jobs and dead letters are counted."""
 
 LOOKED_AT_MOST = 100
-"""How many of a queue's oldest jobs are searched for a ready one."""
+"""How many of a queue's oldest jobs are searched for a ready one; as many of those sent, and of those to be sent."""
 
 _FLEET: tuple[Metric, ...] = (
     gauge(
@@ -221,7 +222,7 @@ _WAITING: tuple[Metric, ...] = (
     gauge("queue_oldest_age_seconds", "Age of the longest-waiting job; 0 for an empty queue.", {"queue_name": OPEN}),
     gauge(
         "queue_ready_oldest_age_seconds",
-        f"Age of the oldest ready job among the {LOOKED_AT_MOST} oldest; 0 without one.",
+        f"Age of the oldest ready job of the {3 * LOOKED_AT_MOST} that are looked at; 0 without one.",
         {"queue_name": OPEN},
     ),
     gauge("queue_paused", "1 while operators have paused the queue.", {"queue_name": OPEN}),
@@ -305,13 +306,14 @@ class Reading(NamedTuple):
     value: float
 
 
-_QUEUES = text("""
-    SELECT name,
-           coalesce((SELECT extract(epoch FROM clock_timestamp() - min(waiting_since)) FROM job
-                      WHERE queue = name AND waiting_since IS NOT NULL), 0),
+_SEEN = "SELECT waiting_since, held_for FROM job WHERE queue = name AND waiting_since IS NOT NULL"
+_QUEUES = text(f"""
+    SELECT name, coalesce(extract(epoch FROM clock_timestamp() - (SELECT min(waiting_since) FROM ({_SEEN}) AS x)), 0),
            coalesce((SELECT extract(epoch FROM clock_timestamp() - min(waiting_since)) FROM (
-                         SELECT waiting_since, held_for FROM job WHERE queue = name AND waiting_since IS NOT NULL
-                          ORDER BY waiting_since LIMIT :most) AS oldest WHERE held_for IS NULL), 0),
+                         ({_SEEN} ORDER BY waiting_since LIMIT :most)
+                         UNION ALL ({_SEEN} AND pushed_at IS NOT NULL ORDER BY tenant LIMIT :most)
+                         UNION ALL ({_SEEN} AND {IS_READY} ORDER BY tenant, priority, created_at LIMIT :most)
+                     ) AS seen WHERE held_for IS NULL), 0),
            EXISTS (SELECT FROM queue_control WHERE queue = name AND paused_at IS NOT NULL)
       FROM unnest(CAST(:queues AS text[])) AS names (name)
 """)

@@ -25,6 +25,8 @@ from sqlmodel import Session, col
 from ledger import audit
 from ledger.attempts import recover
 from ledger.audit import newest_head, verify
+from ledger.cells.directory import Directory
+from ledger.cells.tenant_rows import AS_MOVER
 from ledger.errors import SchemaMismatchError
 from ledger.money import presume_lost_calls
 from ledger.operations.migrate import (
@@ -40,15 +42,16 @@ from ledger.operations.migrate import (
 from ledger.operations.partitions import mend
 from ledger.record_tables import Epoch, Leader, Notice, Notification
 from ledger.releases import KeptRelease, kept_releases, lagging_sites
-from ledger.store import Fit, Ledger, after, fit_of, found_revision, wanted_revision
+from ledger.store import Fit, Ledger, Statement, after, fit_of, found_revision, wanted_revision
 from ledger.tables import Attempt, Call, Job, Site
 from monitoring.event_metrics import rebase
+from producers.cells.restored import Placed, place_tenants
 from producers.dispatch.file_lease import BACKUP, FileLease
 from producers.errors import InstallationError
 from routing.jobs import Reason
 from sites.content_store import ContentStore
 from sites.disk import Disk
-from sites.errors import BlobCorruptError, BlobMissingError
+from sites.errors import BlobCorruptError, BlobMissingError, StoreUnavailableError
 from sites.ownership import begin_restoring, take_over
 from sites.releases import manifest_of_dict, try_show_active
 
@@ -79,6 +82,7 @@ def repair(session: Session, *, resend: bool = False, **facts: Any) -> Repaired:
 
     `resend` sends the notifications that were due, although receivers may have them; `facts` are for the audit trail.
     """
+    Statement(AS_MOVER).all(session)  # of a tenant that was moving, too
     mend(session)
     folded = rebase(session)
     session.execute(sql_delete(Leader))
@@ -261,6 +265,10 @@ def _copy(
         except (BlobMissingError, BlobCorruptError):
             damaged.add(sha256)
             continue
+        except StoreUnavailableError:
+            content_store.blobs.owner()  # raises where it is not this file alone that cannot be read
+            damaged.add(sha256)
+            continue
         target.put(data)
         sizes[sha256] = len(data)
         if number % _PROGRESS_INTERVAL == 0:
@@ -314,6 +322,7 @@ class Restored(NamedTuple):
     """Sites whose live copy was rewritten."""
     lagging: int
     """Sites whose live copy could not be written; the dispatcher retries."""
+    placed: Placed
     audit_problems: tuple[str, ...] | None
     """Problems of the audit chain; None if there was no key to verify it."""
 
@@ -328,6 +337,8 @@ def restore(
     is_forced: bool = False,
     resend: bool = False,
     signing_key: bytes = b"",
+    directory: Directory | None = None,
+    cell: str = "",
     progress: Progress = lambda _: None,
 ) -> Restored:
     """Restore a backup into a ledger and a content store that no process uses.
@@ -335,7 +346,8 @@ def restore(
     The whole backup is checked first. Files come before the ledger, so that no row names a missing one.
 
     The target's tables may be of any version, and its files stay. The URL and the environment are for PostgreSQL's
-    programs; without a signing key the audit chain is not verified.
+    programs; without a signing key the audit chain is not verified. The directory is that of the fleet of which it is
+    this cell.
 
     Raises:
         InstallationError: the operator's fault, or the disk's: the backup is incomplete, or the target is in use or
@@ -349,15 +361,27 @@ def restore(
         raise SchemaMismatchError(made.revision, wanted_revision())
     _check_blobs(source)
     _check_target(ledger, content_store, is_forced=is_forced)
+    if directory is not None:
+        directory.prepare()  # or it cannot be reached, and nothing was touched
     dump = open_dump(source / DUMP, ledger_url, server=made.server, environment=environment)
     progress(f"copying {made.blobs} files")
     begin_restoring(content_store)
     _copy_blobs(source, content_store)
     progress("reading the ledger")
-    clear(ledger.engine)
-    read_dump(dump, ledger_url, environment=environment)
+    others = clear(ledger.engine)
+    read_dump(dump, ledger_url, environment=environment, besides=others)
     migrate(ledger.engine)
-    return _resume(ledger, content_store, made, resend=resend, signing_key=signing_key, progress=progress)
+    progress("repairing the restored ledger")
+    problems: tuple[str, ...] | None = None
+    if signing_key:
+        with ledger.begin() as session:
+            problems = verify(session, signing_key=signing_key, expected_head=made.audit_head).problems
+    with ledger.begin() as session:
+        repaired = repair(session, resend=resend, made_at=made.made_at.isoformat(), audit_head=made.audit_head)
+    placed = place_tenants(ledger, directory, cell) if directory is not None else Placed()
+    take_over(ledger, content_store)
+    shown, lagging = _show(ledger, content_store)
+    return Restored(made, repaired, shown, lagging, placed, problems)
 
 
 def _check_blobs(source: Path) -> None:
@@ -388,27 +412,6 @@ def _copy_blobs(source: Path, content_store: ContentStore) -> None:
     stored = ContentStore(source / BLOBS)
     for sha256 in stored_blobs(source):
         content_store.put(stored.get(sha256))
-
-
-def _resume(
-    ledger: Ledger,
-    content_store: ContentStore,
-    made: BackupManifest,
-    *,
-    resend: bool,
-    signing_key: bytes,
-    progress: Progress,
-) -> Restored:
-    progress("repairing the restored ledger")
-    problems: tuple[str, ...] | None = None
-    if signing_key:
-        with ledger.begin() as session:
-            problems = verify(session, signing_key=signing_key, expected_head=made.audit_head).problems
-    with ledger.begin() as session:
-        repaired = repair(session, resend=resend, made_at=made.made_at.isoformat(), audit_head=made.audit_head)
-    take_over(ledger, content_store)
-    shown, lagging = _show(ledger, content_store)
-    return Restored(made, repaired, shown, lagging, problems)
 
 
 def _show(ledger: Ledger, content_store: ContentStore) -> tuple[int, int]:

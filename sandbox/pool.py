@@ -135,10 +135,16 @@ class Pool:
                 if not is_good:
                     spare.box.close()
             if is_good:
-                self.fill()
-                return spare.box
-        box = self._maker.create(asked, image=image, watch=watch)
-        self.fill()
+                return self._replaced(spare.box)
+        return self._replaced(self._maker.create(asked, image=image, watch=watch))
+
+    def _replaced(self, box: PooledBox) -> PooledBox:
+        """Return a box whose successor is being made."""
+        try:
+            self.fill()
+        except BaseException:  # a time limit may strike meanwhile
+            box.close()
+            raise
         return box
 
     def _take(self) -> _Spare | None:
@@ -172,8 +178,13 @@ class Pool:
             is_busy = self._filler is not None and self._filler.is_alive()
             if self._is_closed or is_busy or len(self._spares) >= self._size:
                 return
-            self._filler = threading.Thread(target=self._fill, name="box-pool", daemon=True)
-            self._filler.start()
+            filler = threading.Thread(target=self._fill, name="box-pool", daemon=True)
+            try:
+                filler.start()
+            except RuntimeError:  # the host has no thread to spare: the next box is started cold, or fills the pool
+                logger.warning("spare_box_failed", extra={"reason": "no_thread"})
+                return
+            self._filler = filler
 
     def _fill(self) -> None:
         while self._is_wanted():

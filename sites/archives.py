@@ -45,6 +45,8 @@ _EXTRA_HEADERS = frozenset(
 )
 _ZIP_ENTRY = b"PK\x01\x02"
 _ENCRYPTED = 0x1
+_OF_WINDOWS = frozenset({0, 10, 14})
+"""Hosts whose file names hold no backslash; some programs there separate by it (.NET before 4.6.1, PowerShell 5)."""
 _READ_BYTES = 262_144
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, struct.error, EOFError, OverflowError, RecursionError)
 
@@ -133,6 +135,8 @@ def _zip_members(data: bytes, most: int) -> Iterator[_Member]:
     with zipfile.ZipFile(io.BytesIO(data), metadata_encoding="utf-8") as archive:
         for info in archive.infolist():
             name = info.orig_filename  # the other one ends at a NUL
+            if info.create_system in _OF_WINDOWS:
+                name = name.replace("\\", "/")
             if not _is_left_out(name):
                 _check_zip(info, name)
                 yield _Member(name, info.file_size, None if name.endswith("/") else partial(archive.open, info))

@@ -136,6 +136,14 @@ class OpenAIProvider(Provider):
         stop = _stop_of(choice.get("finish_reason") or "stop", has_tools=bool(message.get("tool_calls")))
         return to_json(_message(reply, stop_reason=stop, usage=usage) | {"content": content})
 
+    def status_of(self, status: int, body: bytes) -> int:
+        """Tell an account without credit from a busy server: the API says 429 of both, and one of them does not pass."""
+        try:
+            error = from_json(body).get("error")
+        except (ValueError, AttributeError):
+            return status
+        return HTTPStatus.PAYMENT_REQUIRED if _has_no_credit(error) else status
+
     def pass_back(self, body: bytes, *, status: int) -> bytes:
         """Return the error as the Messages API words it, without the key."""
         return error_body(status, message_of_error(body)).replace(self._key.encode(), b"[redacted]")
@@ -444,7 +452,13 @@ def _read_usage(usage: Any, meter: Meter) -> dict[str, int]:
 
 def _status_of(error: Any) -> int:
     """Return the HTTP status that an error inside a stream stands for."""
+    if _has_no_credit(error):
+        return HTTPStatus.PAYMENT_REQUIRED
     code = error.get("code") if isinstance(error, dict) else None
     if isinstance(code, int | str) and str(code).isdigit():
         return int(code)
     return HTTPStatus.TOO_MANY_REQUESTS if code == "rate_limit_exceeded" else HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _has_no_credit(error: Any) -> bool:
+    return isinstance(error, dict) and "insufficient_quota" in (error.get("code"), error.get("type"))

@@ -222,6 +222,10 @@ class Provider(ABC):
     def reply_headers(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
         """Return the provider's headers that the caller may see."""
 
+    def status_of(self, status: int, body: bytes) -> int:
+        """Return the status that an error has in the Messages API."""
+        return status
+
     def trouble_of(self, status: int | None, *, kind: str = "") -> Trouble | None:
         """Return what ails the provider, by a call's status (None for no answer) or the kind of error in its stream."""
         return trouble_of(status, kind=kind)

@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -30,6 +30,7 @@ from alembic.operations import Operations, ops
 from alembic.runtime.migration import MigrationContext
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import DeadlockDetected, LockNotAvailable
+from psycopg.pq import Conninfo
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.schema import Column, Table
@@ -189,20 +190,11 @@ _VERSION = re.compile(r"\(PostgreSQL\) (\d+)")
 _VERSION_TABLE = "alembic_version"
 _SHOWN_ERROR_LINES = 5
 _VARIABLES = {
-    "host": "PGHOST",
-    "hostaddr": "PGHOSTADDR",
-    "port": "PGPORT",
-    "dbname": "PGDATABASE",
-    "user": "PGUSER",
-    "password": "PGPASSWORD",
-    "sslmode": "PGSSLMODE",
-    "sslrootcert": "PGSSLROOTCERT",
-    "sslcert": "PGSSLCERT",
-    "sslkey": "PGSSLKEY",
-    "options": "PGOPTIONS",
-    "channel_binding": "PGCHANNELBINDING",
+    option.keyword.decode(): option.envvar.decode() for option in Conninfo.get_defaults() if option.envvar is not None
 }
 """libpq's environment variable for each part of a URL: command lines are visible to everybody on the host."""
+_ENTRY = re.compile(r"\d+; \d+ \d+ [A-Z ]+ public ([^ (]+\(?)")
+"""An entry of a dump: it names a relation, what belongs to one after that one, and a function with a bracket."""
 
 
 class Snapshot(NamedTuple):
@@ -263,15 +255,19 @@ def open_dump(source: Path, ledger_url: str, *, server: int, environment: Mappin
     return ReadableDump(source, program, entries)
 
 
-def read_dump(dump: ReadableDump, ledger_url: str, *, environment: Mapping[str, str]) -> None:
-    """Restore a dump into an empty ledger, in one transaction.
+def read_dump(
+    dump: ReadableDump, ledger_url: str, *, environment: Mapping[str, str], besides: Collection[str] = ()
+) -> None:
+    """Restore a dump into an empty ledger, in one transaction, but for what `clear` has left standing there.
 
     Raises:
         DumpError: the operator's fault: `pg_restore` failed.
     """
     database = str(conninfo_to_dict(ledger_url).get("dbname", ""))
+    lines = dump.entries.splitlines(keepends=True)
+    wanted = (line for line in lines if not (entry := _ENTRY.match(line)) or entry[1] not in besides)
     with tempfile.NamedTemporaryFile("w", suffix=".entries") as chosen:  # the backup may be on read-only storage
-        chosen.write(dump.entries)
+        chosen.writelines(wanted)
         chosen.flush()
         arguments = ["--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"]
         arguments += [f"--use-list={chosen.name}", f"--dbname={database}", str(dump.source)]
@@ -310,6 +306,11 @@ _FUNCTIONS = Statement("""
     SELECT oid::regprocedure::text FROM pg_proc
      WHERE pronamespace = 'public'::regnamespace AND starts_with(proname, 'pointsman_')
 """)
+_OTHERS = Statement("""
+    SELECT relname::text FROM pg_class WHERE relnamespace = 'public'::regnamespace
+    UNION SELECT typname::text FROM pg_type WHERE typnamespace = 'public'::regnamespace
+    UNION SELECT proname || '(' FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+""")
 _TABLES = Statement("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
 
 
@@ -334,14 +335,15 @@ def users_of(engine: Engine) -> int:
         time.sleep(0.05)
 
 
-def clear(engine: Engine) -> None:
-    """Drop every table and function of a ledger, and no others in the same database."""
+def clear(engine: Engine) -> set[str]:
+    """Drop every table and function of a ledger, and return the names of others in the same database, which stay."""
     names = ", ".join(f'"{name}"' for name in sorted(_own_tables(engine)))
     with engine.begin() as connection:
         if names:
             Statement(f"DROP TABLE {names} CASCADE").all(connection)
         for function in _FUNCTIONS.scalars(connection):
             Statement(f"DROP FUNCTION {function}").all(connection)
+        return set(_OTHERS.scalars(connection))
 
 
 def _own_tables(engine: Engine) -> set[str]:

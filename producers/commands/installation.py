@@ -36,6 +36,7 @@ from producers.commands.images import box_config
 from routing.config import strip_settings
 
 if TYPE_CHECKING:
+    from ledger.cells.directory import Directory
     from producers.diagnosis import Finding
     from producers.local.embedded import Embedded
     from sites.content_store import ContentStore
@@ -243,7 +244,7 @@ def restore(
 
     with (
         clear_errors(),
-        _target(ctx, home) as (ledger_url, content_store, signing_key),
+        _target(ctx, home) as (ledger_url, content_store, signing_key, directory, cell),
         closing(Ledger(create_ledger_engine(ledger_url))) as ledger,
     ):
         done = restore_backup(
@@ -255,6 +256,8 @@ def restore(
             is_forced=force,
             resend=resend,
             signing_key=signing_key,
+            directory=directory,
+            cell=cell,
             progress=_report,
         )
     if as_json:
@@ -264,6 +267,7 @@ def restore(
                 "repaired": done.repaired._asdict(),
                 "shown": done.shown,
                 "lagging": done.lagging,
+                "placed": done.placed._asdict(),
                 "audit_problems": done.audit_problems,
             }
         )
@@ -275,26 +279,31 @@ def restore(
             f"{facts.withheld} notifications withheld",
             markup=False,
         )
+        for tenant in done.placed.elsewhere:
+            out.print(f"{tenant} has moved to another cell since: nothing of it is here", markup=False)
         if done.audit_problems is None:
             out.print("the audit chain was not verified: POINTSMAN_AUDIT__SIGNING_KEY is not set")
+    for tenant in done.placed.missing:
+        err.print(f"pointsman: {tenant} has come to this cell since: the backup lacks it", markup=False)
     for problem in done.audit_problems or ():
         err.print(f"pointsman: {problem}", markup=False)
     raise typer.Exit(FAILED if done.audit_problems else OK)
 
 
 @contextmanager
-def _target(ctx: typer.Context, home: Path | None) -> Iterator[tuple[str, ContentStore, bytes]]:
-    """Yield ledger URL, content store and audit key of the installation to restore into."""
+def _target(ctx: typer.Context, home: Path | None) -> Iterator[tuple[str, ContentStore, bytes, Directory | None, str]]:
+    """Yield ledger URL, content store, audit key, directory and cell of the installation to restore into."""
     if home is not None:
         from producers.local.preparation import open_offline
         from sites.content_store import ContentStore
 
         with open_offline(home) as found:
-            yield found.ledger_url, ContentStore(found.content_store), found.signing_key
+            yield found.ledger_url, ContentStore(found.content_store), found.signing_key, None, ""
         return
     with installed(ctx) as installation:
-        key = installation.settings.audit.signing_key.get_secret_value()
-        yield installation.ledger_url, installation.content_store, key.encode()
+        settings = installation.settings
+        key = settings.audit.signing_key.get_secret_value().encode()
+        yield installation.ledger_url, installation.content_store, key, installation.directory, settings.cells.name
 
 
 def _report(step: str) -> None:

@@ -138,6 +138,7 @@ def two(postgres: Postgres, tmp_path: Path) -> Iterator[Two]:
         fleets, stores, roots = [], {}, {}
         for name, tenants in (("east", ("acme", "neighbour")), ("west", ())):
             ledger_url = stack.enter_context(postgres.database())
+            postgres.leave(ledger_url)
             fleets.append(open_fleet(ledger_url, stack, *tenants))
             config = ContentStoreConfig(root=tmp_path / name)
             stores[name], roots[name] = ContentStore(config.root), tmp_path / f"{name}-runs"

@@ -24,6 +24,7 @@ def cells(postgres: Postgres, tmp_path: Path) -> Iterator[Run]:
         directory = stack.enter_context(postgres.database(template="template1"))
         urls = {name: stack.enter_context(postgres.database()) for name in ("east", "west")}
         for url in urls.values():
+            postgres.leave(url)
             with psycopg.connect(url) as connection:  # all are copies of one template
                 connection.execute("INSERT INTO epoch (id) VALUES (gen_random_uuid())")
 
@@ -101,6 +102,18 @@ def test_a_store_of_another_ledger_and_a_place_that_cannot_be_made_are_not_writt
     unmade = cells("west", "cells", "add")
     assert (unmade.exit_code, "west-runs" in "".join(unmade.output.split())) == (1, True), unmade.output
     assert [cell["name"] for cell in json.loads(cells("east", "cells", "status", "--json").stdout)["cells"]] == ["east"]
+
+
+def test_a_restore_tells_who_has_left_and_who_has_come(cells: Run, tmp_path: Path) -> None:
+    for name, tenant in (("east", "acme"), ("west", "other")):
+        cells(name, "cells", "add")
+        cells(name, "key", "create", "--tenant", tenant)
+        assert cells(name, "backup", str(tmp_path / f"of-{name}")).exit_code == 0
+    assert cells("west", "cells", "move", "acme", "--to", "west").exit_code == 0
+    east, west = (cells(name, "restore", str(tmp_path / f"of-{name}"), "--force") for name in ("east", "west"))
+    assert "acme has moved to another cell since" in east.stdout, east.output
+    assert "acme has come to this cell since" in west.stderr
+    assert "other" not in west.output
 
 
 def test_an_installation_that_is_alone_is_told_what_is_missing(cells: Run) -> None:

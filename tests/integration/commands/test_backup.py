@@ -13,6 +13,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
 from ledger.attempts import lock_owned_job
@@ -21,7 +22,7 @@ from ledger.errors import DumpError, FencedError, SchemaMismatchError
 from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
 from ledger.operations.leaders import lead, leaders
-from ledger.operations.migrate import find_program, is_empty
+from ledger.operations.migrate import find_program, is_empty, open_snapshot, write_dump
 from ledger.operations.partitions import SPAN, _begin, _provide
 from ledger.releases import kept_releases
 from ledger.store import Ledger, create_ledger_engine
@@ -509,6 +510,36 @@ def test_a_target_that_holds_something_or_is_in_use_is_left_alone_unless_forced(
     assert len(releases(target)) == len(kept) + 1
     bring_back(target, source, is_forced=True)
     assert releases(target) == kept
+
+
+def test_what_others_keep_in_the_database_is_not_in_the_way(origin: Rig, tmp_path: Path) -> None:
+    """An operator's own objects beside the ledger's, one of them with the name of a table of ours."""
+    publish(origin, origin.site(), "one")
+    kept = releases(origin)
+    origin.shop.execute("CREATE TABLE of_others (id serial PRIMARY KEY, at timestamptz UNIQUE)")
+    origin.shop.execute("INSERT INTO of_others VALUES (1)")
+    origin.shop.execute("CREATE FUNCTION job() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+    origin.shop.execute("CREATE VIEW of_theirs AS SELECT id FROM of_others")
+    origin.shop.execute("CREATE VIEW of_ours AS SELECT id FROM site")
+    bring_back(origin, take_backup(origin, tmp_path / "backup"), is_forced=True)
+    assert releases(origin) == kept
+    assert origin.shop.scalar("SELECT count(*) FROM of_ours") == 1
+    assert origin.shop.rows("SELECT id FROM of_others") == [(1,)]
+
+
+def test_programs_reach_the_server_that_the_ledgers_own_connections_do(origin: Rig, tmp_path: Path) -> None:
+    """An address of several hosts follows the primary by what it wants of a server."""
+    elsewhere = make_conninfo(origin.shop.url, target_session_attrs="standby")
+    with open_snapshot(origin.shop.url) as snapshot, pytest.raises(DumpError, match="standby"):
+        write_dump(snapshot, elsewhere, tmp_path / "dump", environment=ENVIRONMENT)
+
+
+def test_a_file_that_cannot_be_read_does_not_keep_the_others_out_of_a_backup(origin: Rig, tmp_path: Path) -> None:
+    publish(origin, origin.site(), "one")
+    path = next((origin.content_store.root / "blobs").glob("*/*"))
+    path.unlink()
+    path.mkdir()  # reading it fails, as of a bad block
+    assert read_backup(take_backup(origin, tmp_path / "backup")).damaged == (path.name,)
 
 
 def test_an_old_program_is_not_taken_for_a_newer_server() -> None:

@@ -316,6 +316,21 @@ def test_gauges_show_budgets_age_leader_and_pause(fleet: Fleet) -> None:
     assert series["queue_paused", ("spec",)] == 0
 
 
+@pytest.mark.parametrize("is_pushed", [False, True])
+def test_a_ready_job_is_seen_behind_any_number_of_older_ones_that_are_held(fleet: Fleet, is_pushed: bool) -> None:
+    for _ in range(LOOKED_AT_MOST):
+        fleet.accept()
+    fleet.execute("UPDATE job SET waiting_since = now() - interval '200 s', held_for = 'time'")
+    job_id = fleet.accept()
+    fleet.execute(
+        "UPDATE job SET waiting_since = now() - interval '100 s', pushed_at = CASE WHEN :pushed THEN now() END"
+        " WHERE id = :id",
+        id=job_id,
+        pushed=is_pushed,
+    )
+    assert scrape(fleet)["queue_ready_oldest_age_seconds", ("spec",)] == pytest.approx(100, abs=5)
+
+
 def test_a_scrape_costs_the_same_with_a_long_backlog(fleet: Fleet) -> None:
     fleet.accept()
     fleet.execute("""

@@ -6,10 +6,14 @@ from uuid import uuid4
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from gateway.config import GatewayConfig
 from gateway.ledger_client import Ledger
 from gateway.open_calls import OpenCall, OpenCalls
+from gateway.providers.openai import OpenAIProvider
+from gateway.providers.provider import UpstreamRequest
 from gateway.relay import Relay
 from gateway.upstream import open_session
 
@@ -74,6 +78,28 @@ def test_a_call_whose_booking_breaks_is_not_kept_alive_for_ever() -> None:
         assert not calls._calls
 
     asyncio.run(carry())
+
+
+def test_an_account_without_credit_does_not_open_its_circuit() -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        error = {"message": "You exceeded your current quota", "type": "insufficient_quota"}
+        return web.json_response({"error": error}, status=429, headers={"retry-after": "1"})
+
+    async def carry() -> tuple[int | None, bytes]:
+        app = web.Application()
+        app.router.add_post("/chat/completions", refuse)
+        async with TestServer(app) as server, aiohttp.ClientSession() as session:
+            url, call = str(server.make_url("")), a_call()
+            admitted: Any = call.admitted
+            admitted.caller.provider = OpenAIProvider(url, "a-key")
+            admitted.sent = UpstreamRequest(f"{url}/chat/completions", {}, b"{}")
+            relay = Relay(call, cast(Any, None), session=session, circuit=cast(Any, None))
+            await relay._pump()
+            return relay._status, relay._rest
+
+    status, shown = asyncio.run(carry())
+    assert status == 402
+    assert b"billing_error" in shown
 
 
 def test_an_idle_connection_is_given_up_before_the_servers_that_close_theirs_soonest() -> None:

@@ -195,6 +195,31 @@ def test_spares_that_died_are_replaced_before_anybody_wants_one_and_the_living_s
     assert [box.is_usable() for box in maker.made] == [False, True]
 
 
+def test_a_box_is_handed_out_though_no_thread_can_be_had_for_the_next(
+    pool: Pool, maker: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        warm, cold = pool.acquire(), pool.acquire()
+    assert maker.made == [warm, cold]
+    pool.fill()
+    assert pool.wait_until_filled(seconds=10)
+
+
+def test_a_box_that_its_job_did_not_get_is_destroyed(pool: Pool, maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(thread: threading.Thread) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(threading.Thread, "start", end)
+    for _ in ("warm", "cold"):
+        with pytest.raises(TimeoutError):
+            pool.acquire()
+    assert [box.is_usable() for box in maker.made] == [False, False]
+
+
 def test_a_closed_pool_leaves_nothing(pool: Pool, maker: Maker) -> None:
     pool.close()
     pool.close()

@@ -111,6 +111,35 @@ def test_a_name_that_no_release_may_have_is_refused_with_its_rule(pack: Pack, na
     assert show_path(name) in said or show_path(name.rpartition("/")[0]) in said
 
 
+def of_windows(files: Mapping[str, bytes]) -> bytes:
+    """Return a zip as .NET and so PowerShell 5 writes it."""
+
+    def change(info: zipfile.ZipInfo) -> None:
+        info.create_system, info.external_attr = 0, 0
+
+    return zipped(files, change)
+
+
+def test_a_zip_of_windows_may_separate_names_by_backslashes() -> None:
+    named = {f"bakery/{name}".replace("/", "\\"): data for name, data in FILES.items()}
+    assert read_archive(of_windows({"bakery\\img\\": b"", **named}), **MOST) == FILES
+    assert read_archive(of_windows({**FILES, "bakery\\Thumbs.db": b""}), **MOST) == FILES
+
+
+@pytest.mark.threat("E")
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("..\\up.html", "parent"),
+        ("\\up.html", "absolute"),
+        ("css\\site.css", "duplicate"),
+        (".git\\config", "planted"),
+    ],
+)
+def test_a_backslash_of_windows_hides_nothing(name: str, rule: str) -> None:
+    assert rule in ": ".join(refusal(of_windows({**FILES, name: b"x"})))
+
+
 @pytest.mark.threat("E")
 def test_a_name_with_a_nul_is_refused_and_not_cut_there() -> None:
     archive = zipped({"index.htmlXx.html": PAGE}).replace(b"index.htmlXx.html", b"index.html\x00x.html")

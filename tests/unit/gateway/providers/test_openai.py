@@ -263,6 +263,19 @@ def test_an_error_inside_a_stream_is_one_of_ours(error: Any, kind: str) -> None:
     assert PROVIDER.trouble_of(200, kind=kind) is not None
 
 
+@pytest.mark.parametrize("named", ["code", "type"])
+def test_an_account_without_credit_is_refused_and_not_busy(named: str) -> None:
+    error = {"message": "You exceeded your current quota", "type": None, "code": None, named: "insufficient_quota"}
+    body = json.dumps({"error": error}).encode()
+    assert PROVIDER.status_of(429, body) == 402
+    assert PROVIDER.trouble_of(402) is None
+    assert PROVIDER.status_of(429, b"<html>") == PROVIDER.status_of(429, b'{"error": "slow down"}') == 429
+    counted = meter()
+    shown = json.loads(data_of(ChatStream(counted).feed(b"data: " + body + b"\n\n")))
+    assert shown["error"]["type"] == "billing_error" == counted.error_kind
+    assert PROVIDER.trouble_of(200, kind="billing_error") is None
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
