@@ -68,6 +68,20 @@ def test_the_text_of_a_page_tells_where_its_forms_send_to() -> None:
     ]
 
 
+def test_a_question_comes_with_small_scripts_the_values_of_choices_and_the_names_of_other_files() -> None:
+    files = {
+        "index.html": b"<select><option value=38>Short hair</option><option>Other</option></select>",
+        "js/site.js": b"total = service + extra;",
+        "js/library.js": b"x" * 5_000,
+        "site.css": b"p {}",
+    }
+    shown = show_text(files, "Does the estimate add up?")
+    assert "- (value 38) Short hair\nOther" in shown
+    assert '<file path="js/site.js">\ntotal = service + extra;\n</file>' in shown
+    assert shown.endswith("Other files: js/library.js, site.css")
+    assert "Other files: js/library.js, js/site.js, site.css" in show_text(files, "Does it?", max_bytes=50)
+
+
 def test_pages_are_read_while_there_is_room_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
