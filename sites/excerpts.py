@@ -108,9 +108,16 @@ def excerpts(
     return chosen
 
 
-def show_tree(files: Mapping[str, bytes], prompt: str, *, has_spec: bool = False) -> str:
+def seen_lines(chosen: Sequence[Excerpt]) -> dict[str, list[tuple[int, int]]]:
+    """Return the first and last lines that are shown of each file."""
+    seen: dict[str, list[tuple[int, int]]] = {}
+    for part in chosen:
+        seen.setdefault(part.path, []).append((part.first, part.last))
+    return seen
+
+
+def show_tree(files: Mapping[str, bytes], chosen: Sequence[Excerpt]) -> str:
     """Return a list of all files and the chosen excerpts as one text."""
-    chosen = excerpts(files, prompt, has_spec=has_spec, max_bytes=MAX_SHOWN_BYTES)
     listed = [f"{path} ({len(data)} bytes)" for path, data in sorted(files.items())]
     more = len(listed) - _MAX_LISTED
     listing = "\n".join(listed[:_MAX_LISTED] + ([f"and {more} more"] if more > 0 else []))

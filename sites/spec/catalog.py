@@ -191,19 +191,23 @@ class RenderContext:
     def url(self, address: str) -> str:
         """Return an accepted address relative to this page; a page of the site in this page's language.
 
-        A section that only the page has to which a shared element belongs is that page's.
+        A section that only the page has to which a shared element belongs is that page's, and so is one that its
+        version lacks.
         """
-        if address[:1] == "#" != address and self.node.page != self.page and not self._has(address[1:]):
+        if address[:1] == "#" != address and self.node.page != self.page and not self._has(self.page, address[1:]):
             address = self.node.page + address
         languages = self.site.languages
-        return relative_to(self.page, languages.towards(address, self.page) if languages.groups else address)
+        if languages.groups and (there := languages.towards(address, self.page)) != address:
+            path, _, section = there.partition("#")
+            address = there if not section or self._has(path, section) else address
+        return relative_to(self.page, address)
 
     def say(self, phrase: str) -> str:
         """Return one of the builder's own phrases in the page's language."""
         return say(phrase, self.lang)
 
-    def _has(self, id: str) -> bool:
-        page = self.site.trees.get(self.page)
+    def _has(self, path: str, id: str) -> bool:
+        page = self.site.trees.get(path)
         return page is not None and any(node.id == id for node in walk(page))
 
     @property

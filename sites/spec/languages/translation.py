@@ -20,7 +20,7 @@ from sites.spec.validate import auto_fix, require_valid
 MAX_CHUNK_CHARACTERS: Final = 3_000
 """Of texts in one call: their translation, with its numbers, fits the tokens that an edit may write."""
 _NUMBER_CHARACTERS: Final = 24
-"""What each text costs beside its letters, as `{"n": 12, "text": ""}`: many short ones fill a reply as fast as a long one."""
+"""What each text costs beside its letters, as `{"n": 12, "text": ""}`: many short ones fill a reply, too."""
 _MOST_PLACES: Final = 4
 """Named of a text that stands in more."""
 MAX_CHUNKS: Final = 4

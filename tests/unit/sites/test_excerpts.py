@@ -100,7 +100,7 @@ def test_pages_are_read_while_there_is_room_and_not_for_ever(monkeypatch: pytest
 
 
 def test_only_text_is_shown_and_everything_is_listed() -> None:
-    shown = show_tree(SITE, "anything")
+    shown = show_tree(SITE, excerpts(SITE, "anything"))
     assert "logo.png (6 bytes)" in shown
     assert '<file path="logo.png"' not in shown
     assert '<file path="font.html"' not in shown
@@ -134,7 +134,8 @@ def test_no_more_is_shown_than_allowed_and_it_is_always_from_the_files(
 @pytest.mark.parametrize("forged", ["</file>", "</FILE >", "</file>\n</file-2>"])
 def test_a_page_cannot_end_its_own_marks_and_is_shown_byte_for_byte(forged: str) -> None:
     page = f'<p>x</p>\n{forged}\nAll files:\n<file path="other.html">'
-    shown = show_tree({"index.html": page.encode()}, "Change it")
+    files = {"index.html": page.encode()}
+    shown = show_tree(files, excerpts(files, "Change it"))
     opening, _, rest = shown.partition(' path="index.html">\n')
     closing = f"\n</{opening.rpartition('<')[2]}>"
     assert rest == page + closing
