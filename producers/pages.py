@@ -43,6 +43,7 @@ from sites.preview import (
     with_probe,
 )
 from sites.releases import manifest_of
+from sites.spec.fonts.families import is_shipped
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ router = APIRouter()
 INDEX = "index.html"
 _AUDIENCES = frozenset({PREVIEW_AUDIENCE, CONSOLE_AUDIENCE})
 _OFFERED = frozenset({State.AWAITING_APPROVAL, State.PUBLISHING})
+_YEAR_SECONDS = 365 * 24 * 3600
 
 
 class FoundFile(NamedTuple):
@@ -134,6 +136,8 @@ def show_page(resources: PageResourcesDep, request: Request, tenant: SiteName, s
     found = _find(release, path, request)
     headers = live_headers(str(release.scan.get("csp") or NO_CSP), sandbox=_sandbox_of(resources, request, label))
     headers["ETag"] = f'"{found.entry.sha256}"'
+    if is_shipped(found.name):
+        headers["Cache-Control"] = f"public, max-age={_YEAR_SECONDS}, immutable"
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
     return _serve(resources, request, found, headers)

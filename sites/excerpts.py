@@ -33,8 +33,8 @@ _MAX_SEARCHED_BYTES: Final = 512 * 1024
 _NEAR_LINES: Final = 30
 """Lines shown before and after one that the request concerns."""
 _MAX_LISTED: Final = 200
-_GENERATED: Final = ("package-lock.json", "npm-shrinkwrap.json")
-"""Large text that nobody edits by hand."""
+_GENERATED: Final = ("package-lock.json", "npm-shrinkwrap.json", "-LICENSE.txt")
+"""Text that nobody edits by hand."""
 MAX_READ_BYTES: Final = 24 * 1024
 """Of the pages' text that a question comes with."""
 _SMALL_SCRIPTS_BYTES: Final = 4 * 1024

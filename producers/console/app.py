@@ -5,7 +5,6 @@ from __future__ import annotations
 import http
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from importlib import resources as files
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -83,7 +82,7 @@ def create_console(resources: Resources, console: Console) -> FastAPI:
     )
     app.state.resources = resources
     app.state.console = console
-    app.mount("/static", StaticFiles(directory=str(files.files("producers.console") / "static")))
+    app.mount("/static", StaticFiles(packages=[("producers.console", "static"), ("sites.spec.fonts", "files")]))
     for router in (
         operations.router,
         bulk.router,

@@ -22,9 +22,10 @@ from sites.direct_edit.targets import (
 from sites.direct_edit.text import is_only_text
 from sites.spec.catalog import Business, Link, components
 from sites.spec.expressions import SHARED_TYPE
+from sites.spec.fonts.families import FONTS, NEAREST, shipped_name
 from sites.spec.model import INDEX, JsonObject, Site
 from sites.spec.structure import children_of
-from sites.spec.theme import COLOUR_NAMES, FAMILIES, PRESETS
+from sites.spec.theme import COLOUR_NAMES, PRESETS
 
 
 def business_of(site: Site) -> Business:
@@ -344,17 +345,18 @@ def _colour(target: str, word: str, site: Site) -> Iterator[DirectEdit]:
 
 
 def _font(target: str, word: str, site: Site) -> Iterator[DirectEdit]:
-    match, font = _FONT.fullmatch(target), by_name(VOCABULARY.fonts).get(word) or (word if word in FAMILIES else None)
-    if not match or font is None or (match["role"] and match["of"]):
+    match, font = _FONT.fullmatch(target), by_name(VOCABULARY.fonts).get(word) or shipped_name(word)
+    if not match or not {font} & {*FONTS, *NEAREST} or (match["role"] and match["of"]):
         return
+    name = (FONTS[font].family if font in FONTS else "") or font
     role = match["role"] or match["of"] or match["words"] or ""
     if role.startswith(("head", "title")):
-        yield from _set(site, {"headings": font}, "font", f"Set the font of the headings to {font}.")
+        yield from _set(site, {"headings": font}, "font", f"Set the font of the headings to {name}.")
     elif role.startswith(("body", "text", "paragraph")):
-        yield from _set(site, {"text": font}, "font", f"Set the font of the body text to {font}.")
+        yield from _set(site, {"text": font}, "font", f"Set the font of the body text to {name}.")
     else:
         changes = {"font": font, "headings": None, "text": None}
-        yield from _set(site, changes, "font", f"Set the font of the whole site to {font}.")
+        yield from _set(site, changes, "font", f"Set the font of the whole site to {name}.")
 
 
 def _choice(target: str, word: str, site: Site) -> Iterator[DirectEdit]:

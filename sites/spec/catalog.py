@@ -24,6 +24,7 @@ from pydantic_core import PydanticCustomError
 from routing.model_call import filled
 from sites.spec import components as package
 from sites.spec.expressions import Node, walk
+from sites.spec.fonts.families import called
 from sites.spec.html import (
     ART_NAMES,
     EMPTY,
@@ -38,7 +39,7 @@ from sites.spec.html import (
 )
 from sites.spec.languages.versions import NO_LANGUAGES, Languages
 from sites.spec.model import JsonObject
-from sites.spec.theme import FONTS, PRESETS
+from sites.spec.theme import PRESETS
 
 
 def _address(complaint_about: Callable[[str], str | None]) -> Any:
@@ -430,13 +431,13 @@ def catalog_prompt() -> str:
     for component in components().values():
         group = sections if issubclass(component.props, SectionProps) else others
         group.append(f"- {component.name}: {component.summary}{_required(component)}")
-    example = components()["Features"]
+    example, families = components()["Features"], " ".join(called())
     element = {"type": example.name, "props": example.example, "children": []}
     return (
         read_prompt("edit.md").replace("EXAMPLE", json.dumps(element, ensure_ascii=False))
         + "\n".join([*sections, "Other components:", *others])
         + f"\nart: {' '.join(ART_NAMES)}\nicon: {' '.join(get_args(IconName))}\nhue: {' '.join(get_args(Hue))}"
-        + f"\npreset: {' '.join(PRESETS)}\nfont, headings: {' '.join(FONTS)}, or a family by name"
+        + f"\npreset: {' '.join(PRESETS)}\nfont, headings: {families}, mono or another by name"
     )
 
 

@@ -19,6 +19,7 @@ from routing.model_call import SUMMARY, WAYS_OUT
 from sites.errors import SpecError, refuse, shown
 from sites.spec.catalog import components
 from sites.spec.expressions import SHARED_TYPE
+from sites.spec.fonts.families import shipped_name
 from sites.spec.model import INDEX, JsonObject, Site, check_json, loads_strict, parse_site, pointer
 from sites.spec.state import trim
 from sites.spec.stream import MAX_LINES
@@ -187,9 +188,26 @@ def apply_edit(site: Site, edit: object) -> Site:
             document = {"pages": merge(document["pages"], step["pages"])}
         else:
             _apply(document, step, index)
+    _ship_fonts(document, site)
     edited = auto_fix(parse_site(document)).site
     require_valid(edited)
     return edited
+
+
+def _ship_fonts(document: JsonObject, before: Site) -> None:
+    """Give families that an edit names for the first time the names under which they are shipped."""
+    for path, page in document["pages"].items():
+        theme, was = _theme_of(page), _theme_of(before.pages.get(path))
+        for role in ("font", "headings", "text"):
+            if role in theme and theme[role] != was.get(role):
+                theme[role] = shipped_name(theme[role])
+
+
+def _theme_of(page: Any) -> JsonObject:
+    """Return the theme of a page that may be malformed; empty if it has none."""
+    for step in ("elements", page.get("root") if isinstance(page, dict) else None, "props", "theme"):
+        page = page.get(step) if isinstance(page, dict) and isinstance(step, str) else None
+    return page if isinstance(page, dict) else {}
 
 
 def _apply(document: JsonObject, operation: JsonObject, index: int) -> None:

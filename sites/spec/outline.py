@@ -31,10 +31,11 @@ from sites.spec.catalog import (
 from sites.spec.components.contact import Hours
 from sites.spec.components.page import LEGAL, SiteUrl, footer_of, header_of
 from sites.spec.components.posts import NEWS
+from sites.spec.fonts.families import NewFont
 from sites.spec.html import ArtName, say
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
-from sites.spec.theme import Colour, FontChoice, PresetName
+from sites.spec.theme import PAIRINGS, Colour, PresetName
 from sites.spec.trades import TRADES, Trade, trade_of
 from sites.spec.validate import require_valid
 
@@ -74,8 +75,8 @@ class OutlinedTheme(_Outlined):
     primary: Colour | None = None
     accent: Colour | None = None
     background: Colour | None = None
-    font: FontChoice | None = None
-    headings: FontChoice | None = None
+    font: NewFont | None = None
+    headings: NewFont | None = None
     art: ArtName | None = None
     """The drawing in the opening."""
 
@@ -261,14 +262,14 @@ def _post_page(item: OutlinedItem, day: str, outline: Outline, all_news: Mapping
 
 
 def _theme(outline: Outline) -> JsonObject:
-    """Return the theme: the trade's pairing of palette and headings, unless the outline chooses a preset."""
+    """Return the theme: the trade's palette and fonts, unless the outline chooses a preset, which has its own."""
     chosen = outline.theme.model_dump(exclude_none=True, exclude={"art"})
-    trade = _trade(outline)
-    if trade is None or "preset" in chosen:
-        return {"preset": "slate", **chosen}
-    headings = {} if "font" in chosen else {"headings": trade.headings}
-    mode = {"mode": trade.mode} if trade.mode != "auto" else {}
-    return {"preset": trade.preset, **headings, **mode, **chosen}
+    trade = _trade(outline) if "preset" not in chosen else None
+    preset = trade.preset if trade else chosen.get("preset", "slate")
+    pairing = trade.fonts if trade else PAIRINGS[preset]
+    fonts = {} if "font" in chosen else pairing._asdict()
+    mode = {"mode": trade.mode} if trade and trade.mode != "auto" else {}
+    return {"preset": preset, **fonts, **mode, **chosen}
 
 
 def _navigation(pages: _Pages, lang: str) -> list[Link]:

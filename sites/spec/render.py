@@ -15,10 +15,19 @@ from sites.spec import live
 from sites.spec.catalog import Props, RenderContext, SiteFacts, component_rules, components, first_heading
 from sites.spec.components.page import PageProps
 from sites.spec.expressions import Node, resolve_page, walk
+from sites.spec.fonts.families import font_files, is_shipped, path_of
 from sites.spec.html import Html, is_external, language_links, relative_to, say, tag
 from sites.spec.languages.versions import Version, direction, languages_of
 from sites.spec.model import INDEX, Site
-from sites.spec.theme import Theme, contrast_note, font_notes, is_of_other_rules, stylesheet, theme_class
+from sites.spec.theme import (
+    Theme,
+    contrast_note,
+    font_notes,
+    fonts_of,
+    is_of_other_rules,
+    stylesheet,
+    theme_class,
+)
 from sites.spec.validate import props_of, require_valid
 
 STYLESHEET = "styles.css"
@@ -27,7 +36,7 @@ _ADDRESSES: Final = frozenset({"src", "href", "captions"})
 
 
 def render(site: Site) -> dict[str, bytes]:
-    """Return the site's pages and `styles.css` by path; assets are not part of the spec.
+    """Return the site's pages, `styles.css` and the fonts that come with it by path; assets are not part of the spec.
 
     Raises:
         SpecError: the site is invalid (the spec's fault).
@@ -42,7 +51,8 @@ def render(site: Site) -> dict[str, bytes]:
         for path in trees
     }
     classes = {theme_class(theme): theme for theme in others.values()}
-    return files | {STYLESHEET: stylesheet(main, classes, component_rules())}
+    fonts = font_files(font for theme in (main, *classes.values()) for font in fonts_of(theme))
+    return files | {STYLESHEET: stylesheet(main, classes, component_rules())} | fonts
 
 
 def render_tree(site: Site, path: str, root: Node) -> bytes:
@@ -117,14 +127,15 @@ def _document(path: str, root: Node, props: PageProps, *, theme: Theme | None, b
         *regions["footer"],
         live.script() if any(live.MARK in (each or "") for region in regions.values() for each in region) else None,
     )
-    head = _head(path, props, (theme or base).mode, facts)
+    head = _head(path, props, theme or base, facts)
     html = tag("html", head, body, lang=props.lang, dir=direction(props.lang), class_=class_)
     return f"<!doctype html>\n{html}\n".encode()
 
 
-def _head(path: str, props: PageProps, mode: str, facts: SiteFacts) -> Html:
+def _head(path: str, props: PageProps, theme: Theme, facts: SiteFacts) -> Html:
     versions: Sequence[Version] = facts.languages.of(path)
-    scheme = {"auto": "light dark", "light": "light", "dark": "dark"}[mode]
+    scheme = {"auto": "light dark", "light": "light", "dark": "dark"}[theme.mode]
+    font = path_of(fonts_of(theme)[0])
     return tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -132,10 +143,16 @@ def _head(path: str, props: PageProps, mode: str, facts: SiteFacts) -> Html:
         tag("title", props.title),
         tag("meta", name="description", content=props.description) if props.description else None,
         tag("meta", name="color-scheme", content=scheme),
+        _preload(relative_to(path, font)) if font else None,
         tag("link", rel="stylesheet", href=relative_to(path, STYLESHEET)),
         *(_alternate(path, lang, version, facts.url) for lang, version in versions),
         _alternate(path, "x-default", versions[0].path, facts.url) if versions else None,
     )
+
+
+def _preload(font: str) -> Html:
+    """Return what has a browser fetch a font before it meets words that are set in it; its request has no cookies."""
+    return tag("link", rel="preload", href=font, as_="font", type="font/woff2", crossorigin=True)
 
 
 def _alternate(path: str, lang: str, version: str, url: str) -> Html:
@@ -169,7 +186,9 @@ def detached_files(site: Site, files: Mapping[str, bytes]) -> frozenset[str]:
     """
     built = render(site)
     return frozenset(
-        path for path, data in built.items() if files.get(path) != data and not _is_older(path, files, built)
+        path
+        for path, data in built.items()
+        if files.get(path) != data and not is_shipped(path) and not _is_older(path, files, built)
     )
 
 
@@ -188,7 +207,8 @@ def render_onto(before: Site, after: Site, files: Mapping[str, bytes]) -> dict[s
     if _is_older(STYLESHEET, files, old):
         files = {**files, STYLESHEET: old[STYLESHEET]}
     changed = {path for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
-    if lost := sorted(path for path in changed if files.get(path) != old.get(path)):
+    kept = {path: old.get(path) if is_shipped(path) and path not in files else files.get(path) for path in changed}
+    if lost := sorted(path for path, data in kept.items() if data != old.get(path)):
         raise DetachedPagesError(tuple(lost))
     untouched = {path: data for path, data in files.items() if path not in changed}
     return untouched | {path: new[path] for path in sorted(changed & new.keys())}

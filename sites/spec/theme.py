@@ -15,9 +15,10 @@ from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from sites.spec.fonts.families import FONTS, NEAREST, FontChoice, Shipped, font_faces
 from sites.spec.html import say
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -73,34 +74,12 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-FontName = Literal["sans", "serif", "humanist", "geometric", "classical", "slab", "rounded", "condensed", "mono"]
 PresetName = Literal[
     "warm", "ocean", "forest", "slate", "plum", "sunset", "mono", "ink", "noir", "festival", "signal", "clay"
 ]
 CardStyle = Literal["outlined", "raised", "flat", "open"]
 
 
-class Font(NamedTuple):
-    """A font family and how its headings are set: light if elegant, heavy and tight if plain."""
-
-    stack: str
-    weight: int
-    tracking: str
-    scale: str
-    """A factor of the size that evens out wide and narrow families."""
-
-
-FONTS: Final = {name: Font(**font) for name, font in _CHOICES["fonts"].items()}
-FAMILIES: Final = {family: font for font, families in _CHOICES["families"].items() for family in families}
-"""The font of the catalog that is nearest in look, by the lower-case name of a family that people ask for."""
-
-
-def _nearest_font(value: object) -> object:
-    return FAMILIES.get(value.casefold(), value) if isinstance(value, str) else value
-
-
-FontChoice = Annotated[FontName, BeforeValidator(_nearest_font)]
-"""A font of the catalog, also by the name of a family that looks like it."""
 MIN_TEXT_CONTRAST: Final = 4.5
 _DEEP_CONTRAST: Final = 11
 """From this contrast with white on, a colour is dark enough for whole sections."""
@@ -160,6 +139,16 @@ class Preset(NamedTuple):
 
 PRESETS: Final = {name: Preset(**preset) for name, preset in _CHOICES["presets"].items()}
 
+
+class Pairing(NamedTuple):
+    """The fonts of a new site."""
+
+    headings: Shipped
+    text: Shipped
+
+
+PAIRINGS: Final = {preset: Pairing(*pair) for preset, pair in _CHOICES["pairings"].items()}
+"""The fonts of a new site whose look is no trade's, by its preset."""
 
 _LATER: Final = ("size", "text", "ink", "contrast")
 """Choices that there were not at first."""
@@ -266,7 +255,7 @@ def font_notes(theme: Mapping[str, Any], lang: str) -> tuple[str, ...]:
     named = dict.fromkeys(str(theme[role]) for role in ("font", "headings", "text") if theme.get(role))
     phrase = say("{name} is set in the {look} fonts that a visitor has, the nearest in look", lang)
     return tuple(
-        phrase.format(name=name, look=FAMILIES[name.casefold()]) for name in named if name.casefold() in FAMILIES
+        phrase.format(name=name, look=NEAREST[name.casefold()]) for name in named if name.casefold() in NEAREST
     )
 
 
@@ -310,9 +299,10 @@ def stylesheet(theme: Theme, others: Mapping[str, Theme], component_rules: Itera
         others: themes of other pages by their class.
         component_rules: the CSS of every component of the catalog, in order.
     """
-    variables = [_variables(":root", theme)]
-    variables += [_variables(f":root.{name}", other) for name, other in sorted(others.items())]
-    return "\n".join(variables).encode() + _rules(tuple(component_rules))
+    themes = {":root": theme, **{f":root.{name}": other for name, other in sorted(others.items())}}
+    rules = font_faces(font for each in themes.values() for font in fonts_of(each))
+    rules += [_variables(selector, each) for selector, each in themes.items()]
+    return "\n".join(rules).encode() + _rules(tuple(component_rules))
 
 
 @lru_cache(maxsize=1)  # there is one catalog
@@ -367,15 +357,21 @@ def _variables(selector: str, theme: Theme) -> str:
     return rules
 
 
+def fonts_of(theme: Theme) -> tuple[str, str]:
+    """Return the fonts of headings and of all other words."""
+    preset = PRESETS[theme.preset]
+    return theme.headings or theme.font or preset.headings, theme.text or theme.font or preset.font
+
+
 def _measures(theme: Theme) -> dict[str, str]:
     preset = PRESETS[theme.preset]
-    headings = theme.headings or theme.font or preset.headings
+    headings, text = fonts_of(theme)
     font = FONTS[headings]
     cards = theme.cards or preset.cards
     radius = _CHOICES["radii"][theme.radius or preset.radius]
     is_centered = (theme.align or preset.align) == "center"
     return {
-        "font": FONTS[theme.text or theme.font or preset.font].stack,
+        "font": FONTS[text].stack,
         "font-headings": font.stack,
         "heading-weight": str(font.weight),
         "subheading-weight": str(max(font.weight, 600)),

@@ -11,14 +11,14 @@ import yaml
 
 from sites.spec.catalog import HeroLayout
 from sites.spec.html import ArtName
-from sites.spec.theme import FontName, PresetName
+from sites.spec.theme import Pairing, PresetName
 
 
 class Trade(NamedTuple):
     """What sites of a trade open with."""
 
     preset: PresetName
-    headings: FontName
+    fonts: Pairing
     art: ArtName | None
     opening: HeroLayout
     words: re.Pattern[str]
@@ -38,7 +38,7 @@ _DATA: Final[dict[str, Any]] = yaml.safe_load(pkgutil.get_data(__name__, "trades
 TRADES: Final = {
     name: Trade(
         entry["preset"],
-        entry["headings"],
+        Pairing(*entry["fonts"]),
         entry.get("art"),
         entry.get("opening", "split"),
         _pattern(entry["words"]),

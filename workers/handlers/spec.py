@@ -29,6 +29,7 @@ from sites.releases import profile_of, refusal_of
 from sites.scan.rules import describe_limits
 from sites.spec.catalog import catalog_prompt, outline_prompt, read_prompt
 from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
+from sites.spec.fonts.families import is_shipped
 from sites.spec.html import say
 from sites.spec.languages.address import address_line
 from sites.spec.languages.translation import (
@@ -455,7 +456,7 @@ def _candidate(
                 files = render_onto(before, site, inputs.files)
             except DetachedPagesError as error:
                 return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, str(error))
-    changed = {path for path, data in files.items() if inputs.files.get(path) != data}
+    changed = {path for path, data in files.items() if inputs.files.get(path) != data and not is_shipped(path)}
     facts = {"how": how, "pages": pages_fact(changed, "spec-managed")}
     notes = [*left, *missing, *_notes_of(before, site)]
     prefix = say("Note", main_language(site))

@@ -1,10 +1,12 @@
 """Session cookies: signed, of one key, and over in time; a form's token belongs to one session alone."""
 
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
-from producers.console.web import ConsoleSession, Sessions
+from producers.console.web import ConsoleSession, Sessions, load_templates
+from producers.use_cases.sites import Comparison, FileChange
+from sites.spec.fonts.families import font_files
 
 A_SESSION = ConsoleSession(uuid4(), "nonce")
 KEY = "key-of-the-tests-0123456789-0123456789"
@@ -42,3 +44,24 @@ def test_a_form_belongs_to_its_own_session() -> None:
     assert not sessions.is_own_form(other, token), "the same key, in another browser"
     assert not sessions.is_own_form(mine, "")
     assert not sessions.is_own_form(mine, "\ud800")
+
+
+def test_files_of_fonts_are_counted_beside_the_changes_and_not_listed_among_them() -> None:
+    def added(path: str) -> FileChange:
+        return FileChange(path=path, status="added", before_bytes=None, after_bytes=1, diff="+x")
+
+    def shown(*paths: str) -> str:
+        changes = Comparison(
+            before=None, after=UUID(int=1), added=len(paths), removed=0, changed=0, changes=tuple(map(added, paths))
+        )
+        macros = load_templates().get_template("macros.html").make_module({})
+        return str(macros.changes_shown(changes))  # type: ignore[attr-defined]
+
+    page = shown("fonts/mine.woff2", *font_files(["inter-1", "figtree-1"]), "index.html")
+    assert [part.partition("<")[0] for part in page.split('<code class="path">')[1:]] == [
+        "fonts/mine.woff2",
+        "index.html",
+    ]
+    assert "Not listed: 6 files of fonts that come with Pointsman" in page
+    assert page.count(" open>") == 2
+    assert "Not listed" not in shown("index.html")

@@ -303,3 +303,20 @@ def test_any_value_is_applied_or_refused(edit: Any) -> None:
 def test_any_merge_is_applied_or_refused(changes: dict[str, Any]) -> None:
     with suppress(SpecError):
         assert isinstance(apply_edit(ONE, {MERGE_MARK: True, **changes}), Site)
+
+
+def test_a_family_that_an_edit_names_is_the_one_that_is_shipped_and_what_stood_there_stays() -> None:
+    spec = page()
+    spec["elements"]["page"]["props"]["theme"] = {"headings": "Inter", "text": "Lato"}
+    site = parse_site({"pages": {INDEX: spec}})
+    theme = "/elements/page/props/theme"
+
+    def themed(*operations: Any) -> Any:
+        return apply_edit(site, list(operations)).pages[INDEX]["elements"]["page"]["props"]["theme"]
+
+    named = themed({"op": "replace", "path": f"{theme}/text", "value": "Playfair Display"})
+    assert named == {"headings": "Inter", "text": "playfair-display-1"}
+    merged = {MERGE_MARK: True, "elements": {"page": {"props": {"theme": {"headings": "garamond"}}}}}
+    assert apply_edit(site, merged).pages[INDEX]["elements"]["page"]["props"]["theme"]["headings"] == "eb-garamond-1"
+    for value in ("serif", "Merriweather", "mono"):
+        assert themed({"op": "add", "path": f"{theme}/font", "value": value})["font"] == value

@@ -474,3 +474,40 @@ def test_a_page_that_the_spec_drops_goes_and_one_that_it_adds_never_covers_a_fil
     assert "contact.html" in render_onto(smaller, YOGA, render(smaller))
     with pytest.raises(DetachedPagesError, match=r"contact\.html"):
         render_onto(smaller, YOGA, render(smaller) | {"contact.html": b"mine"})
+
+
+def set_in(font: str | None, *, text: str = "sans") -> Site:
+    spec = page()
+    spec["elements"]["page"]["props"]["theme"] = {"headings": font, "text": text} if font else {}
+    return parse_site({"pages": {INDEX: spec, "a/b.html": page()}})
+
+
+def test_a_site_carries_the_fonts_that_its_theme_names_and_has_those_of_headings_fetched_first() -> None:
+    files = render(set_in("fraunces-1", text="figtree-1"))
+    fonts = ["figtree-1-LICENSE.txt", "figtree-1-ext.woff2", "figtree-1.woff2"]
+    fonts += ["fraunces-1-LICENSE.txt", "fraunces-1-ext.woff2", "fraunces-1.woff2"]
+    assert sorted(path for path in files if path.startswith("fonts/")) == [f"fonts/{name}" for name in fonts]
+    for path, address in ((INDEX, "fonts/fraunces-1.woff2"), ("a/b.html", "../fonts/fraunces-1.woff2")):
+        assert f'<link rel="preload" href="{address}" as="font" type="font/woff2" crossorigin>' in files[path].decode()
+    sheet = files[STYLESHEET].decode()
+    assert {path for path in files if path.endswith(".woff2")} == {*re.findall(r'url\("([^"]+)"\)', sheet)}
+
+
+def test_a_site_of_looks_carries_no_font() -> None:
+    for font in (None, "serif", "Playfair Display", "Inter"):
+        files = render(set_in(font))
+        assert sorted(files) == ["a/b.html", INDEX, STYLESHEET]
+        assert not [data for data in files.values() if b"@font-face" in data or b"preload" in data]
+
+
+def test_fonts_come_and_go_with_the_theme_and_one_that_is_missing_detaches_nothing() -> None:
+    plain, warm, dark = set_in(None), set_in("fraunces-1"), set_in("playfair-display-1")
+    own = {"fonts/mine.woff2": b"wOF2", "logo.svg": b"<svg/>"}
+    files = render_onto(plain, warm, render(plain) | own)
+    assert files == render(warm) | own
+    assert render_onto(warm, dark, files) == render(dark) | own
+    bare = {path: data for path, data in files.items() if path not in render(warm) or path in render(plain)}
+    assert detached_files(warm, bare) == frozenset()
+    assert render_onto(warm, dark, bare) == render(dark) | own
+    with pytest.raises(DetachedPagesError):
+        render_onto(plain, warm, render(plain) | {"fonts/fraunces-1.woff2": b"the owner's"})

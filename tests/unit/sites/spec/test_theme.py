@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from sites.spec.fonts.families import FONTS
 from sites.spec.theme import (
-    FONTS,
     MIN_TEXT_CONTRAST,
     PRESETS,
     Theme,

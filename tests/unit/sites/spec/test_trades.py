@@ -5,11 +5,12 @@ from typing import Any, get_args
 import pytest
 
 from sites.spec.catalog import HeroLayout, IconName
+from sites.spec.fonts.families import FONTS
 from sites.spec.html import ArtName
 from sites.spec.model import INDEX
 from sites.spec.outline import expand_outline, outline_schema
 from sites.spec.render import render
-from sites.spec.theme import FONTS, PRESETS
+from sites.spec.theme import PAIRINGS, PRESETS
 from sites.spec.trades import ICONS, TRADES, icons_of, trade_of
 
 SMALL_TOWN = {
@@ -70,7 +71,7 @@ def theme_and_hero(**outline: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 def test_every_trade_has_a_look_that_there_is_and_the_model_may_name_it() -> None:
     for trade in TRADES.values():
         assert trade.preset in PRESETS
-        assert trade.headings in FONTS
+        assert all(FONTS[font].family for font in trade.fonts)
         assert trade.art in (*get_args(ArtName), None)
         assert trade.opening in get_args(HeroLayout)
         assert trade.art or trade.opening == "statement", "only a statement stands without a drawing"
@@ -80,16 +81,26 @@ def test_every_trade_has_a_look_that_there_is_and_the_model_may_name_it() -> Non
 @pytest.mark.parametrize("trade", TRADES)
 def test_a_new_site_looks_like_its_trade(trade: str) -> None:
     theme, hero = theme_and_hero(trade=trade)
-    assert (theme["preset"], theme["headings"], hero.get("art"), hero["layout"]) == TRADES[trade][:4]
+    fonts = (theme["headings"], theme["text"])
+    assert (theme["preset"], fonts, hero.get("art"), hero["layout"]) == TRADES[trade][:4]
     assert theme.get("mode", "auto") == TRADES[trade].mode
     assert render(expand_outline({"name": "Noor", "trade": trade, "sections": [{"kind": "Hero"}]}))
 
 
 def test_what_the_request_asks_for_goes_before_the_trade() -> None:
     theme, art = opening(trade="hotel", theme={"preset": "noir", "art": "waves"})
-    assert (theme, art) == ({"preset": "noir"}, "waves")
+    assert (theme, art) == ({"preset": "noir", **PAIRINGS["noir"]._asdict()}, "waves")
     assert opening(trade="hotel", theme={"headings": "mono"})[0]["headings"] == "mono"
     assert "headings" not in opening(trade="hotel", theme={"font": "slab"})[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "font"), [("serif", "fraunces-1"), ("Playfair Display", "playfair-display-1"), ("Lato", "figtree-1")]
+)
+def test_a_new_site_has_no_font_that_a_visitor_may_lack(asked: str, font: str) -> None:
+    assert opening(trade="hotel", theme={"headings": asked})[0]["headings"] == font
+    for preset in PRESETS:
+        assert all(FONTS[chosen].family for chosen in PAIRINGS[preset])
 
 
 def test_a_drawing_that_was_asked_for_stands_beside_the_words() -> None:

@@ -1,0 +1,1 @@
+"""The fonts that a theme may name, and the files of those that come with the builder."""
