@@ -8,6 +8,7 @@ from sites.spec.catalog import HeroLayout, IconName
 from sites.spec.html import ArtName
 from sites.spec.model import INDEX
 from sites.spec.outline import expand_outline, outline_schema
+from sites.spec.outlines.arrange import opening_of
 from sites.spec.render import render
 from sites.spec.theme import FONTS, PRESETS
 from sites.spec.trades import ICONS, TRADES, icons_of, trade_of
@@ -80,7 +81,8 @@ def test_every_trade_has_a_look_that_there_is_and_the_model_may_name_it() -> Non
 @pytest.mark.parametrize("trade", TRADES)
 def test_a_new_site_looks_like_its_trade(trade: str) -> None:
     theme, hero = theme_and_hero(trade=trade)
-    assert (theme["preset"], theme["headings"], hero.get("art"), hero["layout"]) == TRADES[trade][:4]
+    assert (theme["preset"], theme["headings"], hero.get("art")) == TRADES[trade][:3]
+    assert hero["layout"] == opening_of(theme["preset"], "Noor", trade=TRADES[trade])
     assert theme.get("mode", "auto") == TRADES[trade].mode
     assert render(expand_outline({"name": "Noor", "trade": trade, "sections": [{"kind": "Hero"}]}))
 
@@ -94,7 +96,7 @@ def test_what_the_request_asks_for_goes_before_the_trade() -> None:
 
 def test_a_drawing_that_was_asked_for_stands_beside_the_words() -> None:
     _, hero = theme_and_hero(trade="photographer", theme={"art": "hills"})
-    assert (hero["art"], hero["layout"]) == ("hills", "split")
+    assert (hero["art"], hero["layout"]) == ("hills", "mirrored")
 
 
 @pytest.mark.parametrize(
