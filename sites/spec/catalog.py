@@ -71,7 +71,7 @@ Phone = Annotated[str, Field(max_length=40, pattern=r"^\+?[0-9(][0-9 ()./-]{2,}$
 Day = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$"), AfterValidator(_day)]
 """ISO 8601."""
 Tone = Literal["plain", "tinted", "deep"]
-HeroLayout = Literal["split", "centered", "cover", "statement"]
+HeroLayout = Literal["split", "mirrored", "framed", "centered", "cover", "statement"]
 IconName = Literal[
     "bed",
     "book",
@@ -238,7 +238,6 @@ class OutlineSection:
     text: str | None
     items: tuple[Mapping[str, str], ...]
     """Each with `title`, `text` and `detail`, all optional."""
-    tone: Tone
     image: str | None = None
 
 
@@ -322,8 +321,7 @@ class Component:
 def section_props(section: OutlineSection) -> JsonObject:
     """Return the props that all sections take from their outline."""
     texts = {"heading": section.heading, "text": section.text}
-    tone = {"tone": section.tone} if section.tone != "plain" else {}
-    return {name: value for name, value in texts.items() if value} | tone
+    return {name: value for name, value in texts.items() if value}
 
 
 _ADDRESSED = ("https:", "http:", "tel:", "mailto:", "#")
