@@ -115,7 +115,7 @@ def forced_tool(name: str, description: str, shape: type[Reply]) -> dict[str, An
 
 MAX_QUESTION_CHARACTERS = 300
 _MAX_ANSWER_CHARACTERS = 1_000
-MAX_SUMMARY_CHARACTERS = 400
+MAX_SUMMARY_CHARACTERS = 600
 _LINE_SCHEMA = {"type": "string", "maxLength": MAX_QUESTION_CHARACTERS}
 SUMMARY: Mapping[str, Any] = {
     "type": "string",

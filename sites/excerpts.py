@@ -37,6 +37,8 @@ _GENERATED: Final = ("package-lock.json", "npm-shrinkwrap.json", "-LICENSE.txt")
 """Text that nobody edits by hand."""
 MAX_READ_BYTES: Final = 24 * 1024
 """Of the pages' text that a question comes with."""
+_SMALL_SCRIPTS_BYTES: Final = 4 * 1024
+"""Of scripts that are shown beside it: what a page works out or shows by itself stands there."""
 _MOST_SOURCE_CHARS: Final = 2 * _MAX_SEARCHED_BYTES
 """Of the pages that this text is sought in: reading them takes half a second."""
 _SILENT: Final = frozenset({"script", "style", "template", "svg", "noscript"})
@@ -106,9 +108,16 @@ def excerpts(
     return chosen
 
 
-def show_tree(files: Mapping[str, bytes], prompt: str, *, has_spec: bool = False) -> str:
+def seen_lines(chosen: Sequence[Excerpt]) -> dict[str, list[tuple[int, int]]]:
+    """Return the first and last lines that are shown of each file."""
+    seen: dict[str, list[tuple[int, int]]] = {}
+    for part in chosen:
+        seen.setdefault(part.path, []).append((part.first, part.last))
+    return seen
+
+
+def show_tree(files: Mapping[str, bytes], chosen: Sequence[Excerpt]) -> str:
     """Return a list of all files and the chosen excerpts as one text."""
-    chosen = excerpts(files, prompt, has_spec=has_spec, max_bytes=MAX_SHOWN_BYTES)
     listed = [f"{path} ({len(data)} bytes)" for path, data in sorted(files.items())]
     more = len(listed) - _MAX_LISTED
     listing = "\n".join(listed[:_MAX_LISTED] + ([f"and {more} more"] if more > 0 else []))
@@ -118,8 +127,8 @@ def show_tree(files: Mapping[str, bytes], prompt: str, *, has_spec: bool = False
 def show_text(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_READ_BYTES) -> str:
     """Return what visitors read on a site's pages, the most relevant page first, up to `max_bytes` of UTF-8.
 
-    A page costs a model a fraction of its source so; one without room is named, to be read by a tool.
-    At most `_MOST_SOURCE_CHARS` are looked at.
+    A page costs a model a fraction of its source so. Small scripts follow where there is room; what has none is named,
+    to be read by a tool. At most `_MOST_SOURCE_CHARS` are looked at.
     """
     texts = {path: text for path, data in files.items() if path.endswith(".html") and (text := _text_of(path, data))}
     wanted, looked_at = _Wanted.of(prompt), 0
@@ -132,8 +141,22 @@ def show_text(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_R
         else:
             max_bytes -= size
             shown.append(Excerpt(path, page, 1, 1, 1).shown())
-    rest = [f"Other pages: {', '.join(left[:_MAX_LISTED])}"] if left else []
-    return "\n".join(shown + rest)
+    scripts = _small_scripts(files, max_bytes=min(max_bytes, _SMALL_SCRIPTS_BYTES))
+    others = sorted(files.keys() - texts.keys() - scripts.keys())
+    shown += [_whole(path, text).shown() for path, text in scripts.items()]
+    shown += [f"Other pages: {', '.join(left[:_MAX_LISTED])}"] if left else []
+    shown += [f"Other files: {', '.join(others[:_MAX_LISTED])}"] if others else []
+    return "\n".join(shown)
+
+
+def _small_scripts(files: Mapping[str, bytes], *, max_bytes: int) -> dict[str, str]:
+    """Return the scripts that fit, the smallest first."""
+    fitting: dict[str, str] = {}
+    for path in sorted((path for path in files if path.endswith(_SCRIPTS)), key=lambda path: (len(files[path]), path)):
+        max_bytes -= len(files[path])
+        if max_bytes >= 0 and (text := _text_of(path, files[path])):
+            fitting[path] = text
+    return fitting
 
 
 def read_page(source: str) -> str:
@@ -167,6 +190,8 @@ class _PageReader(HTMLParser):
             self.parts.append(" | " if name in _CELLS else "")
         elif name == "form":
             self.parts.append(f"\n(form sends to {values.get('action') or 'this page'})\n")
+        elif name == "option" and (value := values.get("value")):
+            self.parts.append(f"\n- (value {value}) ")
         elif name == "img":
             self.parts.append(f" ({values.get('alt') or 'image'}: {values.get('src') or ''}) ")
         else:

@@ -257,7 +257,7 @@ def _add_section(elements: Sequence[Element], ask: str) -> list[Operation]:
         return []
     root = elements[0]
     items = tuple({"title": word[:60], "text": sentence(word)[:200], "detail": "On request"} for word in key_words(ask))
-    section = OutlineSection(component.name, title(ask)[:140], sentence(ask)[:600], items, "plain")
+    section = OutlineSection(component.name, title(ask)[:140], sentence(ask)[:600], items)
     props = component.outline(section, Business(name="This site")) or component.example
     if not _is_valid(component, props):  # as a gallery, which words do not fill
         return []

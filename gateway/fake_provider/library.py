@@ -28,8 +28,8 @@ from routing.redaction import redact_all
 
 _REFUSED = re.compile(r"Your last (?:reply|patch) was refused:")
 """How the tiers' prompts introduce a second try."""
-_FORCED = frozenset({"argue", "choose_tier", "choose_mode", "read_intent"})
-"""Tools of decisions, whose questions show no site."""
+_ANYWHERE = frozenset({"argue", "choose_tier", "choose_mode", "read_intent", "translate_texts"})
+"""Tools whose prompts show no site, or any part of its texts."""
 _NO_PART = ("stream", "max_tokens", "metadata")
 """Fields that do not change what is asked."""
 
@@ -106,7 +106,7 @@ class _Entry(BaseModel):
             return False
         if not reply.tools <= set(request.tool_names) or self.answer not in shown or reply.shows not in shown:
             return False
-        return bool(reply.tools & _FORCED) or not self.marks or any(mark in shown for mark in self.marks)
+        return bool(reply.tools & _ANYWHERE) or not self.marks or any(mark in shown for mark in self.marks)
 
 
 class Library:

@@ -38,6 +38,8 @@ ASKING = 0.8
 """The least probability of a question in which no rule finds one: an order that is answered is not done."""
 SURELY_ASKING = 0.85
 """The same beside words of an order: `_WANTED`."""
+HELD = 0.5
+"""The same of a prompt that asks and says itself that nothing is to change."""
 _WANTED = ("wish", "asks_for_it", "vague", "bulk", "destructive", "deployment")
 ALONE = 0.5
 """Below this probability, what one statement says is no mere talk."""
@@ -205,8 +207,9 @@ def classify_answer(
     """
     talk = classify_talk(parsed)
     if opinion is not None and not (parsed.has_reference or parsed.text.cut or _orders_plainly(parsed)):
-        least = SURELY_ASKING if parsed.found(*_WANTED) else ASKING
-        if talk is None and opinion.only_asks >= least and not _hides_order(parsed):
+        held = _is_held(parsed)
+        least = HELD if held else SURELY_ASKING if parsed.found(*_WANTED) else ASKING
+        if talk is None and opinion.only_asks >= least and (held or not _hides_order(parsed)):
             return Talk.OPINION
         if talk is not None and opinion.only_asks < ORDERING and SentenceIntent.HOLD not in parsed.intents:
             return None
@@ -223,6 +226,12 @@ def _orders_plainly(parsed: ParsedPrompt) -> bool:
         and any(sentence.first <= at < sentence.end for at in parsed.orders)
         for sentence, intent in zip(parsed.sentences, parsed.intents, strict=True)
     )
+
+
+def _is_held(parsed: ParsedPrompt) -> bool:
+    """Return whether a prompt asks, orders nothing and holds back: `Does it? Just tell me, don't edit`."""
+    doing = {SentenceIntent.ORDER, SentenceIntent.DEFECT}
+    return parsed.found("hold") and SentenceIntent.QUESTION in parsed.intents and doing.isdisjoint(parsed.intents)
 
 
 def _hides_order(parsed: ParsedPrompt) -> bool:

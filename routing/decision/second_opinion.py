@@ -61,8 +61,10 @@ class Opinion(NamedTuple):
 
     @property
     def tier(self) -> Tier:
-        """The tier that an edit most probably needs."""
-        return max(Tier, key=self.of_tier)
+        """The lowest tier that an edit as probably needs at most as it needs more: what is too low hands over."""
+        if self.beyond_spec <= 0.5:
+            return Tier.SPEC
+        return Tier.AGENT if self.of_tier(Tier.AGENT) > 0.5 else Tier.PATCH
 
 
 _FILE = "second_opinion.bin"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sites.diff.canonical import Applied
@@ -59,6 +59,8 @@ class DiffPolicy:
     """The most lines of a file that an update may remove, in percent."""
     min_deleted_lines: int = 20
     """An update that removes fewer lines is never too much."""
+    seen: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    """First and last lines, from 1, of all that the diff's author saw of a file; a file without an entry whole."""
 
 
 MATCHING = DiffPolicy()
@@ -418,7 +420,7 @@ def _update(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileR
         return _create(op._replace(kind=Kind.CREATE), tree, budget, policy)
     if not op.hunks and op.new_mode is None:
         raise DiffRefusedError(Reason.MALFORMED, "the file has no hunk", op.path)
-    file = FileText(data, budget)
+    file = FileText(data, budget, policy.seen.get(op.path))
     options, lines = _matched(op, file)
     check_deletion(op, policy, before=len(file.lines), after=len(lines))
     tree.write(op.path, b"".join(lines))

@@ -90,6 +90,19 @@ def narrow(choices: Sequence[Choice], file: FileText, *, is_ordered: bool) -> No
         _by_heading(choice, file)
     if is_ordered and _is_in_order(choices):
         _by_order(choices)
+    for choice in choices if file.seen is not None else ():
+        _by_sight(choice, file.seen or ())
+
+
+def _by_sight(choice: Choice, seen: Sequence[tuple[int, int]]) -> None:
+    """Keep options in the lines that the diff's author saw: of others it cannot mean any (issue 20)."""
+    size = len(choice.hunk.before)
+    if len(choice.options) > 1:
+        inside = [
+            any(first <= each.start + 1 and each.start + size <= last for first, last in seen)
+            for each in choice.options
+        ]
+        _keep(choice, [each for each, is_seen in zip(choice.options, inside, strict=True) if is_seen])
 
 
 def _by_coherent_numbers(choices: Sequence[Choice], file: FileText) -> None:

@@ -380,8 +380,10 @@ class Budget:
 class FileText:
     """The lines of a file, indexed by key."""
 
-    def __init__(self, data: bytes, budget: Budget) -> None:
+    def __init__(self, data: bytes, budget: Budget, seen: Sequence[tuple[int, int]] | None = None) -> None:
         self.data = data
+        self.seen = seen
+        """First and last lines, from 1, that the diff's author saw; None for all."""
         self.lines = split_lines(data)
         self.budget = budget
         self.is_shifted = False

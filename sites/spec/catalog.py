@@ -71,7 +71,7 @@ Phone = Annotated[str, Field(max_length=40, pattern=r"^\+?[0-9(][0-9 ()./-]{2,}$
 Day = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$"), AfterValidator(_day)]
 """ISO 8601."""
 Tone = Literal["plain", "tinted", "deep"]
-HeroLayout = Literal["split", "centered", "cover", "statement"]
+HeroLayout = Literal["split", "mirrored", "framed", "centered", "cover", "statement"]
 IconName = Literal[
     "bed",
     "book",
@@ -192,19 +192,23 @@ class RenderContext:
     def url(self, address: str) -> str:
         """Return an accepted address relative to this page; a page of the site in this page's language.
 
-        A section that only the page has to which a shared element belongs is that page's.
+        A section that only the page has to which a shared element belongs is that page's, and so is one that its
+        version lacks.
         """
-        if address[:1] == "#" != address and self.node.page != self.page and not self._has(address[1:]):
+        if address[:1] == "#" != address and self.node.page != self.page and not self._has(self.page, address[1:]):
             address = self.node.page + address
         languages = self.site.languages
-        return relative_to(self.page, languages.towards(address, self.page) if languages.groups else address)
+        if languages.groups and (there := languages.towards(address, self.page)) != address:
+            path, _, section = there.partition("#")
+            address = there if not section or self._has(path, section) else address
+        return relative_to(self.page, address)
 
     def say(self, phrase: str) -> str:
         """Return one of the builder's own phrases in the page's language."""
         return say(phrase, self.lang)
 
-    def _has(self, id: str) -> bool:
-        page = self.site.trees.get(self.page)
+    def _has(self, path: str, id: str) -> bool:
+        page = self.site.trees.get(path)
         return page is not None and any(node.id == id for node in walk(page))
 
     @property
@@ -234,7 +238,6 @@ class OutlineSection:
     text: str | None
     items: tuple[Mapping[str, str], ...]
     """Each with `title`, `text` and `detail`, all optional."""
-    tone: Tone
     image: str | None = None
 
 
@@ -318,8 +321,7 @@ class Component:
 def section_props(section: OutlineSection) -> JsonObject:
     """Return the props that all sections take from their outline."""
     texts = {"heading": section.heading, "text": section.text}
-    tone = {"tone": section.tone} if section.tone != "plain" else {}
-    return {name: value for name, value in texts.items() if value} | tone
+    return {name: value for name, value in texts.items() if value}
 
 
 _ADDRESSED = ("https:", "http:", "tel:", "mailto:", "#")

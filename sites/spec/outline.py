@@ -24,7 +24,6 @@ from sites.spec.catalog import (
     Link,
     OutlineSection,
     Phone,
-    Tone,
     components,
     is_link,
 )
@@ -35,6 +34,7 @@ from sites.spec.fonts.families import NewFont
 from sites.spec.html import ArtName, say
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
+from sites.spec.outlines.arrange import arranged, opening_of
 from sites.spec.theme import PAIRINGS, Colour, PresetName
 from sites.spec.trades import TRADES, Trade, trade_of
 from sites.spec.validate import require_valid
@@ -116,9 +116,6 @@ _FIRST_WORDS: Final = re.compile(r"[,:;.?!–—·]")
 """What the first words of a heading end at: `Saturday class` of `Saturday class, once a month`."""
 _LATEST: Final = 3
 """Entries of the news on the front page, where another page has them all."""
-_PLAIN: Final = frozenset({"Hero", "CallToAction", "Logos", "Gallery", "RichText"})
-_DEEP: Final = frozenset({"Testimonials", "Stats", "Newsletter"})
-"""Kinds of sections that may have the theme's deep colour as background."""
 
 
 def compose(outline: Outline) -> JsonObject:
@@ -151,18 +148,18 @@ def _lacks_pictures(section: OutlinedSection) -> bool:
 
 def _complaint(section: OutlinedSection, business: Business) -> str | None:
     try:
-        components()[section.kind].props.model_validate(_props(section, business, tone="plain"))
+        components()[section.kind].props.model_validate(_props(section, business))
     except ValidationError as error:
         return str(error.errors(include_url=False, include_context=False, include_input=False)[0]["msg"])
     return None
 
 
-def _props(section: OutlinedSection, business: Business, *, tone: Tone) -> JsonObject:
+def _props(section: OutlinedSection, business: Business) -> JsonObject:
     component = components()[section.kind]
     assert component.outline is not None
     items = tuple(item.model_dump(exclude_none=True) for item in section.items)
     return component.outline(
-        OutlineSection(section.kind, section.heading, section.text, items, tone, section.image), business
+        OutlineSection(section.kind, section.heading, section.text, items, section.image), business
     )
 
 
@@ -195,7 +192,7 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         action=_first_action(pages[INDEX][1], to_contact),
         lang=outline.lang,
         art=drawing or (trade.art if trade else None),
-        opening=trade.opening if trade and not drawing else "split",
+        opening=opening_of(_theme(outline)["preset"], outline.name, trade=None if drawing else trade),
     )
 
 
@@ -316,11 +313,7 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
         wanted.insert(0, opening)
     if business.contact_href == f"{path}#contact" and not any(part.kind == "ContactForm" for part in wanted):
         wanted.append(OutlinedSection(kind="ContactForm"))
-    tones = _tones([section.kind for section in wanted])
-    body = [
-        (section.kind, _expand(section, outline, business, tone=tone))
-        for section, tone in zip(wanted, tones, strict=True)
-    ]
+    body = arranged([(section.kind, _expand(section, outline, business)) for section in wanted], business)
     where = _news_page(pages)
     for kind, props in body if is_home and where != INDEX else ():
         if kind == "Posts":
@@ -330,26 +323,12 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
     return [("Header", header_of(business)), *body, ("Footer", footer_of(business))]
 
 
-def _tones(kinds: Sequence[str]) -> list[Tone]:
-    """Set the backgrounds of sections: no two tinted ones meet, and one deep one marks the middle."""
-    tones: list[Tone] = []
-    for place, kind in enumerate(kinds):
-        follows_plain = bool(tones) and tones[-1] == "plain"
-        if kind == "PageIntro":
-            tones.append("tinted")
-        elif kind in _DEEP and "deep" not in tones and place > 1 and follows_plain:
-            tones.append("deep")
-        else:
-            tones.append("tinted" if place > 1 and follows_plain and kind not in _PLAIN else "plain")
-    return tones
-
-
-def _expand(section: OutlinedSection, outline: Outline, business: Business, *, tone: Tone) -> JsonObject:
+def _expand(section: OutlinedSection, outline: Outline, business: Business) -> JsonObject:
     if complaint := _complaint(section, business):
         place = f"/outline/sections/{outline.sections.index(section)}" if section in outline.sections else "/outline"
         rule = f"{section.kind} ({components()[section.kind].outline_hint}): {complaint[:200]}"
         raise refuse("bad_outline", place, rule)
-    return _props(section, business, tone=tone)
+    return _props(section, business)
 
 
 def _key(component: Component) -> str:

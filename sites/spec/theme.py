@@ -110,6 +110,9 @@ class Theme(BaseModel):
     """Of headings alone."""
     text: FontChoice | None = None
     """Of all other words alone."""
+    heading_size: Literal["large", "huge"] | None = None
+    heading_weight: Literal["light", "heavy"] | None = None
+    """Those of the font by default."""
     radius: Literal["none", "small", "medium", "large"] | None = None
     spacing: Literal["compact", "regular", "airy"] | None = None
     cards: CardStyle | None = None
@@ -150,7 +153,7 @@ class Pairing(NamedTuple):
 PAIRINGS: Final = {preset: Pairing(*pair) for preset, pair in _CHOICES["pairings"].items()}
 """The fonts of a new site whose look is no trade's, by its preset."""
 
-_LATER: Final = ("size", "text", "ink", "contrast")
+_LATER: Final = ("size", "text", "ink", "contrast", "heading_size", "heading_weight")
 """Choices that there were not at first."""
 _STRONG: Final = 7
 """The least contrast of words that may not be faint: WCAG's level AAA."""
@@ -370,13 +373,17 @@ def _measures(theme: Theme) -> dict[str, str]:
     cards = theme.cards or preset.cards
     radius = _CHOICES["radii"][theme.radius or preset.radius]
     is_centered = (theme.align or preset.align) == "center"
+    weight, subheading = _CHOICES["weights"].get(theme.heading_weight, (font.weight, max(font.weight, 600)))
+    scale = (
+        f"{float(font.scale) * _CHOICES['heading_sizes'][theme.heading_size]:.2f}" if theme.heading_size else font.scale
+    )
     return {
         "font": FONTS[text].stack,
         "font-headings": font.stack,
-        "heading-weight": str(font.weight),
-        "subheading-weight": str(max(font.weight, 600)),
+        "heading-weight": str(weight),
+        "subheading-weight": str(subheading),
         "heading-tracking": font.tracking,
-        "heading-scale": font.scale,
+        "heading-scale": scale,
         "radius": radius,
         "space": _CHOICES["spacings"][theme.spacing or "regular"],
         "intro-align": "center" if is_centered else "start",

@@ -7,7 +7,7 @@ no patch may reach ends the job.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.client import Text, ToolCall
@@ -19,7 +19,7 @@ from sites.diff.apply import SITE, SOURCES, apply_diff
 from sites.diff.canonical import Applied
 from sites.diff.model import DiffRefusedError
 from sites.diff.model import Reason as Refusal
-from sites.excerpts import show_tree
+from sites.excerpts import excerpts, seen_lines, show_tree
 from sites.files import is_built, sources_of
 from workers.attempt import Attempt, Inputs
 from workers.compute import timed
@@ -78,6 +78,8 @@ class _Shown:
 
     text: str
     is_built: bool
+    seen: Mapping[str, Sequence[tuple[int, int]]]
+    """The lines of each file that is shown."""
 
 
 def patch_files(attempt: Attempt) -> Outcome:
@@ -100,7 +102,8 @@ def _show(inputs: Inputs, asked_for: Sequence[str] = ()) -> _Shown:
     has_build = is_built(files)
     has_spec = inputs.start is not None and inputs.start.spec_sha256 is not None
     intro = _BUILT if has_build else _PLAIN
-    return _Shown(f"{limits_of(inputs)}\n\n{intro}\n{show_tree(files, words, has_spec=has_spec)}", has_build)
+    chosen = excerpts(files, words, has_spec=has_spec)
+    return _Shown(f"{limits_of(inputs)}\n\n{intro}\n{show_tree(files, chosen)}", has_build, seen_lines(chosen))
 
 
 def _patch(attempt: Attempt, shown: _Shown) -> Outcome:
@@ -121,7 +124,7 @@ def _patch(attempt: Attempt, shown: _Shown) -> Outcome:
                 return declined
             refused = declined
             continue
-        result = attempt.compute(_apply, reply.input, may_mend=number < tries)
+        result = attempt.compute(_apply, reply.input, seen=shown.seen, may_mend=number < tries)
         if not isinstance(result, _Refused):
             return result
         refused = result.feedback
@@ -146,13 +149,16 @@ class _Refused:
     kept: str = ""
 
 
-def _apply(inputs: Inputs, reply: Mapping[str, Any], *, may_mend: bool) -> Candidate | Ended | Escalate | _Refused:
+def _apply(
+    inputs: Inputs, reply: Mapping[str, Any], *, seen: Mapping[str, Sequence[tuple[int, int]]], may_mend: bool
+) -> Candidate | Ended | Escalate | _Refused:
     """Apply a model's patch; what the scan will refuse is sent back while the model may mend it."""
     files = sources_of(inputs.files)
     has_build = is_built(files)
     try:
         with timed("apply"):
-            applied = apply_diff(files, str(reply.get("patch", "")), policy=SOURCES if has_build else SITE)
+            policy = replace(SOURCES if has_build else SITE, seen=seen)
+            applied = apply_diff(files, str(reply.get("patch", "")), policy=policy)
     except DiffRefusedError as error:
         if not error.is_repairable:
             return _end_of(error)

@@ -244,10 +244,10 @@ def _encoding(target: str) -> str | None:
 @Component(
     "ContactForm",
     summary="contact: email, phone, address, hours [{days, time}], "
-    "timezone (Europe/Berlin: says Open now or Closed now above them), links (more numbers, WhatsApp), "
+    "timezone (Europe/Berlin: says if open now), links (more numbers, WhatsApp), "
     "button, topics [text], note, "
     "questions [{label, kind text|long|date|time|number|phone|email|choice|check (a box to tick), required, "
-    "options [text]}] (what it asks besides name, email and message), message required|optional|none, "
+    "options [text]}] (besides name, email, message), message required|optional|none, "
     "action (URL of a form service)",
     example={
         "heading": "Say hello",
@@ -337,9 +337,13 @@ def _newsletter(props: NewsletterProps, ctx: RenderContext) -> Html:
 
 
 class MapLinkProps(SectionProps):
-    """Where a place is and the way there, beside a drawing, or a map that a click loads."""
+    """Where a place is and the way there, beside its hours, a drawing, or a map that a click loads."""
 
     address: Text
+    phone: Phone | None = None
+    email: Email | None = None
+    hours: Annotated[tuple[Hours, ...], Field(max_length=8)] = ()
+    timezone: TimeZone | None = None
     href: LinkUrl | None = None
     """A map of the place; without it the address is looked up in OpenStreetMap."""
     button: Label | None = None
@@ -362,7 +366,8 @@ def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "MapLink",
-    summary="where it is: address, href (a map; default OpenStreetMap), button, directions [text], embed true",
+    summary="where it is: address, phone, email, hours, timezone, "
+    "href (default OpenStreetMap), button, directions [text], embed true",
     example={"heading": "Find us", "address": "14 Mill Lane, Millbrook", "directions": ["Tram 4 to Mill Square"]},
     words=("map", "map link", "directions", "location", "find us"),
     outline=_outline_map,
@@ -374,13 +379,18 @@ def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
 )
 def _map_link(props: MapLinkProps, ctx: RenderContext) -> Html:
     place = tag("address", icon("pin"), tag("span", props.address), class_="map-address")
+    reached = contact_lines(email=props.email, phone=props.phone, address=None)
     ways = tag("ul", *(tag("li", way) for way in props.directions), class_="map-ways") if props.directions else None
     href = ctx.url(props.href) if props.href else _MAP_SEARCH + quote(props.address, safe="")
     link = tag("p", tag("a", props.button or ctx.say("Open the map"), class_="button", href=href), class_="actions")
+    hours = hours_list(props.hours, ctx, props.timezone)
     words = tag("div", intro(ctx, props), place, ways, link, class_="map-words")
     drawing = tag("div", street_map(), class_="map-drawing")
     if props.embed:
         frame = map_frame_of(props.address, props.href)
         call = ctx.say("Show the map")
         drawing = framed(ctx, frame, title=props.address[:140], call=call, still=drawing, href=href)
-    return band(ctx, props, words, drawing, classes=f"tone-{props.tone} map")
+    if not (reached or hours):
+        return band(ctx, props, words, drawing, classes=f"tone-{props.tone} map")
+    card = tag("div", drawing, hours, reached, class_="visit-card")
+    return band(ctx, props, words, card, classes=f"tone-{props.tone} map visit")

@@ -96,8 +96,8 @@ def _art_for(business: Business) -> str:
 
 @Component(
     "Hero",
-    summary="opening: actions (max 3), image, art (a drawing instead), "
-    "layout split|centered|cover (light words over the shaded picture)|statement, notes [text]; slot aside",
+    summary="opening: actions (max 3), image, art (a drawing instead), layout split|mirrored|framed|centered|"
+    "cover (light words over the shaded picture)|statement, notes [text]; slot aside",
     example={
         "heading": "Bread worth getting up for",
         "text": "Baked every night in a wood oven.",
@@ -112,7 +112,7 @@ def _art_for(business: Business) -> str:
 def _hero(props: HeroProps, ctx: RenderContext) -> Html:
     notes = tag("ul", *(tag("li", note) for note in props.notes), class_="hero-notes") if props.notes else None
     picture = _hero_picture(props, ctx)
-    layout = "centered" if picture is None and props.layout in ("split", "cover") else props.layout
+    layout = "centered" if picture is None and props.layout != "statement" else props.layout
     words: tuple[Html | None, ...] = (intro(ctx, props), buttons(ctx, props.actions), notes)
     if layout == "statement":
         head = props.model_copy(update={"text": None})

@@ -48,8 +48,8 @@ class Feature(Props):
 
 class FeaturesProps(SectionProps):
     items: Annotated[tuple[Feature, ...], Field(min_length=1, max_length=12)]
-    layout: Literal["cards", "plain", "rows"] = "cards"
-    """Cards in a grid, the same without frames, or one below the other with the picture beside the words."""
+    layout: Literal["cards", "plain", "rows", "list"] = "cards"
+    """Cards in a grid, the same without frames, one below the other with the picture beside the words, or lines."""
 
 
 def _feature_row(item: Feature, ctx: RenderContext, level: int) -> Html:
@@ -62,7 +62,7 @@ def _feature_row(item: Feature, ctx: RenderContext, level: int) -> Html:
     return tag("li", picture, tag("div", *title, *words), class_="row-pictured")
 
 
-def _feature_card(item: Feature, ctx: RenderContext, level: int, *, style: str) -> Html:
+def _feature_card(item: Feature, ctx: RenderContext, level: int, *, style: str | None) -> Html:
     picture = image(ctx, item.image, class_="card-image") if item.image else None
     title, text = heading(level, item.title), paragraph(item.text)
     return tag("li", picture, _feature_mark(item), title, text, _further(item, ctx), class_=style)
@@ -94,7 +94,7 @@ _LONGEST_IN_FOUR = 14
 
 @Component(
     "Features",
-    summary="grid of offers or strengths: items [{title, text, icon, image, link}], layout cards|plain|rows",
+    summary="offers or strengths: items [{title, text, icon, image, link}], layout cards|plain|rows|list",
     example={"heading": "Why us", "items": [{"title": "Slow dough", "text": "Forty hours of rest.", "icon": "clock"}]},
     words=("features", "feature", "services", "offers", "benefits", "highlights"),
     outline=_outline_features,
@@ -106,6 +106,9 @@ def _features(props: FeaturesProps, ctx: RenderContext) -> Html:
     if props.layout == "rows":
         rows = tag("ul", *(_feature_row(item, ctx, level) for item in props.items), class_="feature-rows")
         return section(ctx, props, rows, kind="features")
+    if props.layout == "list":
+        lines = [_feature_card(item, ctx, level, style=None) for item in props.items]
+        return section(ctx, props, tag("ul", *lines, class_="feature-list"), kind="features")
     style = "card" if props.layout == "cards" else "feature-plain"
     cards = [_feature_card(item, ctx, level, style=style) for item in props.items]
     count = len(cards)

@@ -48,9 +48,10 @@ class PageProps(Props):
 @Component(
     "Page",
     summary="root of every page: title, description, date (of a post, 2026-05-31), author ('by Ida'), "
-    "lang (a page at xx/PATH with lang xx is PATH in that language), url (on index.html: https://www.bakery.example/), "
+    "lang, url (on index.html: https://www.bakery.example/), "
     "theme {preset, primary, accent, background, font (of all words), headings (of these alone), text (of all but "
-    "headings), radius none|small|medium|large, spacing compact|regular|airy, size large|larger (of all text), "
+    "headings), heading_size large|huge, heading_weight light|heavy, radius none|small|medium|large, "
+    "spacing compact|regular|airy, size large|larger (of all text), "
     "ink (colour of words), contrast strong (of grey words), cards outlined|raised|flat|open, align left|center, "
     "mode auto|light|dark}; theme null = index.html's",
     example={"title": "Hill Bakery", "description": "Bread from a wood oven.", "theme": {"preset": "warm"}},

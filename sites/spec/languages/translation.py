@@ -19,8 +19,8 @@ from sites.spec.validate import auto_fix, require_valid
 
 MAX_CHUNK_CHARACTERS: Final = 3_000
 """Of texts in one call: their translation, with its numbers, fits the tokens that an edit may write."""
-_NUMBER_CHARACTERS: Final = 10
-"""What each text's number costs beside it: many short texts fill a reply as fast as a long one."""
+_NUMBER_CHARACTERS: Final = 24
+"""What each text costs beside its letters, as `{"n": 12, "text": ""}`: many short ones fill a reply, too."""
 _MOST_PLACES: Final = 4
 """Named of a text that stands in more."""
 MAX_CHUNKS: Final = 4
@@ -182,26 +182,35 @@ def _texts(value: object, keys: tuple[str | int, ...] = ()) -> Iterator[tuple[tu
 
 
 def chunks(entries: Sequence[Entry]) -> list[str]:
-    """Return the numbered texts in as many parts as there are calls to make, none of them above the limit.
+    """Return the numbered texts in as many parts as there are calls to make: about equal, none of them above the limit.
 
     One that stands in several places is given once, by the number of the first, so that it is the same in all of them
     (issue 20). A single text above the limit is left out, and told by `left_over`.
     """
-    parts: list[list[str]] = []
-    room = 0
+    given: list[tuple[int, str]] = []
     for numbers in _places(entries).values():
         entry = entries[numbers[0]]
         shown = [_place(entries[number]) for number in numbers[:_MOST_PLACES]]
-        line = f"{numbers[0]} [{'; '.join(shown)}] {entry.text}"
-        size = len(entry.text) + _NUMBER_CHARACTERS
-        if size > MAX_CHUNK_CHARACTERS:
-            continue
+        if (size := len(entry.text) + _NUMBER_CHARACTERS) <= MAX_CHUNK_CHARACTERS:
+            given.append((size, f"{numbers[0]} [{'; '.join(shown)}] {entry.text}"))
+    parts = _filled(given, MAX_CHUNK_CHARACTERS)
+    if len(parts) > 1:
+        fair = sum(size for size, _ in given) // len(parts) + max(size for size, _ in given)
+        parts = _filled(given, min(fair, MAX_CHUNK_CHARACTERS))
+    return ["\n".join(part) for part in parts]
+
+
+def _filled(given: Sequence[tuple[int, str]], limit: int) -> list[list[str]]:
+    """Return lines in parts, each with as many as fit."""
+    parts: list[list[str]] = []
+    room = 0
+    for size, line in given:
         room -= size
         if room < 0 or not parts:
             parts.append([])
-            room = MAX_CHUNK_CHARACTERS - size
+            room = limit - size
         parts[-1].append(line)
-    return ["\n".join(part) for part in parts]
+    return parts
 
 
 def _places(entries: Sequence[Entry]) -> dict[str, list[int]]:

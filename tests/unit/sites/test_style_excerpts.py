@@ -52,7 +52,7 @@ def test_a_button_that_is_to_have_another_colour_brings_its_rule_and_no_drawings
     assert ".button {" in sheets(parts)
     assert ".site-header-" in sheets(parts), "the button stands in the header"
     assert [part.path for part in parts if part.path.endswith(".svg")] == []
-    assert "river.svg" in show_tree(files_of("nonprofit"), ORANGE), "it is listed"
+    assert "river.svg" in show_tree(files_of("nonprofit"), excerpts(files_of("nonprofit"), ORANGE)), "it is listed"
 
 
 def test_a_drawing_that_is_named_is_shown() -> None:

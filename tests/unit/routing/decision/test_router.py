@@ -581,6 +581,15 @@ def test_destruction_deployment_and_secrets_are_debated_at_high_stakes(prompt: s
         ("I numeri tornano? Rispondete soltanto, non cambiate niente.", "Cambiate il numero, il resto resta"),
         ("Les chiffres sont-ils justes ? Répondez seulement, ne changez rien.", "Corrigez-le, ne changez rien d'autre"),
         ("Do the prices agree? Please only answer, change nothing.", "Please change nothing but the phone number"),
+        (
+            "Somebody says our page contradicts itself about the opening hours. Does it? Just tell me, I'll decide.",
+            "Somebody says our page contradicts itself about the opening hours. Nine is right, change nothing else.",
+        ),
+        (
+            "Si alguien le da a «Book a class», ¿reserva de verdad o qué pasa? Una alumna dice que ha reservado y "
+            "aquí no tenemos nada. No toques nada todavía, solo explícamelo.",
+            "Una alumna dice que ha reservado y no tenemos nada. El botón tiene que abrir el correo.",
+        ),
     ],
 )
 def test_a_question_that_holds_back_is_answered_and_a_wish_told_as_a_question_is_done(asked: str, wished: str) -> None:

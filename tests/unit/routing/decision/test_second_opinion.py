@@ -88,6 +88,12 @@ def test_one_phrase_of_a_code_agent_s_work_does_not_send_there_what_else_reads_l
     assert route.tier in (Tier.SPEC, Tier.PATCH)
 
 
+def test_it_chooses_a_code_agent_only_where_it_is_more_probable_than_all_less() -> None:
+    likely = {Tier.SPEC: (0.4, 0.9), Tier.PATCH: (0.86, 0.57), Tier.AGENT: (0.86, 0.6)}
+    for tier, (beyond_spec, agent) in likely.items():
+        assert Opinion(only_asks=0, beyond_spec=beyond_spec, agent=agent, debated=0, high_stakes=0).tier is tier
+
+
 def test_a_package_is_never_doubted() -> None:
     assert decide(Signals(prompt="three.js globe behind the headline", site=SITE), POLICY).tier is Tier.AGENT
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sites.diff.apply import apply_diff
+from sites.diff.apply import SITE, apply_diff
 from sites.diff.model import DiffRefusedError, Fuzz, Kind, Limits, Reason, blob_id, split_lines
 from tests.unit.sites.diff.corpus import MAKERS, data_of, edit, unified
 from tests.unit.sites.diff.damage import KINDS
@@ -46,6 +47,17 @@ def test_three_formats_say_the_same(diff: str) -> None:
     assert done.changed == CHANGED
     assert done.canonical == apply_diff(FILES, UNIFIED).canonical
     assert apply_diff(FILES, f"Here you are:\n\n```\n{diff}```\nDone!\n").changed == CHANGED
+
+
+def test_of_several_places_the_one_that_its_author_saw_is_meant() -> None:
+    files = {"a.css": b"a {}\ncolor: red;\nb {}\nc {}\ncolor: red;\n"}
+    block = "a.css\n<<<<<<< SEARCH\ncolor: red;\n=======\ncolor: blue;\n>>>>>>> REPLACE\n"
+    assert reason(block, files) is Reason.AMBIGUOUS
+    seen = replace(SITE, seen={"a.css": [(4, 5)]})
+    assert apply_diff(files, block, policy=seen).changed == {"a.css": b"a {}\ncolor: red;\nb {}\nc {}\ncolor: blue;\n"}
+    for lines in ([(1, 2), (4, 5)], [(3, 4)]):
+        with pytest.raises(DiffRefusedError, match="ambiguous"):
+            apply_diff(files, block, policy=replace(SITE, seen={"a.css": lines}))
 
 
 @pytest.mark.req("H-026")

@@ -92,6 +92,16 @@ def test_text_is_larger_only_where_the_theme_says_so() -> None:
     assert theme_class(Theme(size="larger")) != theme_class(Theme())
 
 
+def test_headings_have_a_size_and_a_weight_of_their_own() -> None:
+    plain, thin = stylesheet(Theme(), {}, []), stylesheet(Theme(heading_size="huge", heading_weight="light"), {}, [])
+    assert b"--heading-weight: 700;" in plain
+    assert b"--heading-scale: 1;" in plain
+    assert b"--heading-weight: 300;" in thin
+    assert b"--subheading-weight: 400;" in thin
+    assert b"--heading-scale: 1.50;" in thin
+    assert theme_class(Theme(heading_size="huge")) != theme_class(Theme())
+
+
 @pytest.mark.parametrize(
     ("chosen", "words", "headings"),
     [

@@ -9,6 +9,7 @@ from sites.spec.fonts.families import FONTS
 from sites.spec.html import ArtName
 from sites.spec.model import INDEX
 from sites.spec.outline import expand_outline, outline_schema
+from sites.spec.outlines.arrange import opening_of
 from sites.spec.render import render
 from sites.spec.theme import PAIRINGS, PRESETS
 from sites.spec.trades import ICONS, TRADES, icons_of, trade_of
@@ -82,7 +83,8 @@ def test_every_trade_has_a_look_that_there_is_and_the_model_may_name_it() -> Non
 def test_a_new_site_looks_like_its_trade(trade: str) -> None:
     theme, hero = theme_and_hero(trade=trade)
     fonts = (theme["headings"], theme["text"])
-    assert (theme["preset"], fonts, hero.get("art"), hero["layout"]) == TRADES[trade][:4]
+    assert (theme["preset"], fonts, hero.get("art")) == TRADES[trade][:3]
+    assert hero["layout"] == opening_of(theme["preset"], "Noor", trade=TRADES[trade])
     assert theme.get("mode", "auto") == TRADES[trade].mode
     assert render(expand_outline({"name": "Noor", "trade": trade, "sections": [{"kind": "Hero"}]}))
 
@@ -105,7 +107,7 @@ def test_a_new_site_has_no_font_that_a_visitor_may_lack(asked: str, font: str) -
 
 def test_a_drawing_that_was_asked_for_stands_beside_the_words() -> None:
     _, hero = theme_and_hero(trade="photographer", theme={"art": "hills"})
-    assert (hero["art"], hero["layout"]) == ("hills", "split")
+    assert (hero["art"], hero["layout"]) == ("hills", "mirrored")
 
 
 @pytest.mark.parametrize(

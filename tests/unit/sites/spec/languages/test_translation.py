@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from copy import deepcopy
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from routing.policy.platform import platform_policy
 from sites.errors import SpecError
 from sites.spec.languages.address import address_line
 from sites.spec.languages.translation import (
@@ -134,6 +136,15 @@ def test_a_site_s_own_texts_change_nothing_and_fit_few_calls() -> None:
     assert all(len(re.sub(r"(?m)^\d+ \[[^]]+\] ", "", part)) < MAX_CHUNK_CHARACTERS * 1.1 for part in parts)
     given = [int(found) for part in parts for found in re.findall(r"(?m)^(\d+) \[", part)]
     assert [TEXTS[number].text for number in given] == list(dict.fromkeys(entry.text for entry in TEXTS))
+
+
+def test_a_part_of_many_short_texts_fits_what_a_reply_may_write_of_them_in_german() -> None:
+    entries = [Entry(INDEX, "list", ("items", n, "title"), f"{n:03} Thirty letters of a text") for n in range(200)]
+    tokens = platform_policy().calls["spec_edit"].max_tokens
+    for part in chunks(entries):
+        given = re.findall(r"(?m)^(\d+) \[[^]]+\] (.*)$", part)
+        reply = {"texts": [{"n": int(number), "text": f"{text}{'x' * 5}"} for number, text in given]}
+        assert len(json.dumps(reply)) / 3 < tokens - 150, "German has 3 letters a token; a summary takes 130"
 
 
 def test_every_text_that_visitors_read_can_be_translated() -> None:

@@ -118,6 +118,17 @@ def test_a_version_shares_the_header_of_the_home_page_in_its_language() -> None:
     assert "Hearth" in tree_of(parse_site(document), "fr/classes.html").xpath("string(//header)")
 
 
+def test_a_link_to_a_section_that_a_version_lacks_stays_with_the_page_that_has_it() -> None:
+    document = BOTH.to_dict()
+    version = document["pages"]["fr/index.html"]
+    shared = {"type": "Shared", "props": {"of": "header"}, "children": []}
+    version["elements"]["header"] = shared
+    version["elements"]["page"]["children"] = ["header", "hero"]
+    version["elements"] = {key: version["elements"][key] for key in ("page", "header", "hero")}
+    version["elements"]["hero"]["props"].pop("actions", None)
+    assert not dead_links(render(parse_site(document)))
+
+
 @pytest.mark.parametrize(
     ("path", "lang"),
     [("it/index.html", "en"), ("shop/index.html", "fr"), ("fr/other.html", "fr"), ("en/index.html", "en")],

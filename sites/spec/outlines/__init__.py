@@ -1,0 +1,1 @@
+"""How the sections of a new site are laid out."""

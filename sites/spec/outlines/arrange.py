@@ -1,0 +1,97 @@
+"""Lay out the sections of a new site by what they hold: which composition, beside what, on which ground.
+
+A page of equal sections is read as made by a machine. So few entries never get a grid of many, short ones no empty
+cards, and no two sections that meet are set alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sites.spec.catalog import Business, HeroLayout, Tone
+from sites.spec.model import JsonObject
+from sites.spec.theme import PRESETS
+from sites.spec.trades import Trade
+
+Section = tuple[str, JsonObject]
+"""The name of a component and its props."""
+_PLAIN: Final = frozenset({"Hero", "CallToAction", "Logos", "Gallery", "RichText"})
+_DEEP: Final = frozenset({"Testimonials", "Stats", "Newsletter"})
+"""Kinds of sections that may have the theme's deep colour as background."""
+_SHORT: Final = 72
+"""Characters of a text that would leave a card half empty."""
+_LONG: Final = 90
+"""Characters of a text that wants a wide line."""
+
+
+def opening_of(preset: str, name: str, *, trade: Trade | None) -> HeroLayout:
+    """Return how a new site opens: as its trade does, else by the shapes of its look, and not all alike."""
+    if trade and trade.opening != "split":
+        return trade.opening
+    if PRESETS[preset].radius == "large":
+        return "framed"
+    return "mirrored" if sum(name.encode()) % 3 == 0 else "split"
+
+
+def arranged(body: list[Section], business: Business) -> list[Section]:
+    """Return the sections of a page, laid out."""
+    ordered = _with_visit(body, business)
+    found: list[Section] = []
+    layouts: list[str] = []
+    for (kind, props), tone in zip(ordered, _tones(ordered), strict=True):
+        if kind == "Features":
+            layouts.append(_features_layout(props["items"], before=layouts[-1:]))
+            props = props | {"layout": layouts[-1]}
+        found.append((kind, props if tone == "plain" else props | {"tone": tone}))
+    return found
+
+
+def _features_layout(items: list[dict[str, Any]], *, before: list[str]) -> str:
+    """Return how offers are set: lines where there is little to say, rows where there is much, else cards."""
+    lengths = [len(item.get("text", "")) for item in items]
+    if len(items) < 5 and max(lengths) > _LONG:
+        wanted = ["rows", "cards"]
+    elif all("icon" in item for item in items):
+        wanted = ["cards", "plain"] if min(lengths) > _SHORT // 2 else ["plain", "cards"]
+    elif max(lengths) <= _SHORT and (len(items) > 3 or not max(lengths)):
+        wanted = ["list", "plain"]
+    else:
+        wanted = ["cards", "list"]
+    return wanted[1] if wanted[0] in before else wanted[0]
+
+
+def _with_visit(body: list[Section], business: Business) -> list[Section]:
+    """Set address, hours and ways to call into one section, just above the form, which then has the form alone."""
+    places = [at for at, (kind, _) in enumerate(body) if kind == "MapLink"]
+    if not places:
+        return body
+    contact = {name: value for name, value in business.contact_props().items() if name != "address"}
+    form = next((at for at, (kind, _) in enumerate(body) if kind == "ContactForm"), None)
+    kind, props = body[places[0]]
+    visit = kind, props | contact
+    rest = [section for at, section in enumerate(body) if at != places[0]]
+    if form is None:
+        rest.insert(places[0], visit)
+        return rest
+    slim = [
+        (kind, {name: value for name, value in props.items() if name not in ("phone", "address", "hours", "timezone")})
+        if kind == "ContactForm"
+        else (kind, props)
+        for kind, props in rest
+    ]
+    slim.insert(next(at for at, (kind, _) in enumerate(slim) if kind == "ContactForm"), visit)
+    return slim
+
+
+def _tones(body: list[Section]) -> list[Tone]:
+    """Set the backgrounds of sections: no two tinted ones meet, and one deep one marks the middle."""
+    tones: list[Tone] = []
+    for place, (kind, _) in enumerate(body):
+        follows_plain = bool(tones) and tones[-1] == "plain"
+        if kind == "PageIntro":
+            tones.append("tinted")
+        elif kind in _DEEP and "deep" not in tones and place > 1 and follows_plain:
+            tones.append("deep")
+        else:
+            tones.append("tinted" if place > 1 and follows_plain and kind not in _PLAIN else "plain")
+    return tones

@@ -1,0 +1,83 @@
+"""How the sections of a new site are laid out (issue 20)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sites.spec.catalog import Business
+from sites.spec.outlines.arrange import arranged, opening_of
+from sites.spec.trades import TRADES
+
+CONTACT = {"phone": "01422 555 0182", "email": "dot@akers.example", "address": "Chapel Row"}
+AKERS = Business(name="Dot Akers", **CONTACT, hours=({"days": "Thu", "time": "10-16"},))
+FORM = {"heading": "Write", **AKERS.contact_props()}
+PLACE = {"heading": "Find me", "address": "Chapel Row"}
+
+
+def offers(count: int, text: str = "", **props: str) -> tuple[str, dict[str, Any]]:
+    item = {"title": "Chairs", **({"text": text} if text else {}), **props}
+    return "Features", {"items": [dict(item) for _ in range(count)]}
+
+
+def layouts(*sections: tuple[str, dict[str, Any]]) -> list[str]:
+    return [props["layout"] for _, props in arranged(list(sections), AKERS)]
+
+
+@pytest.mark.parametrize(
+    ("section", "layout"),
+    [
+        (offers(5), "list"),
+        (offers(3), "list"),
+        (offers(5, "Woven by hand."), "list"),
+        (offers(3, "Woven by hand."), "cards"),
+        (offers(3, "Woven by hand. " * 10), "rows"),
+        (offers(6, "Woven by hand. " * 10), "cards"),
+        (offers(4, "Woven by hand.", icon="hand"), "plain"),
+        (offers(4, "Woven by hand, and as you like it to sit on.", icon="hand"), "cards"),
+    ],
+    ids=[
+        "no texts",
+        "three names",
+        "short texts",
+        "three short",
+        "long texts",
+        "many long",
+        "icons",
+        "icons and texts",
+    ],
+)
+def test_offers_are_set_by_how_many_there_are_and_how_much_they_say(
+    section: tuple[str, dict[str, Any]], layout: str
+) -> None:
+    assert layouts(section) == [layout]
+
+
+def test_two_lists_of_offers_that_follow_each_other_are_not_set_alike() -> None:
+    for section in (offers(5), offers(3, "Woven by hand. " * 10), offers(4, "By hand.", icon="hand")):
+        assert len(set(layouts(section, section))) == 2
+
+
+def test_where_a_place_is_when_and_how_to_call_stand_together_above_a_form_alone() -> None:
+    body = [("MapLink", PLACE), ("Hero", {}), ("ContactForm", FORM)]
+    assert arranged(body, AKERS) == [
+        ("Hero", {}),
+        ("MapLink", {**PLACE, "phone": AKERS.phone, "email": AKERS.email, "hours": [*AKERS.hours]}),
+        ("ContactForm", {"heading": "Write", "email": AKERS.email, "tone": "tinted"}),
+    ]
+
+
+def test_a_place_without_a_form_says_how_to_call_and_a_form_without_a_place_keeps_all() -> None:
+    [(_, place)] = arranged([("MapLink", PLACE)], AKERS)
+    assert place["phone"] == AKERS.phone
+    assert arranged([("ContactForm", FORM)], AKERS) == [("ContactForm", FORM)]
+
+
+def test_an_opening_is_its_trades_or_of_the_shapes_of_the_look_and_not_always_the_same() -> None:
+    assert opening_of("forest", "Noor", trade=TRADES["outdoors"]) == "statement"
+    assert opening_of("clay", "Noor", trade=None) == "framed"
+    assert {opening_of("ocean", name, trade=TRADES["plumber"]) for name in ("Noor", "Noos", "Noot")} == {
+        "split",
+        "mirrored",
+    }
