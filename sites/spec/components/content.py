@@ -97,8 +97,8 @@ def _art_for(business: Business) -> str:
 @Component(
     "Hero",
     summary="opening: actions (max 3), image, art (a drawing instead), "
-    ""
-    "layout split|mirrored|framed|centered|cover (light words over the shaded picture)|statement, notes [text]; slot aside",
+    "layout split|mirrored|framed|centered|cover (light words over the shaded picture)|statement, "
+    "notes [text]; slot aside",
     example={
         "heading": "Bread worth getting up for",
         "text": "Baked every night in a wood oven.",
