@@ -137,7 +137,7 @@ class OpenAIProvider(Provider):
         return to_json(_message(reply, stop_reason=stop, usage=usage) | {"content": content})
 
     def status_of(self, status: int, body: bytes) -> int:
-        """Tell an account without credit from a busy server: the API says 429 of both, and one of them does not pass."""
+        """Tell an account without credit from a busy server: the API says 429 of both, and one does not pass."""
         try:
             error = from_json(body).get("error")
         except (ValueError, AttributeError):

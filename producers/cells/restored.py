@@ -1,4 +1,4 @@
-"""Let a cell's restored ledger agree with the directory, which knows what has become of its tenants since the backup."""
+"""Let a restored cell agree with the directory, which knows what has become of its tenants since the backup."""
 
 from __future__ import annotations
 

@@ -149,11 +149,19 @@ _GAP = r"(?:\s++|/\*(?:[^*]|\*(?!/)){0,200}+\*/|//[^\n]{0,400}+\n)*+"
 _QUOTE = r"[\"'`]"
 _SCRIPT_URL = rf"{_QUOTE}([^\"'`\s]{{1,2000}}+)"
 _WORD = r"(?<![\w$])"
+_CALL = rf"{_GAP}(?:\?\.{_GAP})?\("
+
+
+def _member(names: str) -> str:
+    """Return a pattern of a member by one of these names, however it is written."""
+    by_text = rf"(?:\?\.{_GAP})?\[{_GAP}{_QUOTE}(?:{names}){_QUOTE}{_GAP}\]"
+    return rf"{_GAP}(?:\??\.{_GAP}(?:{names})(?![\w$])|{by_text})"
+
+
 _NAVIGATES = (
-    rf"(?:{_WORD}location(?:{_QUOTE}{_GAP}\])?{_GAP}"
-    rf"(?:(?:\.{_GAP}href(?![\w$]){_GAP}|\[{_GAP}{_QUOTE}href{_QUOTE}{_GAP}\]{_GAP})?=(?!=)"
-    rf"|\.{_GAP}(?:assign|replace){_GAP}\()"
-    rf"|{_WORD}window{_GAP}\.{_GAP}open{_GAP}\(){_GAP}"
+    rf"(?:{_WORD}location(?:{_QUOTE}{_GAP}\])?"
+    rf"(?:(?:{_member('href')})?{_GAP}=(?!=)|{_member('assign|replace')}{_CALL})"
+    rf"|{_WORD}(?:window|self|top|parent|globalThis|frames){_member('open')}{_CALL}){_GAP}"
 )
 """What a script leads visitors away with, up to the address."""
 _UNDECIDED = (
@@ -186,7 +194,7 @@ _CONSTRUCTS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
         ),
         ("worker", ("serviceWorker",), rf"{_WORD}serviceWorker(?![\w$])"),
         ("worker", ("addModule",), rf"\.{_GAP}addModule{_GAP}\("),
-        ("computed-navigation", ("location", ".open"), _NAVIGATES + _UNDECIDED),
+        ("computed-navigation", ("location", "open"), _NAVIGATES + _UNDECIDED),
         (
             "computed-navigation",
             ("+", "concat", "${"),
@@ -205,11 +213,11 @@ _CALLS = re.compile(
 )
 _CALL_NEEDLES = ("fetch", "sendBeacon", "WebSocket", "WebTransport", "EventSource", "import", ".open", "from")
 _LOADS = re.compile(rf"\.(?:src|srcset){_GAP}={_GAP}{_SCRIPT_URL}")
-_NAVIGATIONS = re.compile(_NAVIGATES + _SCRIPT_URL)
+_NAVIGATIONS = re.compile(rf"(?:{_NAVIGATES}|(?<![\w$.])open{_CALL}{_GAP}){_SCRIPT_URL}")
 _URLS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
     ("connect", _CALL_NEEDLES, _CALLS),
     ("load", (".src",), _LOADS),
-    ("navigate", ("location", ".open"), _NAVIGATIONS),
+    ("navigate", ("location", "open"), _NAVIGATIONS),
 )
 _LETTER_ESCAPE = re.compile(r"\\u(?:00([0-7][0-9a-fA-F])|\{0{0,8}([0-7][0-9a-fA-F])\})")
 _SHOWN_CHARS = 40

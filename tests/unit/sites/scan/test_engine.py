@@ -338,6 +338,7 @@ def test_constructs_that_the_header_would_stop_are_named(source: str, rule: str)
             "location = `${base}/x`",
             "location.href = './' + page",
         ),
+        *("open('panel-' + id)", "dialog.open('https://here.example/')", "open('/menu.pdf')", "location?.assign('/b')"),
         *("location.assign('?page=' + n)", "location.hash = 'a' + b", "if (location == 'a' + b) c()", "location = url"),
         *(
             "window[name]",
