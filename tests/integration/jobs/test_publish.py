@@ -311,6 +311,7 @@ def test_a_directory_from_which_the_disk_is_gone_takes_no_file_and_lets_publishe
         "digest = repeat('0', 64)",
         "scan = jsonb_set(scan, '{digest}', '\"0\"')",
         "scan = jsonb_set(scan, '{csp}', '\"default-src *\"')",
+        "scan_passed = false",
     ],
 )
 def test_content_or_report_that_changed_after_the_approval_is_not_published(yard: Yard, tampering: str) -> None:

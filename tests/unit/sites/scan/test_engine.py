@@ -106,6 +106,7 @@ def test_the_budget_is_that_of_the_profile() -> None:
     assert "js-raw-bytes" in rules(files, PROFILE.model_copy(update={"js_bytes": 999}))
 
 
+@pytest.mark.req("H-106")
 def test_exactly_the_compressed_budget_passes() -> None:
     files = {"a.js": bytes(range(32, 127)) * 3}
     size = report(files).js_gzip_bytes
