@@ -33,7 +33,7 @@ from sites.spec.components.posts import NEWS
 from sites.spec.html import ArtName, say
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
-from sites.spec.outlines.arrange import arranged, opening_of
+from sites.spec.outlines.arrange import arranged, is_familiar, opening_of
 from sites.spec.theme import Colour, FontChoice, PresetName
 from sites.spec.trades import TRADES, Trade, trade_of
 from sites.spec.validate import require_valid
@@ -190,6 +190,7 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         contact_href=(to_contact := f"{where}#contact" if where else direct),
         action=_first_action(pages[INDEX][1], to_contact),
         lang=outline.lang,
+        is_familiar=is_familiar(outline.model_dump_json(), outline.lang),
         art=drawing or (trade.art if trade else None),
         opening=opening_of(_theme(outline)["preset"], outline.name, trade=None if drawing else trade),
     )
