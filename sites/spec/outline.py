@@ -278,7 +278,7 @@ def _navigation(pages: _Pages, lang: str) -> list[Link]:
     for section in pages[INDEX][1]:
         component = components()[section.kind]
         if component.nav_label and section.kind not in seen:
-            heading = _FIRST_WORDS.split(section.heading or "")[0]
+            heading = _FIRST_WORDS.split(section.heading or "")[0].lstrip("¿¡")
             label = heading if 0 < len(heading) <= 18 else say(component.nav_label, lang)
             seen[section.kind] = Link(label=label, href=f"{INDEX}#{_key(component)}")
     return [*list(seen.values())[:_MAX_NAV_LINKS], *legal]

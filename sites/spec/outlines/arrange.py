@@ -27,6 +27,8 @@ _LONG: Final = 90
 """Characters of a text that wants a wide line."""
 
 
+_FEW_QUESTIONS: Final = 3
+"""So few answers show at once: what a business does not do must not hide in a fold."""
 _FEW: Final = 5
 """Sections of a page that needs no mark in its middle."""
 _TO_VISITORS: Final = {
@@ -62,6 +64,8 @@ def arranged(body: list[Section], business: Business) -> list[Section]:
         if kind == "Features":
             layouts.append(_features_layout(props["items"], before=layouts[-1:]))
             props = props | {"layout": layouts[-1]}
+        if kind == "FAQ" and len(props["items"]) <= _FEW_QUESTIONS:
+            props = props | {"open": "all"}
         found.append((kind, props if tone == "plain" else props | {"tone": tone}))
     return found
 

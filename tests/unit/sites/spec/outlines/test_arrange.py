@@ -98,8 +98,14 @@ def test_a_form_speaks_to_visitors_as_the_words_of_the_site_do(text: str, lang: 
     assert is_familiar(text, lang) is familiar
 
 
+def test_few_answers_show_at_once_and_many_are_folded() -> None:
+    for count, shown in ((3, "all"), (4, True)):
+        [(_, props)] = arranged([("FAQ", {"items": [{}] * count, "open": True})], AKERS)
+        assert props["open"] == shown
+
+
 def test_one_deep_ground_marks_the_middle_of_a_page_that_has_no_panel_of_its_own() -> None:
-    body = [("Hero", {}), offers(3), ("PriceList", {}), ("RichText", {}), ("FAQ", {})]
+    body = [("Hero", {}), offers(3), ("PriceList", {}), ("RichText", {}), ("FAQ", {"items": []})]
     tones = [props.get("tone", "plain") for _, props in arranged(body, AKERS)]
     assert tones.count("deep") <= 1
     assert [props.get("tone") for _, props in arranged([*body[:2], *body[3:], ("Gallery", {})], AKERS)][2] == "deep"
