@@ -263,6 +263,8 @@ class Business:
     """The drawing that opens a new site."""
     opening: HeroLayout = "split"
     """How a new site opens."""
+    is_familiar: bool = False
+    """Whether the words of a new site say `tú`, `du`, or `tu` to visitors."""
 
     def say(self, phrase: str) -> str:
         """Return one of the builder's own phrases in the business's language."""

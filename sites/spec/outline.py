@@ -34,7 +34,7 @@ from sites.spec.fonts.families import NewFont
 from sites.spec.html import ArtName, say
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
-from sites.spec.outlines.arrange import arranged, opening_of
+from sites.spec.outlines.arrange import arranged, is_familiar, opening_of
 from sites.spec.theme import PAIRINGS, Colour, PresetName
 from sites.spec.trades import TRADES, Trade, trade_of
 from sites.spec.validate import require_valid
@@ -191,6 +191,7 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         contact_href=(to_contact := f"{where}#contact" if where else direct),
         action=_first_action(pages[INDEX][1], to_contact),
         lang=outline.lang,
+        is_familiar=is_familiar(outline.model_dump_json(), outline.lang),
         art=drawing or (trade.art if trade else None),
         opening=opening_of(_theme(outline)["preset"], outline.name, trade=None if drawing else trade),
     )
@@ -278,7 +279,7 @@ def _navigation(pages: _Pages, lang: str) -> list[Link]:
     for section in pages[INDEX][1]:
         component = components()[section.kind]
         if component.nav_label and section.kind not in seen:
-            heading = _FIRST_WORDS.split(section.heading or "")[0]
+            heading = _FIRST_WORDS.split(section.heading or "")[0].lstrip("¿¡")
             label = heading if 0 < len(heading) <= 18 else say(component.nav_label, lang)
             seen[section.kind] = Link(label=label, href=f"{INDEX}#{_key(component)}")
     return [*list(seen.values())[:_MAX_NAV_LINKS], *legal]

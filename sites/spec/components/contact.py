@@ -7,7 +7,7 @@ the visitor's mail program.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 from urllib.parse import quote
 
 from pydantic import Field, model_validator
@@ -32,6 +32,7 @@ from sites.spec.catalog import (
 )
 from sites.spec.embeds import framed, map_frame_of
 from sites.spec.html import EMPTY, Html, anchor, band, icon, intro, paragraph, phone_url, street_map, tag
+from sites.spec.languages.versions import primary
 from sites.spec.live import Line, read_hours
 from sites.spec.model import JsonObject
 
@@ -124,6 +125,20 @@ class ContactFormProps(SectionProps):
     message: Literal["required", "optional", "none"] = "required"
     """Whether the form has a field for a message that has to be filled in, that may be, or none."""
     note: Text | None = None
+    familiar: bool = False
+    """Whether the form's own words say `tú` to a visitor, as the site does."""
+
+
+_FAMILIAR: Final[Mapping[str, Mapping[str, str]]] = {
+    "de": {"name": "Dein Name", "email": "Deine E-Mail-Adresse"},
+    "es": {"name": "Tu nombre", "email": "Tu correo electrónico"},
+    "fr": {"name": "Ton nom", "email": "Ton e-mail"},
+    "nl": {"name": "Je naam", "email": "Je e-mailadres"},
+}
+
+
+def _familiar(props: ContactFormProps, ctx: RenderContext, field: str) -> str | None:
+    return _FAMILIAR.get(primary(ctx.lang), {}).get(field) if props.familiar else None
 
 
 def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
@@ -136,8 +151,8 @@ def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
         topic = _field(ctx, "topic", ctx.say("Topic"), tag("select", *options, id=f"{ctx.id}.topic", name="topic"))
     return tag(
         "form",
-        _field(ctx, "name", ctx.say("Your name"), _input(ctx, "name", "text")),
-        _field(ctx, "email", ctx.say("Your email"), _input(ctx, "email", "email")),
+        _field(ctx, "name", _familiar(props, ctx, "name") or ctx.say("Your name"), _input(ctx, "name", "text")),
+        _field(ctx, "email", _familiar(props, ctx, "email") or ctx.say("Your email"), _input(ctx, "email", "email")),
         *(_further_field(ctx, name) for name in dict.fromkeys(props.fields)),
         topic,
         *(_question(ctx, f"question-{at}", question) for at, question in enumerate(props.questions, 1)),
@@ -186,7 +201,8 @@ def _outline_contact(section: OutlineSection, business: Business) -> JsonObject:
     ]
     asked = {"questions": [_outline_question(item) for item in items][:12]} if items else {}
     contact = business.contact_props()
-    return {"heading": business.say("Contact"), **section_props(section), **contact, **ways, **asked, **message}
+    tone = {"familiar": True} if business.is_familiar else {}
+    return {"heading": business.say("Contact"), **section_props(section), **contact, **ways, **asked, **message, **tone}
 
 
 _MESSAGES: Mapping[str, str] = {"no message": "none", "optional message": "optional"}
@@ -356,9 +372,14 @@ class MapLinkProps(SectionProps):
 def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
     ways = [item.get("text") or item.get("title") for item in section.items]
     address = {"address": business.address} if business.address else {}
+    own = {
+        name: words
+        for name, words in section_props(section).items()
+        if name != "text" or words.strip(" .") not in (business.address or "")
+    }
     return {
         "heading": business.say("Find us"),
-        **section_props(section),
+        **own,
         **address,
         "directions": [way for way in ways if way][:5],
     }

@@ -106,13 +106,11 @@ def _features(props: FeaturesProps, ctx: RenderContext) -> Html:
     if props.layout == "rows":
         rows = tag("ul", *(_feature_row(item, ctx, level) for item in props.items), class_="feature-rows")
         return section(ctx, props, rows, kind="features")
-    if props.layout == "list":
-        lines = [_feature_card(item, ctx, level, style=None) for item in props.items]
-        return section(ctx, props, tag("ul", *lines, class_="feature-list"), kind="features")
-    style = "card" if props.layout == "cards" else "feature-plain"
+    style = {"cards": "card", "plain": "feature-plain"}.get(props.layout)
     cards = [_feature_card(item, ctx, level, style=style) for item in props.items]
-    count = len(cards)
-    columns = 3 if count in (3, 5, 6, 9, 10, 11, 12) else min(count, 4)
+    if props.layout == "list":
+        return section(ctx, props, tag("ul", *cards, class_="feature-list"), kind="features")
+    columns = 3 if len(cards) in (3, 5, 6, 9, 10, 11, 12) else min(len(cards), 4)
     if columns == 4 and any(len(word) > _LONGEST_IN_FOUR for item in props.items for word in item.title.split()):
         columns = 2
     return section(ctx, props, tag("ul", *cards, class_=f"cards cards-{columns}"), kind="features")
@@ -137,8 +135,7 @@ class StepsProps(SectionProps):
     nav_label="How it works",
 )
 def _steps(props: StepsProps, ctx: RenderContext) -> Html:
-    level = level_inside(ctx, props)
-    steps = [tag("li", heading(level, step.title), paragraph(step.text)) for step in props.items]
+    steps = [tag("li", heading(level_inside(ctx, props), step.title), paragraph(step.text)) for step in props.items]
     columns = len(steps) if len(steps) < 5 else 3
     return section(ctx, props, tag("ol", *steps, class_=f"steps steps-{columns}"), kind="process")
 

@@ -6,6 +6,7 @@ cards, and no two sections that meet are set alike.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from sites.spec.catalog import Business, HeroLayout, Tone
@@ -18,10 +19,31 @@ Section = tuple[str, JsonObject]
 _PLAIN: Final = frozenset({"Hero", "CallToAction", "Logos", "Gallery", "RichText"})
 _DEEP: Final = frozenset({"Testimonials", "Stats", "Newsletter"})
 """Kinds of sections that may have the theme's deep colour as background."""
+_DEEP_ELSE: Final = frozenset({"Steps", "RichText"})
+"""Those that may, where a page has neither one of the others nor a panel of the site's colour."""
 _SHORT: Final = 72
 """Characters of a text that would leave a card half empty."""
 _LONG: Final = 90
 """Characters of a text that wants a wide line."""
+
+
+_FEW_QUESTIONS: Final = 3
+"""So few answers show at once: what a business does not do must not hide in a fold."""
+_FEW: Final = 5
+"""Sections of a page that needs no mark in its middle."""
+_TO_VISITORS: Final = {
+    "de": (r"\b(?:du|dich|dir|dein\w*|euch|eure\w*)\b", r"(?<=[a-zäöüß,] )(?:Sie|Ihnen|Ihre?[nmrs]?)\b"),
+    "es": (r"\b(?:tú|tus?|te|ti|contigo|\w+(?:ame|eme|íbenos|énta\w+|ámanos))\b", r"\busted(?:es)?\b"),
+    "fr": (r"\b(?:tu|toi|ton|ta|tes)\b", r"\b(?:vous|votre|vos)\b"),
+    "nl": (r"\b(?:je|jij|jou|jouw)\b", r"\b(?:u|uw)\b"),
+}
+"""By language, words that are said to somebody familiar, and to anybody else."""
+
+
+def is_familiar(text: str, lang: str) -> bool:
+    """Return whether the words of a site speak to its visitors as to friends."""
+    familiar, formal = _TO_VISITORS.get(lang, ("$.", "$."))
+    return len(re.findall(familiar, text)) > len(re.findall(formal, text))
 
 
 def opening_of(preset: str, name: str, *, trade: Trade | None) -> HeroLayout:
@@ -42,6 +64,8 @@ def arranged(body: list[Section], business: Business) -> list[Section]:
         if kind == "Features":
             layouts.append(_features_layout(props["items"], before=layouts[-1:]))
             props = props | {"layout": layouts[-1]}
+        if kind == "FAQ" and len(props["items"]) <= _FEW_QUESTIONS:
+            props = props | {"open": "all"}
         found.append((kind, props if tone == "plain" else props | {"tone": tone}))
     return found
 
@@ -86,11 +110,13 @@ def _with_visit(body: list[Section], business: Business) -> list[Section]:
 def _tones(body: list[Section]) -> list[Tone]:
     """Set the backgrounds of sections: no two tinted ones meet, and one deep one marks the middle."""
     tones: list[Tone] = []
+    kinds = {kind for kind, _ in body[2:]}
+    deep = _DEEP if kinds & (_DEEP | {"CallToAction"}) or len(body) < _FEW else _DEEP_ELSE
     for place, (kind, _) in enumerate(body):
         follows_plain = bool(tones) and tones[-1] == "plain"
         if kind == "PageIntro":
             tones.append("tinted")
-        elif kind in _DEEP and "deep" not in tones and place > 1 and follows_plain:
+        elif kind in deep and "deep" not in tones and place > 1 and follows_plain:
             tones.append("deep")
         else:
             tones.append("tinted" if place > 1 and follows_plain and kind not in _PLAIN else "plain")

@@ -113,7 +113,7 @@ def test_a_number_to_ring_is_the_first_button_and_a_further_way_to_write_stands_
 
 
 def test_the_menu_names_a_section_by_the_first_words_of_its_heading() -> None:
-    told = {"kind": "RichText", "heading": "Saturday class, once a month", "text": "Bring a chair."}
+    told = {"kind": "RichText", "heading": "¿Saturday class? Once a month", "text": "Bring a chair."}
     home = expand_outline(with_sections({"kind": "Hero"}, told)).pages[INDEX]["elements"]
     assert home["header"]["props"]["links"][0]["label"] == "Saturday class"
 

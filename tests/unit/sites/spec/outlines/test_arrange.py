@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sites.spec.catalog import Business
-from sites.spec.outlines.arrange import arranged, opening_of
+from sites.spec.outlines.arrange import arranged, is_familiar, opening_of
 from sites.spec.trades import TRADES
 
 CONTACT = {"phone": "01422 555 0182", "email": "dot@akers.example", "address": "Chapel Row"}
@@ -81,3 +81,33 @@ def test_an_opening_is_its_trades_or_of_the_shapes_of_the_look_and_not_always_th
         "split",
         "mirrored",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "lang", "familiar"),
+    [
+        ("Cuéntanos qué te pasa y tu moto", "es", True),
+        ("Llámanos, por favor; le atenderemos a usted y a ustedes", "es", False),
+        ("Wann willst du anfangen? Dein Auto steht bereit.", "de", True),
+        ("Wir nehmen uns Zeit für Sie und Ihre Familie.", "de", False),
+        ("Venez quand vous voulez, votre table est prête", "fr", False),
+        ("Bring your chair", "en", False),
+    ],
+)
+def test_a_form_speaks_to_visitors_as_the_words_of_the_site_do(text: str, lang: str, familiar: bool) -> None:
+    assert is_familiar(text, lang) is familiar
+
+
+def test_few_answers_show_at_once_and_many_are_folded() -> None:
+    for count, shown in ((3, "all"), (4, True)):
+        [(_, props)] = arranged([("FAQ", {"items": [{}] * count, "open": True})], AKERS)
+        assert props["open"] == shown
+
+
+def test_one_deep_ground_marks_the_middle_of_a_page_that_has_no_panel_of_its_own() -> None:
+    body = [("Hero", {}), offers(3), ("PriceList", {}), ("RichText", {}), ("FAQ", {"items": []})]
+    tones = [props.get("tone", "plain") for _, props in arranged(body, AKERS)]
+    assert tones.count("deep") <= 1
+    assert [props.get("tone") for _, props in arranged([*body[:2], *body[3:], ("Gallery", {})], AKERS)][2] == "deep"
+    with_panel = arranged([*body, ("CallToAction", {})], AKERS)
+    assert "deep" not in [props.get("tone") for _, props in with_panel]
