@@ -430,8 +430,8 @@ def _with_versions(
         group = [{**reply, "language": lang, "source": source} for reply in replies[at * size : (at + 1) * size]]
         if not all(reply.get("texts") for reply in group):
             return _Poor(Reason.SPEC_POOR, f"texts in {lang} are missing")
-        left += left_over(site, texts.entries, group)
         try:
+            left += left_over(site, texts.entries, group)
             site = add_versions(site, texts.entries, group).site
         except SpecError as error:
             return _Poor(Reason.SPEC_INVALID, str(error))
