@@ -32,9 +32,10 @@ from sites.spec.components.page import LEGAL, SiteUrl, footer_of, header_of
 from sites.spec.components.posts import NEWS
 from sites.spec.fonts.families import NewFont
 from sites.spec.html import ArtName, say
+from sites.spec.languages.address import is_familiar
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
-from sites.spec.outlines.arrange import arranged, is_familiar, opening_of
+from sites.spec.outlines.arrange import arranged, opening_of
 from sites.spec.theme import PAIRINGS, Colour, PresetName
 from sites.spec.trades import TRADES, Trade, trade_of
 from sites.spec.validate import require_valid

@@ -50,6 +50,12 @@ def _informal_share(site: Site) -> int:
     return count
 
 
+def is_familiar(text: str, lang: str) -> bool:
+    """Return whether words speak to visitors as to friends."""
+    informal, formal = _FORMS.get(primary(lang), ("$.", "$."))
+    return len(re.findall(informal, text)) > len(re.findall(formal, text))
+
+
 def _text(value: object) -> str:
     """Return the strings in JSON data, one a line."""
     if isinstance(value, str):

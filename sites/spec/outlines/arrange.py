@@ -6,7 +6,6 @@ cards, and no two sections that meet are set alike.
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 from sites.spec.catalog import Business, HeroLayout, Tone
@@ -31,19 +30,6 @@ _FEW_QUESTIONS: Final = 3
 """So few answers show at once: what a business does not do must not hide in a fold."""
 _FEW: Final = 5
 """Sections of a page that needs no mark in its middle."""
-_TO_VISITORS: Final = {
-    "de": (r"\b(?:du|dich|dir|dein\w*|euch|eure\w*)\b", r"(?<=[a-zäöüß,] )(?:Sie|Ihnen|Ihre?[nmrs]?)\b"),
-    "es": (r"\b(?:tú|tus?|te|ti|contigo|\w+(?:ame|eme|íbenos|énta\w+|ámanos))\b", r"\busted(?:es)?\b"),
-    "fr": (r"\b(?:tu|toi|ton|ta|tes)\b", r"\b(?:vous|votre|vos)\b"),
-    "nl": (r"\b(?:je|jij|jou|jouw)\b", r"\b(?:u|uw)\b"),
-}
-"""By language, words that are said to somebody familiar, and to anybody else."""
-
-
-def is_familiar(text: str, lang: str) -> bool:
-    """Return whether the words of a site speak to its visitors as to friends."""
-    familiar, formal = _TO_VISITORS.get(lang, ("$.", "$."))
-    return len(re.findall(familiar, text)) > len(re.findall(formal, text))
 
 
 def opening_of(preset: str, name: str, *, trade: Trade | None) -> HeroLayout:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from sites.spec.catalog import Business
-from sites.spec.outlines.arrange import arranged, is_familiar, opening_of
+from sites.spec.languages.address import is_familiar
+from sites.spec.outlines.arrange import arranged, opening_of
 from sites.spec.trades import TRADES
 
 CONTACT = {"phone": "01422 555 0182", "email": "dot@akers.example", "address": "Chapel Row"}
