@@ -11,9 +11,10 @@ import pytest
 from playwright.sync_api import Browser, Page, Route
 
 from routing.policy.platform import platform_policy
+from sites.files import content_type_of, media_type_of
 from sites.preview import OWN_ORIGIN, SANDBOX, live_headers
 from sites.scan.engine import scan
-from sites.spec.model import parse_site
+from sites.spec.model import JsonObject, parse_site
 from sites.spec.render import render
 from tests.acceptance.test_design import axe as axe
 from tests.acceptance.test_design import browser as browser
@@ -55,8 +56,8 @@ SPEC = page(
 class Visit:
     """A page of a live site, and what its browser asked whom for."""
 
-    def __init__(self, page: Page, sandbox: str) -> None:
-        files = render(parse_site(SPEC))
+    def __init__(self, page: Page, sandbox: str, spec: JsonObject = SPEC) -> None:
+        files = render(parse_site(spec))
         report = scan(files, platform_policy().profiles["default"], profile_name="default")
         assert report.findings == ()
         self.page = page
@@ -71,8 +72,8 @@ class Visit:
         self.asked.append(url)
         if url.startswith(HOME):
             name = url.removeprefix(HOME) or "index.html"
-            kind = "text/css" if name.endswith(".css") else "text/html; charset=utf-8"
-            route.fulfill(body=self._files.get(name, b""), headers={**self._headers, "Content-Type": kind})
+            headers = {**self._headers, "Content-Type": content_type_of(media_type_of(name))}
+            route.fulfill(body=self._files.get(name, b""), headers=headers)
         else:
             referrer = route.request.headers.get("referer", "")
             route.fulfill(body=f"<!doctype html><p id=x>shown to {referrer}", content_type="text/html")
@@ -185,4 +186,26 @@ def test_axe_finds_nothing_in_the_page_and_its_frames(tmp_path: Path, browser: B
         tab.emulate_media(color_scheme="light" if width == 390 else "dark")
         assert violations(tab) == []
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab.close()
+
+
+SET_IN_TWO = page(intro=element("PageIntro", heading="Łódź, chlebem pachnąca", text="Bread from a wood oven."))
+SET_IN_TWO["elements"]["page"]["props"]["theme"] = {"headings": "fraunces-1", "text": "figtree-1"}
+SHOWN_FONTS = "[...document.fonts].filter(font => font.status == 'loaded').map(font => font.family.replace(/\"/g, ''))"
+
+
+@pytest.mark.parametrize("sandbox", [OWN_ORIGIN, SANDBOX], ids=["own origin", "opaque origin"])
+def test_a_page_is_set_in_the_fonts_of_its_site_and_asks_nobody_else_for_one(browser: Browser, sandbox: str) -> None:
+    tab = browser.new_page(reduced_motion="reduce")
+    visit = Visit(tab, sandbox, SET_IN_TWO)
+    tab.goto(HOME, wait_until="networkidle")
+    tab.evaluate("document.fonts.ready")
+    assert sorted(tab.evaluate(SHOWN_FONTS)) == ["Figtree", "Fraunces", "Fraunces"], "one file has Polish letters"
+    assert tab.evaluate("document.fonts.check('600 40px Fraunces', 'Łódź')")
+    family = "element => getComputedStyle(element).fontFamily"
+    assert tab.locator("h1").evaluate(family).startswith('Fraunces, "Fraunces fallback"')
+    assert tab.locator("body").evaluate(family).startswith('Figtree, "Figtree fallback"')
+    assert visit.outside == []
+    assert len([url for url in visit.asked if url.endswith(".woff2")]) == 3, "each file once: what is preloaded is used"
+    assert visit.told == []
     tab.close()

@@ -24,6 +24,7 @@ from producers.use_cases.sites import Sites
 from sites.directories import read_directory, write_directory
 from sites.errors import PathRefusedError, ReleaseAlteredError, SpecError, TreeRefusedError
 from sites.releases import build_release, manifest_of
+from sites.spec.fonts.families import font_files
 from tests.integration.api.http_world import HOME, PAGES, World, shared_ledger, world, write_files
 
 __all__ = ["shared_ledger", "world"]
@@ -103,6 +104,32 @@ def test_an_exported_spec_site_can_be_imported_again_without_a_change(
     assert {"site.json", "index.html"} < exported(sites, world, out).keys()
     again = sites.import_site(world.tenant, "copy", out)
     assert (again.digest, again.spec_sha256) == (release.digest, release.spec_sha256)
+
+
+def test_fonts_are_published_with_their_site_kept_by_browsers_for_a_year_and_exported_with_it(
+    world: World, sites: Sites, tmp_path: Path
+) -> None:
+    spec = json.loads(SPEC)
+    spec["elements"]["page"]["props"]["theme"] = {"headings": "fraunces-1", "text": "inter-1"}
+    release = world.site("bakery", {"site.json": json.dumps(spec).encode()}, tmp_path)
+    fonts = font_files(["fraunces-1", "inter-1"])
+    assert fonts.items() <= projected(world).items()
+    assert release.scan_passed
+    for path, kind in (("fonts/inter-1.woff2", "font/woff2"), ("index.html", "text/html; charset=utf-8")):
+        answer = world.pages.get(f"/live/{world.tenant}/bakery/{path}")
+        kept = "public, max-age=31536000, immutable" if path in fonts else "no-cache"
+        assert (answer.status_code, answer.headers["content-type"], answer.headers["cache-control"]) == (
+            200,
+            kind,
+            kept,
+        )
+        assert "font-src 'self'" in answer.headers["content-security-policy"]
+        assert answer.headers["access-control-allow-origin"] == "*", "a page in a sandbox is of no origin"
+    out = tmp_path / "out"
+    assert fonts.items() <= exported(sites, world, out).items()
+    for path in fonts:
+        (out / path).unlink()
+    assert sites.import_site(world.tenant, "copy", out).digest == release.digest
 
 
 def test_an_edited_page_beside_a_spec_is_refused_rather_than_overwritten(
