@@ -335,10 +335,9 @@ def hostile() -> dict[str, tuple[dict[str, bytes], bytes]]:
 
 @pytest.mark.slow
 @pytest.mark.threat("F12")
-@pytest.mark.parametrize("name", hostile())
-def test_f12_a_hostile_diff_is_answered_in_bounded_time(name: str) -> None:
-    files, diff = hostile()[name]
-    started = time.process_time()
-    with suppress(DiffRefusedError):
-        apply_diff(files, diff)
-    assert time.process_time() - started < 4.0  # two seconds on a quiet machine
+def test_f12_a_hostile_diff_is_answered_in_bounded_time() -> None:
+    for name, (files, diff) in hostile().items():
+        started = time.process_time()
+        with suppress(DiffRefusedError):
+            apply_diff(files, diff)
+        assert time.process_time() - started < 4.0, name  # two seconds on a quiet machine

@@ -729,11 +729,11 @@ def test_ten_megabytes_of_hostile_input_take_bounded_time() -> None:
 
 @pytest.mark.slow
 @pytest.mark.threat("F12")
-@pytest.mark.parametrize(("name", "head", "piece"), PIECES)
-def test_no_kind_of_hostile_input_takes_more_than_linear_time(name: str, head: bytes, piece: bytes) -> None:
-    started = time.process_time()
-    scan({name: head + piece * (SIZE // len(piece))}, DEFAULT, profile_name="default")
-    assert time.process_time() - started < 4  # below 1 on an idle machine; quadratic ones took minutes
+def test_no_kind_of_hostile_input_takes_more_than_linear_time() -> None:
+    for name, head, piece in PIECES:
+        started = time.process_time()
+        scan({name: head + piece * (SIZE // 2 // len(piece))}, DEFAULT, profile_name="default")
+        assert time.process_time() - started < 4, (name, head, piece)  # below 1; quadratic ones took minutes
 
 
 @pytest.mark.threat("G4")
