@@ -171,9 +171,7 @@ def test_hostile_text_in_every_prop_leaves_the_page_that_a_browser_builds_as_it_
     ids=["long words", "many words", "one word"],
 )
 def test_no_text_makes_any_component_stick_out_of_any_screen(text: str, tmp_path: Path, browser: Browser) -> None:
-    files = render(parse_site(with_every_text(every_component(), text)))
-    for path, data in files.items():
-        (tmp_path / path).write_bytes(data)
+    write_directory(render(parse_site(with_every_text(every_component(), text))), tmp_path)
     page = browser.new_page()
     page.goto((tmp_path / "index.html").as_uri())
     for width in (320, 390, 768, 1024, 1440):
@@ -196,8 +194,7 @@ def test_a_phone_s_header_cuts_no_word_of_the_name_and_leaves_the_button_to_a_me
     spec = expand_outline(outline).to_dict()
     if not leads_to_contact:
         spec["pages"]["index.html"]["elements"]["header"]["props"]["action"]["href"] = "#rich-text"
-    for name, data in render(parse_site(spec)).items():
-        (tmp_path / name).write_bytes(data)
+    write_directory(render(parse_site(spec)), tmp_path)
     page = browser.new_page(viewport={"width": 390, "height": 800})
     page.goto((tmp_path / "index.html").as_uri())
     assert page.locator("header .button").is_visible() != leads_to_contact
@@ -221,9 +218,8 @@ def test_a_mosaic_of_any_number_of_pictures_leaves_no_hole(width: int, tmp_path:
       each => Math.round(document.querySelector(each).getBoundingClientRect().right))"""
     for number in range(1, 13):
         gallery["props"] = {"heading": "Work", "layout": "mosaic", "images": [{"art": "hills"}] * number}
-        for name, data in render(parse_site(spec)).items():
-            (tmp_path / name).write_bytes(data)
-        page.goto((tmp_path / "index.html").as_uri())
+        write_directory(render(parse_site(spec)), folder := tmp_path / str(number))
+        page.goto((folder / "index.html").as_uri())
         whole, last = page.evaluate(edges)
         assert whole == last, f"{number} pictures"
     page.close()
@@ -234,8 +230,7 @@ def test_larger_letters_cut_no_word_of_a_phone_s_header(size: str | None, tmp_pa
     (guesthouse,) = (path for path in SITES if path.name == "guesthouse")
     spec = json.loads((guesthouse / "site.json").read_text())
     spec["pages"]["index.html"]["elements"]["page"]["props"]["theme"]["size"] = size
-    for name, data in render(parse_site(spec)).items():
-        (tmp_path / name).write_bytes(data)
+    write_directory(render(parse_site(spec)), tmp_path)
     page = browser.new_page(viewport={"width": 390, "height": 800})
     page.goto((tmp_path / "index.html").as_uri())
     lines = """() => { const range = document.createRange(), name = document.querySelector(".brand-name");
