@@ -115,6 +115,12 @@ def test_a_job_is_accepted_without_a_look_at_the_others(crowd: Shop, queue: Queu
         assert after[table].found - before[table].found < 200, table
 
 
+def test_how_many_calls_a_job_has_is_not_guessed_from_a_sample(crowd: Shop) -> None:
+    crowd.execute("ANALYZE call")
+    guess = "SELECT n_distinct FROM pg_stats WHERE tablename = 'call' AND attname = 'job_id'"
+    assert crowd.scalar(guess) == -0.8
+
+
 MANY = Admission(waiting_per_tenant=10**6, waiting_per_queue=10**6)
 _READ = "SELECT relname, seq_tup_read, coalesce(idx_tup_fetch, 0) AS found FROM pg_stat_xact_user_tables"
 
