@@ -81,7 +81,8 @@ _REDUCED: Final = re.compile(
     r"(?:what|the (?:main|most important|basic|essential)|worum|was|das (?:wichtigste|nötigste)|ce qu|l['’]essen[tz]i|"
     r"lo (?:esencial|básico|más importante)|het belangrijkste|najważniejsz)|"
     r"\b(?:short|brief|kurze|courte|breve|korte|krótk\w+) (?:\w+ )?(?:page|version|seite|fassung|p[áa]gina|stron\w+)\b|"
-    r"\b(?:an?|one|eine|une|una|een) (?:\w+ )?(?:page|seite|p[áa]gina) (?:with|mit|avec|con|met) (?!every|all|tou|tod|tutt)",
+    r"\b(?:an?|one|eine|une|una|een) (?:\w+ )?(?:page|seite|p[áa]gina) (?:with|mit|avec|con|met) "
+    r"(?!every|all|tou|tod|tutt)",
     re.I,
 )
 """What a page in another language holds that is no translation of a whole one."""

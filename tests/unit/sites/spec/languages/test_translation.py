@@ -117,7 +117,11 @@ def test_a_page_of_a_few_things_in_another_language_is_for_the_editor(wish: str)
 
 
 def test_a_whole_page_or_what_is_to_be_translated_is_no_page_of_a_few_things() -> None:
-    for wish in ("the page with the prices in German", "a page with everything in German", "Only the home page in German"):
+    for wish in (
+        "the page with the prices in German",
+        "a page with everything in German",
+        "Only the home page in German",
+    ):
         assert is_translation(wish, in_language("en"))
     assert is_translation("Translate only what guests read into German", in_language("en"))
 
