@@ -198,6 +198,7 @@ def summarise(
             for result in ran
             if not result.is_passed
         },
+        "right": sorted(result.id for result in ran if result.is_passed),
         "repaired": sorted(result.id for result in ran if result.is_passed and not result.is_first_try),
     }
 
@@ -257,7 +258,7 @@ def _moves(summary: Mapping[str, Any], before: Mapping[str, Any]) -> str:
     if not before:
         return ""
     wrong, was = set(summary["wrong"]), set(before["wrong"])
-    moves = {"newly wrong": wrong - was, "right again": was - wrong - set(summary["skipped"])}
+    moves = {"newly wrong": wrong - was, "right again": was & set(summary["right"])}
     return "".join(f"; {what}: {', '.join(sorted(names))}" for what, names in moves.items() if names)
 
 

@@ -33,6 +33,7 @@ from sites.spec.components.posts import NEWS
 from sites.spec.fonts.families import NewFont
 from sites.spec.html import ArtName, say
 from sites.spec.languages.address import is_familiar
+from sites.spec.languages.typography import with_kept_spaces
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.outlines.arrange import arranged, opening_of
@@ -280,7 +281,7 @@ def _navigation(pages: _Pages, lang: str) -> list[Link]:
     for section in pages[INDEX][1]:
         component = components()[section.kind]
         if component.nav_label and section.kind not in seen:
-            heading = _FIRST_WORDS.split(section.heading or "")[0].lstrip("¿¡")
+            heading = _FIRST_WORDS.split(section.heading or "")[0].strip().lstrip("¿¡")
             label = heading if 0 < len(heading) <= 18 else say(component.nav_label, lang)
             seen[section.kind] = Link(label=label, href=f"{INDEX}#{_key(component)}")
     return [*list(seen.values())[:_MAX_NAV_LINKS], *legal]
@@ -427,7 +428,7 @@ def _parse(outline: object) -> Outline:
             if isinstance(checked, dict)
             else checked
         )
-        parsed = Outline.model_validate(_without_blanks(given))
+        parsed = Outline.model_validate(_as_written(_without_blanks(given)))
     except ValidationError as error:
         raise SpecError(
             tuple(
@@ -448,6 +449,12 @@ def _without_blanks(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_blanks(item) for key, item in value.items() if item != ""}
     return [_without_blanks(item) for item in value] if isinstance(value, list) else value
+
+
+def _as_written(value: Any) -> Any:
+    """Return an outline with the spaces that its language keeps."""
+    lang = value.get("lang") if isinstance(value, dict) else None
+    return with_kept_spaces(value, lang) if isinstance(lang, str) else value
 
 
 _NOT_SHOWN: Final = ("$defs", "description", "default", "title")

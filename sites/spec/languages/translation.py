@@ -75,6 +75,17 @@ _TRANSLATE: Final = re.compile(
     rf"\bauf {_LANGUAGE_NAMES} (?:um)?stell",
     re.I,
 )
+_REDUCED: Final = re.compile(
+    r"\b(?:not everything|nicht alles|pas tout|no todo|non tutto|niet alles|nie wszystko)\b|"
+    r"\b(?:just|only|nur|bloß|seulement|juste|s[oó]lo|soltanto|alleen|tylko) "
+    r"(?:what|the (?:main|most important|basic|essential)|worum|was|das (?:wichtigste|nötigste)|ce qu|l['’]essen[tz]i|"
+    r"lo (?:esencial|básico|más importante)|het belangrijkste|najważniejsz)|"
+    r"\b(?:short|brief|kurze|courte|breve|korte|krótk\w+) (?:\w+ )?(?:page|version|seite|fassung|p[áa]gina|stron\w+)\b|"
+    r"\b(?:an?|one|eine|une|una|een) (?:\w+ )?(?:page|seite|p[áa]gina) (?:with|mit|avec|con|met) "
+    r"(?!every|all|tou|tod|tutt)",
+    re.I,
+)
+"""What a page in another language holds that is no translation of a whole one."""
 _NAME_WORD: Final = re.compile(r"[^\W\d_]{4,}")
 _SENTENCE_WORDS: Final = 4
 """A text of so many words is no name or price, so it is told if it was not translated."""
@@ -95,11 +106,11 @@ class Entry(NamedTuple):
 def is_translation(request: str, site: Site) -> bool:
     """Whether a request may ask for texts in another language; the model that gets them says if it does not.
 
-    A page in a language that the site has is none: `the site stays in English`.
+    A page in a language that the site has is none: `the site stays in English`; nor is a page of a few things.
     """
     if _TRANSLATE.search(request):
         return True
-    if not _VERSION.search(request):
+    if not _VERSION.search(request) or _REDUCED.search(request):
         return False
     named = {tag for tag, names in _SPOKEN.items() if re.search(rf"\b(?:{names})\b", request, re.I)}
     return not named or not named <= {primary(lang) for lang in _spoken_on(site)}

@@ -6,11 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from routing.model_call import way_out
+from routing.jobs import Reason
+from routing.model_call import summary_of, way_out
 from routing.policy.platform import platform_policy
 from routing.queues import Tier
+from sites.spec.languages.translation import choose_texts
+from sites.spec.outline import expand_outline
+from tests.unit.sites.spec.test_outline import OUTLINE
 from workers.attempt import Inputs
-from workers.handlers.spec import decline
+from workers.handlers.spec import _Poor, _with_versions, decline
 
 
 @pytest.mark.req("H-088")
@@ -35,3 +39,18 @@ def test_an_answer_keeps_its_lines_and_a_question_is_one() -> None:
     text = "Fonts:\n- Georgia\n\n- Gill\x00 Sans\n"
     assert way_out({"answer": text}, "answer") == "Fonts:\n- Georgia\n- Gill Sans"
     assert way_out({"ask": text}, "ask") == "Fonts: - Georgia - Gill Sans"
+
+
+def test_a_number_that_no_text_has_is_the_models_fault_where_a_new_site_is_translated() -> None:
+    site = expand_outline(OUTLINE)
+    texts = choose_texts(site, "")
+    reply = {"texts": [{"n": 9_999, "text": "Willkommen"}]}
+    spec = site.canonical()
+    poor = _with_versions(cast(Inputs, None), [reply], spec=spec, texts=texts, further=["de"], summary="")
+    assert isinstance(poor, _Poor)
+    assert poor.reason is Reason.SPEC_INVALID
+
+
+def test_a_report_to_the_owner_is_whole_up_to_six_hundred_letters() -> None:
+    said = ("The hours are changed. " * 26)[:598] + "."
+    assert summary_of({"summary": said}, otherwise="") == said

@@ -105,6 +105,30 @@ def test_a_language_that_is_only_mentioned_is_no_translation(wish: str) -> None:
 @pytest.mark.parametrize(
     "wish",
     [
+        "Eine Seite auf Deutsch bitte, aber nicht alles: nur worum es geht und die Pflanztage",
+        "can you put a page in polish, just what we do, prices, and ring Piotr",
+        "just a page with hours and contact in German",
+        "Une page en allemand, seulement l'essentiel",
+        "A short page in French for our guests",
+    ],
+)
+def test_a_page_of_a_few_things_in_another_language_is_for_the_editor(wish: str) -> None:
+    assert not is_translation(wish, in_language("en"))
+
+
+def test_a_whole_page_or_what_is_to_be_translated_is_no_page_of_a_few_things() -> None:
+    for wish in (
+        "the page with the prices in German",
+        "a page with everything in German",
+        "Only the home page in German",
+    ):
+        assert is_translation(wish, in_language("en"))
+    assert is_translation("Translate only what guests read into German", in_language("en"))
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
         "La camera passa a 185. Il sito resta in inglese, grazie!",
         "Die Adresse bitte überall ändern. Die Seite bleibt selbstverständlich auf Englisch",
         "Tallinn est annulé, à enlever. Tout en anglais sur le site bien sûr",
