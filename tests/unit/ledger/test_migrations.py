@@ -23,7 +23,8 @@ OF_JOBS = {f"{name}_fkey" for name in ("job_tenant", "job_site_id", "attempt_job
 OTHERS = {"job_tenant_idempotency_key_key", "attempt_token_hash_key", "event_pkey", "notification_job_id_fkey"}
 LOOSER = OF_JOBS | OTHERS
 """Constraints that no statement of an earlier version names, and whose rule an index or what writes the row keeps."""
-TUNING = re.compile(r"ALTER TABLE \w+ (?:ALTER \w+ )?SET \((?:(?:fillfactor|autovacuum_\w+|n_distinct) = [-\d.]+(?:, |\)$))+")
+_SETTINGS = r"(?:(?:fillfactor|autovacuum_\w+|n_distinct) = [-\d.]+(?:, |\)$))+"
+TUNING = re.compile(rf"ALTER TABLE \w+ (?:ALTER \w+ )?SET \({_SETTINGS}")
 """How full a page gets, when a table is vacuumed, what the planner assumes: nothing that a statement could tell."""
 
 
