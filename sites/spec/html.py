@@ -20,7 +20,6 @@ from urllib.parse import unquote
 import yaml
 
 from sites.spec.languages.versions import Languages, own_name, primary
-from sites.spec.model import INDEX
 
 if TYPE_CHECKING:
     from sites.spec.catalog import Link, Picture, RenderContext, SectionProps
@@ -267,14 +266,8 @@ def image(ctx: RenderContext, picture: Picture, *, class_: str | None = None, ea
 
 
 def language_links(page: str, lang: str, languages: Languages) -> Html | None:
-    """Return the links from a page to itself in other languages, each by that language's own name.
-
-    A language that the page is not in leads to the home page.
-    """
-    own = languages.of(page)
-    spoken = {primary(lang), *(primary(version.lang) for version in own)}
-    elsewhere = [version for version in languages.of(INDEX) if primary(version.lang) not in spoken]
-    others = [*(version for version in own if version.path != page), *elsewhere]
+    """Return the links from a page to itself in other languages, each by that language's own name."""
+    others = [version for version in languages.of(page) if version.path != page]
     if not others:
         return None
     links = [

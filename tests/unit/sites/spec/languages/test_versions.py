@@ -95,20 +95,6 @@ def test_a_page_without_a_header_leads_to_its_versions_too() -> None:
     assert tree_of(site, INDEX).xpath("//body/nav[@class='languages']//a/@href") == ["fr/index.html"]
 
 
-def test_a_page_without_a_version_leads_to_the_home_page_in_that_language() -> None:
-    document = in_french(INDEX, "classes.html", site=in_french(INDEX, lang="de")).to_dict()
-    document["pages"]["news.html"] = deepcopy(document["pages"]["classes.html"])
-    site = parse_site(document)
-
-    def links(path: str) -> list[str]:
-        return [str(href) for href in tree_of(site, path).xpath("//header//nav[@class='languages']//a/@href")]
-
-    assert links("news.html") == ["de/index.html", "fr/index.html"]
-    assert links("classes.html") == ["fr/classes.html", "de/index.html"]
-    assert links("fr/classes.html") == ["../classes.html", "../de/index.html"]
-    assert not tree_of(site, "news.html").xpath("//link[@rel='alternate']")
-
-
 def test_links_of_a_version_lead_to_versions_where_they_exist_and_elsewhere_stay() -> None:
     assert dead_links(render(BOTH)) == frozenset()
     assert not [finding for finding in validate(BOTH) if finding.code == "broken_link"]
