@@ -16,7 +16,6 @@ from html.parser import HTMLParser
 from itertools import chain, count
 from typing import Final, NamedTuple
 
-from routing.model_call import to_json
 from sites.files import is_text_file
 from sites.pages_meant import pages_meant
 from sites.style_excerpts import (
@@ -42,7 +41,6 @@ _SMALL_SCRIPTS_BYTES: Final = 4 * 1024
 """Of scripts that are shown beside it: what a page works out or shows by itself stands there."""
 _MOST_SOURCE_CHARS: Final = 2 * _MAX_SEARCHED_BYTES
 """Of the pages that this text is sought in: reading them takes half a second."""
-_LINE_LENGTHS: Final = (160, 120, 80, 60, 40, 30)
 _SILENT: Final = frozenset({"script", "style", "template", "svg", "noscript"})
 _CELLS: Final = frozenset({"td", "th"})
 _INLINE_TEXT: Final = _CELLS | {"b", "em", "i", "small", "span", "strong", "time", "u", "mark", "cite", "code"}
@@ -149,28 +147,6 @@ def show_text(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_R
     shown += [f"Other pages: {', '.join(left[:_MAX_LISTED])}"] if left else []
     shown += [f"Other files: {', '.join(others[:_MAX_LISTED])}"] if others else []
     return "\n".join(shown)
-
-
-def condensed(shown: str, prompt: str, *, max_bytes: int) -> str:
-    """Return the text of pages with long lines shortened as far as they must be to fit `max_bytes` of JSON.
-
-    A line that the prompt is about is whole, and one that pages repeat, as their navigation, is there once. It may
-    still be too long.
-    """
-    if len(to_json(shown).encode()) <= max_bytes:
-        return shown
-    wanted = _Wanted.of(prompt)
-    lines, seen = [], set[str]()
-    for line in shown.split("\n"):
-        if line not in seen or line.startswith("<"):
-            lines.append(line)
-        seen.add(line)
-    for most in _LINE_LENGTHS:
-        whole = (len(line) <= most or line.startswith("<") or wanted.touches(line) for line in lines)
-        text = "\n".join(line if is_whole else f"{line[:most]}…" for line, is_whole in zip(lines, whole, strict=True))
-        if len(to_json(text).encode()) <= max_bytes:
-            break
-    return text
 
 
 def _small_scripts(files: Mapping[str, bytes], *, max_bytes: int) -> dict[str, str]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sites import excerpts as module
-from sites.excerpts import MAX_FOUND, Hidden, condensed, excerpts, hidden_text, read_page, show_text, show_tree
+from sites.excerpts import MAX_FOUND, Hidden, excerpts, hidden_text, read_page, show_text, show_tree
 
 SITE = {
     "index.html": b"<h1>Welcome</h1>\n<p>Open daily</p>\n",
@@ -80,20 +80,6 @@ def test_a_question_comes_with_small_scripts_the_values_of_choices_and_the_names
     assert '<file path="js/site.js">\ntotal = service + extra;\n</file>' in shown
     assert shown.endswith("Other files: js/library.js, site.css")
     assert "Other files: js/library.js, js/site.js, site.css" in show_text(files, "Does it?", max_bytes=50)
-
-
-def test_what_two_debaters_read_keeps_facts_and_shortens_prose() -> None:
-    """The middle was cut out, and with it the hours in question."""
-    prose = "\n".join(
-        f"{number} We bake with care, as our parents did, and their parents before them." for number in range(30)
-    )
-    about = "The summer terrace opens at nine, weather permitting, and closes when the last guest leaves for home."
-    page = f"<file>\nHome\n{prose}\nDoors open 8:45\n{about}\n{prose}\nHome\n</file>"
-    short = condensed(page, "Close the summer terrace", max_bytes=1700)
-    assert "\nDoors open 8:45\n" in short
-    assert about in short
-    assert (short.count("Home"), len(short.encode()) < 1700) == (1, True)
-    assert condensed(page, "Close it", max_bytes=9000) == page
 
 
 def test_pages_are_read_while_there_is_room_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
