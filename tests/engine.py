@@ -140,8 +140,12 @@ class TestEngine:
     def _answers(self) -> bool:
         assert self._daemon is not None
         assert self._daemon.poll() is None, (self.home / "dockerd.log").read_text()[-2000:]
-        with socket.socket(socket.AF_UNIX) as probe:
-            return probe.connect_ex(self.url.removeprefix("unix://")) == 0
+        with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):  # it may close what it took in too early
+            probe.settimeout(5)
+            probe.connect(self.url.removeprefix("unix://"))
+            probe.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+            return b" 200 " in probe.recv(64)
+        return False
 
     def kill(self) -> None:
         """End the daemon as a power cut would."""
