@@ -201,7 +201,7 @@ def _rate(newest: RecentAttempts | None, mean_seconds: float, *, in_a_minute: fl
 COUNTED_AT_MOST = 10_000
 """The limit to which held jobs and dead letters are counted."""
 
-LOOKED_AT_MOST = 100
+LOOKED_AT_MOST = 50
 """How many of a queue's oldest jobs are searched for a ready one; as many of those sent, and of those to be sent."""
 
 _FLEET: tuple[Metric, ...] = (

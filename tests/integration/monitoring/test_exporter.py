@@ -346,7 +346,7 @@ def test_a_scrape_costs_the_same_with_a_long_backlog(fleet: Fleet) -> None:
             text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {_QUEUES.text}"),
             {"queues": f"{{{queues}}}", "most": LOOKED_AT_MOST},
         ).scalar_one()
-    assert plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"] < 150
+    assert plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"] < 100
 
 
 class LateWriter:
