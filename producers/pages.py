@@ -43,7 +43,7 @@ from sites.preview import (
     with_probe,
 )
 from sites.releases import manifest_of
-from sites.spec.fonts.families import is_shipped
+from sites.spec.fonts.families import is_original
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def show_page(resources: PageResourcesDep, request: Request, tenant: SiteName, s
     found = _find(release, path, request)
     headers = live_headers(str(release.scan.get("csp") or NO_CSP), sandbox=_sandbox_of(resources, request, label))
     headers["ETag"] = f'"{found.entry.sha256}"'
-    if is_shipped(found.name):
+    if is_original(found.name, found.entry.sha256):
         headers["Cache-Control"] = f"public, max-age={_YEAR_SECONDS}, immutable"
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)

@@ -241,6 +241,8 @@ export interface FileChange {
   diff: string | null;
   /** False for a source of a built site, which visitors never see. */
   is_served?: boolean;
+  /** Whether it is a font or licence that comes with Pointsman, byte for byte. */
+  is_shipped?: boolean;
 }
 
 /** A rule of the scan that a release breaks, at one place. */

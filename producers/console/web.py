@@ -30,7 +30,6 @@ from producers.use_cases.tenants import Caller, Scope
 from routing.errors import InvalidJobError, RoutingError
 from sites.errors import HandoverError
 from sites.preview import SITE
-from sites.spec.fonts.families import is_shipped
 
 COOKIE = "pointsman_console"
 MAX_AGE_SECONDS = 12 * 3600
@@ -146,7 +145,6 @@ def load_templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(presentation.FILTERS)
-    environment.tests["shipped"] = is_shipped
     return environment
 
 

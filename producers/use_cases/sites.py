@@ -47,6 +47,7 @@ from sites.directories import read_directory
 from sites.files import DEFAULT_MAX_TREE_BYTES, INSTALLED, is_below, is_text_file
 from sites.ownership import adopt
 from sites.releases import build_release, check_release_integrity, lay_out, manifest_of, try_show_active
+from sites.spec.fonts.families import is_original
 from sites.spec.model import parse_site
 from sites.spec.render import detached_files
 
@@ -66,6 +67,8 @@ class FileChange(View):
     """Unified diff; null for a file that is not text or too large, and once the whole is too long."""
     is_served: bool = True
     """False for a source of a built site, which visitors never see."""
+    is_shipped: bool = False
+    """Whether it is a font or licence that comes with Pointsman, byte for byte."""
 
 
 class Comparison(View):
@@ -105,6 +108,7 @@ def _change(
     return FileChange(
         path=path,
         is_served=is_served,
+        is_shipped=all(is_original(path, entry.sha256) for entry in (old, new) if entry is not None),
         status="added" if old is None else "removed" if new is None else "changed",
         before_bytes=old.size if old else None,
         after_bytes=new.size if new else None,

@@ -310,6 +310,8 @@ class FileChange(Model):
     """Unified diff; null for a file that is not text or too large, and once the whole is too long."""
     is_served: bool = True
     """False for a source of a built site, which visitors never see."""
+    is_shipped: bool = False
+    """Whether it is a font or licence that comes with Pointsman, byte for byte."""
 
 
 class FindingView(Model):

@@ -6,6 +6,7 @@ are shipped have names of their own (`fraunces-1`), which `shipped_name` puts in
 
 from __future__ import annotations
 
+import hashlib
 import pkgutil
 from collections.abc import Iterable
 from functools import cache
@@ -111,6 +112,16 @@ def path_of(font: str) -> str | None:
 def is_shipped(path: str) -> bool:
     """Whether a path of a site is that of a file of a shipped family."""
     return path in _paths()
+
+
+def is_original(path: str, sha256: str) -> bool:
+    """Whether a file of a site is one of a shipped family, byte for byte: anybody may write to its path."""
+    return _digests().get(path) == sha256
+
+
+@cache
+def _digests() -> dict[str, str]:
+    return {path: hashlib.sha256(data).hexdigest() for path, data in font_files(FONTS).items()}
 
 
 def font_files(fonts: Iterable[str]) -> dict[str, bytes]:

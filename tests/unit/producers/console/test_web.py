@@ -1,11 +1,15 @@
 """Session cookies: signed, of one key, and over in time; a form's token belongs to one session alone."""
 
+from collections.abc import Mapping
+from hashlib import sha256
 from uuid import UUID, uuid4
 
 import pytest
 
 from producers.console.web import ConsoleSession, Sessions, load_templates
-from producers.use_cases.sites import Comparison, FileChange
+from producers.use_cases.sites import Comparison, compare
+from sites.content_store import Entry
+from sites.files import media_type_of
 from sites.spec.fonts.families import font_files
 
 A_SESSION = ConsoleSession(uuid4(), "nonce")
@@ -47,21 +51,17 @@ def test_a_form_belongs_to_its_own_session() -> None:
 
 
 def test_files_of_fonts_are_counted_beside_the_changes_and_not_listed_among_them() -> None:
-    def added(path: str) -> FileChange:
-        return FileChange(path=path, status="added", before_bytes=None, after_bytes=1, diff="+x")
-
-    def shown(*paths: str) -> str:
-        changes = Comparison(
-            before=None, after=UUID(int=1), added=len(paths), removed=0, changed=0, changes=tuple(map(added, paths))
-        )
+    def shown(files: Mapping[str, bytes]) -> str:
+        blobs = {sha256(data).hexdigest(): data for data in files.values()}
+        after = {path: Entry(sha256(data).hexdigest(), len(data), media_type_of(path)) for path, data in files.items()}
+        listed = tuple(compare({}, after, read=blobs.__getitem__))
+        changes = Comparison(before=None, after=UUID(int=1), added=len(files), removed=0, changed=0, changes=listed)
         macros = load_templates().get_template("macros.html").make_module({})
         return str(macros.changes_shown(changes))  # type: ignore[attr-defined]
 
-    page = shown("fonts/mine.woff2", *font_files(["inter-1", "figtree-1"]), "index.html")
-    assert [part.partition("<")[0] for part in page.split('<code class="path">')[1:]] == [
-        "fonts/mine.woff2",
-        "index.html",
-    ]
-    assert "Not listed: 6 files of fonts that come with Pointsman" in page
-    assert page.count(" open>") == 2
-    assert "Not listed" not in shown("index.html")
+    planted = {"fonts/inter-1-LICENSE.txt": b"x", "fonts/mine.woff2": b"x", "index.html": b"x"}
+    page = shown({**font_files(["inter-1", "figtree-1"]), **planted})
+    assert [part.partition("<")[0] for part in page.split('<code class="path">')[1:]] == [*planted]
+    assert "Not listed: 5 files of fonts that come with Pointsman" in page
+    assert page.count(" open>") == 3
+    assert "Not listed" not in shown({"index.html": b"x"})
