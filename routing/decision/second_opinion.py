@@ -61,7 +61,7 @@ class Opinion(NamedTuple):
 
     @property
     def tier(self) -> Tier:
-        """The lowest tier that an edit as probably needs at most as it needs more: what is too low hands over."""
+        """The lowest tier that more probably suffices than not: work that is too much for it is handed up."""
         if self.beyond_spec <= 0.5:
             return Tier.SPEC
         return Tier.AGENT if self.of_tier(Tier.AGENT) > 0.5 else Tier.PATCH

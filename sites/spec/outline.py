@@ -193,7 +193,7 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         contact_href=(to_contact := f"{where}#contact" if where else direct),
         action=_first_action(pages[INDEX][1], to_contact),
         lang=outline.lang,
-        is_familiar=is_familiar(outline.model_dump_json(), outline.lang),
+        is_familiar=is_familiar(outline.model_dump(mode="json"), outline.lang),
         art=drawing or (trade.art if trade else None),
         opening=opening_of(_theme(outline)["preset"], outline.name, trade=None if drawing else trade),
     )

@@ -40,10 +40,10 @@ from sites.spec.languages.translation import (
     apply_translation,
     choose_texts,
     chunks,
-    is_translation,
     left_over,
     translate_tool,
 )
+from sites.spec.languages.translation_requests import is_translation
 from sites.spec.languages.versions import main_language, outdated
 from sites.spec.model import INDEX, MAX_PAGES, Site, parse_site
 from sites.spec.outline import expand_outline, further_languages, has_empty_news, left_out, outline_tool

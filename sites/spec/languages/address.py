@@ -38,22 +38,25 @@ def address_line(site: Site, request: str) -> str:
     return "Visitors are addressed formally, as by Sie, vous, usted, Lei or u."
 
 
+def is_familiar(texts: object, lang: str) -> bool:
+    """Return whether texts, in JSON data, speak to visitors as to friends."""
+    return _share(texts, lang) > 0
+
+
 def _informal_share(site: Site) -> int:
     """Return how many more words of a site's pages are informal than formal."""
-    count = 0
-    for page in site.pages.values():
-        lang = primary(str(page["elements"][page["root"]].get("props", {}).get("lang", "en")))
-        if lang in _FORMS:
-            text = _text(page["elements"])
-            informal, formal = (len(re.findall(words, text)) for words in _FORMS[lang])
-            count += informal - formal
-    return count
+    return sum(
+        _share(page["elements"], str(page["elements"][page["root"]].get("props", {}).get("lang", "en")))
+        for page in site.pages.values()
+    )
 
 
-def is_familiar(text: str, lang: str) -> bool:
-    """Return whether words speak to visitors as to friends."""
-    informal, formal = _FORMS.get(primary(lang), ("$.", "$."))
-    return len(re.findall(informal, text)) > len(re.findall(formal, text))
+def _share(texts: object, lang: str) -> int:
+    if (forms := _FORMS.get(primary(lang))) is None:
+        return 0
+    text = _text(texts)
+    informal, formal = (len(re.findall(words, text)) for words in forms)
+    return informal - formal
 
 
 def _text(value: object) -> str:

@@ -24,10 +24,10 @@ _SHORT: Final = 72
 """Characters of a text that would leave a card half empty."""
 _LONG: Final = 90
 """Characters of a text that wants a wide line."""
-
-
 _FEW_QUESTIONS: Final = 3
 """So few answers show at once: what a business does not do must not hide in a fold."""
+_OF_VISIT: Final = frozenset({"phone", "address", "hours", "timezone"})
+"""What of a form stands in the section on the visit instead."""
 _FEW: Final = 5
 """Sections of a page that needs no mark in its middle."""
 
@@ -45,18 +45,18 @@ def arranged(body: list[Section], business: Business) -> list[Section]:
     """Return the sections of a page, laid out."""
     ordered = _with_visit(body, business)
     found: list[Section] = []
-    layouts: list[str] = []
+    layout: str | None = None
     for (kind, props), tone in zip(ordered, _tones(ordered), strict=True):
         if kind == "Features":
-            layouts.append(_features_layout(props["items"], before=layouts[-1:]))
-            props = props | {"layout": layouts[-1]}
+            layout = _features_layout(props["items"], before=layout)
+            props = props | {"layout": layout}
         if kind == "FAQ" and len(props["items"]) <= _FEW_QUESTIONS:
             props = props | {"open": "all"}
         found.append((kind, props if tone == "plain" else props | {"tone": tone}))
     return found
 
 
-def _features_layout(items: list[dict[str, Any]], *, before: list[str]) -> str:
+def _features_layout(items: list[dict[str, Any]], *, before: str | None) -> str:
     """Return how offers are set: lines where there is little to say, rows where there is much, else cards."""
     lengths = [len(item.get("text", "")) for item in items]
     if len(items) < 5 and max(lengths) > _LONG:
@@ -67,30 +67,26 @@ def _features_layout(items: list[dict[str, Any]], *, before: list[str]) -> str:
         wanted = ["list", "plain"]
     else:
         wanted = ["cards", "list"]
-    return wanted[1] if wanted[0] in before else wanted[0]
+    return wanted[1] if wanted[0] == before else wanted[0]
 
 
 def _with_visit(body: list[Section], business: Business) -> list[Section]:
     """Set address, hours and ways to call into one section, just above the form, which then has the form alone."""
-    places = [at for at, (kind, _) in enumerate(body) if kind == "MapLink"]
-    if not places:
+    place = _place_of("MapLink", body)
+    if place is None:
         return body
     contact = {name: value for name, value in business.contact_props().items() if name != "address"}
-    form = next((at for at, (kind, _) in enumerate(body) if kind == "ContactForm"), None)
-    kind, props = body[places[0]]
-    visit = kind, props | contact
-    rest = [section for at, section in enumerate(body) if at != places[0]]
+    visit = "MapLink", body[place][1] | contact
+    rest = [*body[:place], *body[place + 1 :]]
+    form = _place_of("ContactForm", rest)
     if form is None:
-        rest.insert(places[0], visit)
-        return rest
-    slim = [
-        (kind, {name: value for name, value in props.items() if name not in ("phone", "address", "hours", "timezone")})
-        if kind == "ContactForm"
-        else (kind, props)
-        for kind, props in rest
-    ]
-    slim.insert(next(at for at, (kind, _) in enumerate(slim) if kind == "ContactForm"), visit)
-    return slim
+        return [*rest[:place], visit, *rest[place:]]
+    slim = {name: value for name, value in rest[form][1].items() if name not in _OF_VISIT}
+    return [*rest[:form], visit, ("ContactForm", slim), *rest[form + 1 :]]
+
+
+def _place_of(kind: str, body: list[Section]) -> int | None:
+    return next((at for at, (each, _) in enumerate(body) if each == kind), None)
 
 
 def _tones(body: list[Section]) -> list[Tone]:
