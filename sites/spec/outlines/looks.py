@@ -60,4 +60,5 @@ class _Colours(NamedTuple):
 
 def _colours(theme: Theme) -> _Colours:
     preset = PRESETS[theme.preset]
-    return _Colours(theme.primary or preset.primary, theme.accent or preset.accent, theme.background or preset.background)
+    background = theme.background or preset.background
+    return _Colours(theme.primary or preset.primary, theme.accent or preset.accent, background)
