@@ -81,7 +81,6 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
     links = [
         {**link, "href": href} for link in outlined_links(section)[:3] if (href := _called(link["href"], business))
     ]
-    shown = max(len(links), _ENOUGH)
     notes = [item["title"][:60] for item in section.items if item.get("title") and not is_link(item)]
     props: JsonObject = {"heading": business.name, **section_props(section), "layout": business.opening}
     if business.tagline and business.tagline != props.get("text"):
@@ -90,9 +89,9 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
         props["image"] = {"src": section.image, "alt": ""}
     elif business.art or business.opening != "statement":  # which stands well on its own
         props["art"] = _art_for(business)
-    if business.contact_href and all(link["href"] != business.contact_href for link in links):
+    if business.contact_href and len(links) < _ENOUGH and all(link["href"] != business.contact_href for link in links):
         links.append({"label": business.say("Get in touch"), "href": business.contact_href})
-    return props | ({"actions": links[:shown]} if links else {}) | ({"notes": notes[:4]} if notes else {})
+    return props | ({"actions": links[:3]} if links else {}) | ({"notes": notes[:4]} if notes else {})
 
 
 def _art_for(business: Business) -> str:
