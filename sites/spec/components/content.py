@@ -26,6 +26,7 @@ from sites.spec.catalog import (
     outlined_links,
     section_props,
 )
+from sites.spec.drawing import Drawing, drawn
 from sites.spec.embeds import frame_of, framed
 from sites.spec.html import (
     ArtName,
@@ -59,6 +60,8 @@ class HeroProps(SectionProps):
     image: Picture | None = None
     art: ArtName | None = None
     """A drawing in the site's colours, for where there is no image."""
+    drawing: Drawing | None = None
+    """A drawing of this site's own; it wins over `art`."""
     layout: HeroLayout = "split"
     notes: Annotated[tuple[Label, ...], Field(max_length=4)] = ()
     """Short facts below the buttons."""
@@ -69,7 +72,8 @@ def _hero_picture(props: HeroProps, ctx: RenderContext) -> Html | None:
         return tag("div", aside, class_="hero-aside")
     if props.image:
         return tag("div", image(ctx, props.image, eager=True), class_="hero-picture")
-    return tag("div", art(props.art), class_="hero-picture hero-art") if props.art else None
+    drawing = drawn(props.drawing) if props.drawing else art(props.art) if props.art else None
+    return tag("div", drawing, class_="hero-picture hero-art") if drawing else None
 
 
 def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:

@@ -8,6 +8,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from sites.spec.drawing import Drawing, drawn
 from sites.spec.html import art
+from sites.spec.model import INDEX, parse_site
+from sites.spec.quality import copy_of
+from sites.spec.render import render
+from sites.spec.validate import accept
 
 _DRAWING: TypeAdapter[Any] = TypeAdapter(Drawing)
 _GROUND = {"shape": "rect", "x": 0, "y": 0, "width": 600, "height": 500, "tone": "ground"}
@@ -61,3 +65,12 @@ def test_what_is_no_plain_shape_is_refused_with_its_field_and_rule(shape: Any, f
 def test_a_drawing_has_8_to_60_shapes(count: int) -> None:
     with pytest.raises(ValidationError, match=r"8 items|60 items"):
         _DRAWING.validate_json(json.dumps([_SUN] * count))
+
+
+def test_an_opening_shows_the_drawing_of_its_own_instead_of_the_stock_one() -> None:
+    shapes = [_GROUND, _HILL, *[_SUN] * 7]
+    hero = {"type": "Hero", "props": {"heading": "Goats", "art": "hills", "drawing": shapes}}
+    page = {"type": "Page", "props": {"title": "Goats", "lang": "en"}, "children": ["hero"]}
+    site = parse_site({"root": "page", "elements": {"page": page, "hero": hero}})
+    assert str(drawn(_read(_HILL))) in render(accept(site.to_dict()))[INDEX].decode()
+    assert copy_of(accept(site.to_dict())) == ("Goats", "Goats")
