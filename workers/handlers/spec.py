@@ -44,7 +44,7 @@ from sites.spec.languages.translation import (
     translate_tool,
 )
 from sites.spec.languages.translation_requests import is_translation
-from sites.spec.languages.versions import main_language, outdated
+from sites.spec.languages.versions import lead_everywhere, main_language, outdated
 from sites.spec.model import INDEX, MAX_PAGES, Site, parse_site
 from sites.spec.outline import expand_outline, further_languages, has_empty_news, left_out, outline_tool
 from sites.spec.permitted import permitted
@@ -449,19 +449,27 @@ def _candidate(
     assert inputs.site is not None
     site, missing = permitted(site, profile_of(inputs.policy, inputs.site))
     with timed("render"):
-        if before is None:
-            files = dict(inputs.files) | render(site)
-        else:
-            try:
-                files = render_onto(before, site, inputs.files)
-            except DetachedPagesError as error:
-                return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, str(error))
+        try:
+            site, files = _rendered(before, site, inputs.files)
+        except DetachedPagesError as error:
+            return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, str(error))
     changed = {path for path, data in files.items() if inputs.files.get(path) != data and not is_shipped(path)}
     facts = {"how": how, "pages": pages_fact(changed, "spec-managed")}
     notes = [*left, *missing, *_notes_of(before, site)]
     prefix = say("Note", main_language(site))
     summary = " ".join([summary, *(f"{prefix}: {note}." for note in notes)])
     return Candidate(files=files, summary=summary, spec=site.canonical().encode(), facts=facts)
+
+
+def _rendered(before: Site | None, site: Site, files: Mapping[str, bytes]) -> tuple[Site, dict[str, bytes]]:
+    """Return a changed site, all of whose pages lead to its new languages unless one was edited by hand; its files."""
+    linked = lead_everywhere(before, site)
+    if before is None:
+        return linked, dict(files) | render(linked)
+    try:
+        return linked, render_onto(before, linked, files)
+    except DetachedPagesError:
+        return site, render_onto(before, site, files)
 
 
 def _notes_of(before: Site | None, site: Site) -> list[str]:

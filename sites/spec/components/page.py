@@ -39,6 +39,8 @@ class PageProps(Props):
     lang: Annotated[str, Field(pattern=r"^[a-zA-Z]{2,3}(-[a-zA-Z0-9]{2,8})?$")] = "en"
     url: SiteUrl | None = None
     """On index.html: the public address of the site."""
+    languages_everywhere: bool = False
+    """On index.html: whether pages that are not in a further language lead to the home page in it."""
     date: Day | None = None
     """Of a post: `Posts` lists the pages of a folder that have one."""
     author: Label | None = None

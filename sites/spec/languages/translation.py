@@ -352,7 +352,7 @@ def _write_version(pages: JsonObject, path: str, target: str, by_page: Mapping[s
     original, is_new = pages[path], target not in pages
     version = pages.setdefault(target, deepcopy(original))
     if is_new and path == INDEX:
-        for name in ("theme", "url"):  # as all pages it follows index.html
+        for name in ("theme", "url", "languages_everywhere"):  # as all pages it follows index.html
             _root_props(version).pop(name, None)
     for key, found in by_page[path].items():
         element = original["elements"][key]
