@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from routing.model_call import SUMMARY, WAYS_OUT
 from sites.errors import refuse
+from sites.spec.catalog import components
 from sites.spec.expressions import SHARED_TYPE
 from sites.spec.languages.versions import languages_of, primary
 from sites.spec.model import INDEX, MAX_PAGES, JsonObject, Site, parse_site
@@ -29,6 +30,7 @@ _NAME_WORD: Final = re.compile(r"[^\W\d_]{4,}")
 _SENTENCE_WORDS: Final = 4
 """A text of so many words is no name or price, so it is told if it was not translated."""
 _KEPT: Final = frozenset({"email", "phone"})
+_INLINE_ANCHOR: Final = re.compile(r"\]\((#[^)\s]+)\)")
 _LANGUAGE: Final = re.compile(r"[a-zA-Z]{2,3}(?:-[a-zA-Z0-9]{2,8})?")
 
 
@@ -171,6 +173,7 @@ def translate_tool() -> JsonObject:
             "properties": {
                 "language": {"type": "string", "maxLength": 12, "description": "of the translation: de, pt-BR"},
                 "beside": {"type": "boolean", "description": "true: a further language; the present texts stay"},
+                "partial": {"type": "boolean", "description": "true: what a new page has no texts of is left out"},
                 "source": {"type": "string", "maxLength": 12, "description": "language of the given texts"},
                 "texts": {"type": "array", "items": text},
                 "summary": SUMMARY,
@@ -217,7 +220,8 @@ class Versions(NamedTuple):
 def add_versions(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]]) -> Versions:
     """Return the site with the translated texts in versions beside their pages, valid; all or nothing.
 
-    A page gets a version by its translated texts. One that is there already keeps all that is not translated anew.
+    A page gets a version by its translated texts, of a `partial` reply without the other sections. One that is there
+    already keeps all that is not translated anew.
 
     Args:
         site: the site; it is not changed.
@@ -242,7 +246,10 @@ def add_versions(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping
             left.append(f"{path} gets no version, as a site holds at most {MAX_PAGES} pages")
             continue
         _tell_languages_apart(document["pages"][path], path, language, source)
+        is_new = target not in document["pages"]
         left += _write_version(document["pages"], path, target, by_page)
+        if is_new and _is_partial(replies):
+            _leave_out(document["pages"][target], path, by_page[path].keys())
         _root_props(document["pages"][target])["lang"] = language
         written.append(target)
     return Versions(_valid(document), tuple(written), tuple(left))
@@ -256,10 +263,12 @@ def left_over(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[st
     done = {(entry.page, entry.element, entry.keys) for entry, _ in _translated(entries, replies)}
     own = {page for page, element, _ in done if element not in _shared(site)}
     pages = own or {page for page, _, _ in done}
+    elements = {(page, element) for page, element, _ in done}
     kept = [
         entry.text
         for entry in entries
         if entry.page in pages
+        and (not _is_partial(replies) or (entry.page, entry.element) in elements)
         and (entry.page, entry.element, entry.keys) not in done
         and "address" not in entry.keys
         and len(entry.text.split()) >= _SENTENCE_WORDS
@@ -290,7 +299,8 @@ def _order(path: str) -> tuple[bool, str]:
 def _translated(entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]]) -> list[tuple[Entry, str]]:
     """Return the translated texts by place.
 
-    One that was given once for several places is for those whose element, or most of whose page, is translated.
+    One that was given once for several places is for those whose element, or most of whose page unless only some
+    sections are, is translated.
     """
     found = dict(_read(step, len(entries)) for reply in replies for step in _list(reply.get("texts")))
     places = _places(entries)
@@ -306,7 +316,7 @@ def _translated(entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]]) 
             other
             for other in numbers
             if (entries[other].page, entries[other].element) in elements
-            or done[entries[other].page] * 2 > of_page[entries[other].page]
+            or (not _is_partial(replies) and done[entries[other].page] * 2 > of_page[entries[other].page])
         ]
         if meant and number not in meant:
             del found[number]
@@ -365,6 +375,41 @@ def _write_version(pages: JsonObject, path: str, target: str, by_page: Mapping[s
             _put(held.setdefault("props", {}), keys, text)
     if is_new and path != INDEX and f"{target.partition('/')[0]}/{INDEX}" not in pages:
         _own_shared(version, pages[INDEX], by_page.get(INDEX, {}))
+
+
+def _is_partial(replies: Sequence[Mapping[str, Any]]) -> bool:
+    return any(reply.get("partial") is True for reply in replies)
+
+
+def _leave_out(version: JsonObject, path: str, translated: Set[str]) -> None:
+    """Leave out the sections of a new version that hold nothing translated, and what leads to them."""
+    elements, root = version["elements"], version["elements"][version["root"]]
+
+    def is_kept(key: str) -> bool:
+        element = elements[key]
+        frames = element["type"] == SHARED_TYPE or components()[element["type"]].place != "main"
+        return frames or key in translated or any(is_kept(below) for below in keys_below(element))
+
+    root["children"] = [key for key in root["children"] if is_kept(key)]
+    held = set(_in_order(version))
+    lost = {f"#{key}" for key in elements if key not in held}
+    version["elements"] = {key: _led_back(elements[key], path, lost) for key in elements if key in held}
+
+
+def _led_back(value: Any, path: str, lost: Set[str]) -> Any:
+    """Return a value of a version without the links in its lists to what it lost; others lead to the original."""
+    if isinstance(value, dict):
+        return {name: _led_back(item, path, lost) for name, item in value.items()}
+    if isinstance(value, list):
+        links = [item for item in value if isinstance(item, dict) and item.keys() >= {"label", "href"}]
+        return [_led_back(item, path, lost) for item in value if item not in links or item["href"] not in lost]
+    if isinstance(value, str):
+        return (
+            path + value
+            if value in lost
+            else _INLINE_ANCHOR.sub(lambda found: f"]({path}{found[1]})" if found[1] in lost else found[0], value)
+        )
+    return value
 
 
 def _has_place(
