@@ -49,15 +49,13 @@ _INLINE_TEXT: Final = _CELLS | {"b", "em", "i", "small", "span", "strong", "time
 _LINE_STARTS: Final = {"h1": "# ", "h2": "## ", "h3": "### ", "h4": "#### ", "li": "- ", "dt": "- "}
 _SCRIPTS: Final = (".js", ".mjs")
 _SECTION: Final = re.compile(r"##? |<file")
-_HEADING: Final = re.compile(r"#{1,4} |<file")
 _BLOCK_LINES: Final = 8
 _MOST_OF_HEADING: Final = 60
+_MOST_MISSES: Final = 20
 _STEM: Final = 5
 """Letters of a word that its other forms have, too."""
 _NUMBER: Final = re.compile(r"\d+")
-_LONG_NUMBER: Final = re.compile(r"\d{2,}")
 LEFT_OUT: Final = "[...]"
-_CHOSEN: Final = "What the request names of a long site; [...] and {} more sections are left out."
 _WORD: Final = re.compile(r"[\w-]{4,}")
 _QUOTED: Final = re.compile(r"[\"'“„«‘]([^\"'“”„«»‘’]{2,200})[\"'”“»’]")
 _DRAWING: Final = re.compile(
@@ -183,15 +181,18 @@ def choose_sections(shown: str, prompt: str, *, max_bytes: int) -> str:
         if _json_bytes(_told(blocks, listed | {section}, kept)) > max_bytes // 2:
             break
         listed.add(section)
-    for at in ranked:
-        if blocks[at].section in listed and _json_bytes(_told(blocks, listed, kept | {at})) <= max_bytes:
+    misses = 0
+    for at in (at for at in ranked if blocks[at].section in listed):
+        if _json_bytes(_told(blocks, listed, kept | {at})) <= max_bytes:
             kept.add(at)
+        elif (misses := misses + 1) == _MOST_MISSES:
+            break
     return _told(blocks, listed, kept)
 
 
 def _ranked(blocks: Sequence[_Block], wanted: _Wanted) -> list[int]:
     """Return the places of blocks, first those of sections that hold words of the request which few others hold."""
-    stems = {word[:_STEM] for word in wanted.words} | {*_LONG_NUMBER.findall(wanted.prompt)}
+    stems = {word[:_STEM] for word in wanted.words} | {*re.findall(r"\d\d+", wanted.prompt)}
     texts: dict[int, str] = {}
     for section, text in blocks:
         texts[section] = f"{texts.get(section, '')}\n{text.lower()}"
@@ -206,7 +207,8 @@ def _ranked(blocks: Sequence[_Block], wanted: _Wanted) -> list[int]:
 
 def _told(blocks: Sequence[_Block], listed: Set[int], kept: Set[int]) -> str:
     """Return the kept blocks, with a mark for what is left out of the listed sections."""
-    lines = [_CHOSEN.format(len({section for section, _ in blocks} - listed))]
+    more = len({section for section, _ in blocks} - listed)
+    lines = [f"What the request names of a long site; {LEFT_OUT} and {more} more sections are left out."]
     before = -1
     for at, (section, text) in enumerate(blocks):
         if at in kept:
@@ -225,7 +227,7 @@ def _blocks(shown: str) -> list[_Block]:
     held: list[str] = []
     seen, section = set[str](), 0
     for line in [*shown.split("\n"), "# "]:
-        if _HEADING.match(line) or len(held) == _BLOCK_LINES:
+        if _SECTION.match(line) or len(held) >= (_BLOCK_LINES // 2 if line.startswith("#") else _BLOCK_LINES):
             blocks += [_Block(section, "\n".join(held))] if held else []
             held, section = [], section + bool(_SECTION.match(line))
         if line not in seen or not line.startswith(("[", "- [")):
