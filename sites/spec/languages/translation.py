@@ -12,6 +12,7 @@ from routing.model_call import SUMMARY, WAYS_OUT
 from sites.errors import refuse
 from sites.spec.catalog import components
 from sites.spec.expressions import SHARED_TYPE
+from sites.spec.html import say
 from sites.spec.languages.versions import languages_of, primary
 from sites.spec.model import INDEX, MAX_PAGES, JsonObject, Site, parse_site
 from sites.spec.quality import is_copy
@@ -217,7 +218,9 @@ class Versions(NamedTuple):
     """What stays as it was, one sentence each without its full stop."""
 
 
-def add_versions(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]]) -> Versions:
+def add_versions(
+    site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]], *, told_in: str = "en"
+) -> Versions:
     """Return the site with the translated texts in versions beside their pages, valid; all or nothing.
 
     A page gets a version by its translated texts, of a `partial` reply without the other sections. One that is there
@@ -227,6 +230,7 @@ def add_versions(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping
         site: the site; it is not changed.
         entries: its texts, as they were numbered.
         replies: the tool's input of every call.
+        told_in: the owner's language, for what is left.
 
     Raises:
         SpecError: `bad_operation` or what is invalid afterwards (the reply's fault).
@@ -243,11 +247,12 @@ def add_versions(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping
     for path in pages:
         target = f"{primary(language)}/{path}"
         if target not in document["pages"] and len(document["pages"]) >= MAX_PAGES:
-            left.append(f"{path} gets no version, as a site holds at most {MAX_PAGES} pages")
+            phrase = say("{page} gets no version, as a site holds at most {n} pages", told_in)
+            left.append(phrase.format(page=path, n=MAX_PAGES))
             continue
         _tell_languages_apart(document["pages"][path], path, language, source)
         is_new = target not in document["pages"]
-        left += _write_version(document["pages"], path, target, by_page)
+        left += _write_version(document["pages"], path, target, by_page, told_in=told_in)
         if is_new and _is_partial(replies):
             _leave_out(document["pages"][target], path, by_page[path].keys())
         _root_props(document["pages"][target])["lang"] = language
@@ -255,7 +260,9 @@ def add_versions(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping
     return Versions(_valid(document), tuple(written), tuple(left))
 
 
-def left_over(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def left_over(
+    site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]], *, told_in: str = "en"
+) -> tuple[str, ...]:
     """Return what a translation leaves as it is on the pages that it is about, one sentence each without its full stop.
 
     Names, addresses and the like are not told.
@@ -273,9 +280,10 @@ def left_over(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[st
         and "address" not in entry.keys
         and len(entry.text.split()) >= _SENTENCE_WORDS
     ]
-    notes = [_kept_note(kept)] if kept else []
+    notes = [_kept_note(kept, told_in)] if kept else []
     data = sorted(path for path in pages if site.pages[path].get("state"))
-    return (*notes, *(f"the data that {path} repeats stay as they are" for path in data))
+    phrase = say("the data that {page} repeats stay as they are", told_in)
+    return (*notes, *(phrase.format(page=path) for path in data))
 
 
 def _shared(site: Site) -> frozenset[str]:
@@ -284,9 +292,9 @@ def _shared(site: Site) -> frozenset[str]:
     return frozenset(element["props"]["of"] for element in elements if element["type"] == SHARED_TYPE)
 
 
-def _kept_note(kept: Sequence[str]) -> str:
-    first = f"“{kept[0][:60]}”"
-    return f"{first} stays as it is" if len(kept) == 1 else f"{len(kept)} texts stay as they are, such as {first}"
+def _kept_note(kept: Sequence[str], lang: str) -> str:
+    one, more = say("{text} stays as it is", lang), say("{n} texts stay as they are, such as {text}", lang)
+    return (one if len(kept) == 1 else more).format(text=f"“{kept[0][:60]}”", n=len(kept))
 
 
 _ByElement = dict[str, list[tuple[tuple[str | int, ...], str]]]
@@ -357,7 +365,9 @@ def _tell_languages_apart(page: JsonObject, path: str, language: str, source: st
     _root_props(page)["lang"] = source
 
 
-def _write_version(pages: JsonObject, path: str, target: str, by_page: Mapping[str, _ByElement]) -> Iterator[str]:
+def _write_version(
+    pages: JsonObject, path: str, target: str, by_page: Mapping[str, _ByElement], *, told_in: str
+) -> Iterator[str]:
     """Add or change a version; yield what could not be written."""
     original, is_new = pages[path], target not in pages
     version = pages.setdefault(target, deepcopy(original))
@@ -367,7 +377,8 @@ def _write_version(pages: JsonObject, path: str, target: str, by_page: Mapping[s
     for key, found in by_page[path].items():
         element = original["elements"][key]
         if not is_new and not _has_place(version, original, key, found):
-            yield f"{key} of {target} stays as it is, as it differs from {path}"
+            phrase = say("{section} of {page} stays as it is, as it differs from {original}", told_in)
+            yield phrase.format(section=key, page=target, original=path)
             continue
         added = {name: deepcopy(value) for name, value in element.items() if name not in ("children", "slots")}
         held = version["elements"].setdefault(key, added)

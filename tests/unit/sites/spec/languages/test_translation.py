@@ -206,6 +206,8 @@ def test_a_section_that_has_become_another_is_replaced_only_whole_and_otherwise_
 def test_sentences_that_no_reply_translates_are_told_and_names_are_not() -> None:
     (note,) = left_over(demo_site(), TEXTS, [reply(f"{INDEX} header")])
     assert "texts stay as they are, such as" in note
+    (german,) = left_over(demo_site(), TEXTS, [reply(f"{INDEX} header")], told_in="de")
+    assert "Texte bleiben, wie sie sind, etwa" in german
     named = [{"n": n, "text": "x"} for n, entry in enumerate(TEXTS) if len(entry.text.split()) > 3]
     assert left_over(demo_site(), TEXTS, [{"texts": named}]) == ()
 
