@@ -108,8 +108,8 @@ def _outline_gallery(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "Gallery",
-    summary="pictures: images [{src or art, alt, caption}], layout grid (cropped to squares of one size)|"
-    "mosaic (large and small)|wide|strip (to swipe), columns 2|3|4 (of the grid; else 3, and 2 for 2 or 4 pictures), "
+    summary="images [{src or art, alt, caption}], layout grid (cropped to squares of one size)|"
+    "mosaic (large and small)|wide|strip (to swipe), columns 2|3|4 (of the grid), "
     "enlarge true (a click shows one large)",
     example={
         "heading": "From the oven",
