@@ -47,6 +47,26 @@ def test_live_data_that_stopped_is_a_fault_of_what_is_there() -> None:
     assert tier("the live scores from the api are broken") == 2
 
 
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Changez la photo de la vue sur le lac",
+        "Nouveau tarif : chambre avec vue 95 euros",
+        "We react to every mail within a day, put that in the FAQ",
+        "Hugo has left, put Anna in his place on the team page",
+        "Add our husky Balto to the team page",
+        "From order to parcel it takes two weeks now, put that under delivery",
+    ],
+)
+def test_a_word_of_everyday_life_that_names_a_tool_too_needs_no_agent(prompt: str) -> None:
+    assert tier(prompt) == 1
+
+
+@pytest.mark.parametrize("prompt", ["Stell die Seite auf Vue um", "set up prettier in the repo", "migrate it to Hugo"])
+def test_a_tool_that_is_meant_needs_one(prompt: str) -> None:
+    assert tier(prompt) == 3
+
+
 RULES_ALONE = platform_policy().model_copy(update={"assist": Assist(second_opinion=False)})
 
 
