@@ -108,8 +108,9 @@ def _outline_gallery(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "Gallery",
-    summary="pictures: images [{src or art, alt, caption}], layout grid (cropped to squares of one size)|"
-    "mosaic (large and small)|wide|strip (to swipe), columns 2|3|4 (of the grid; else 3, and 2 for 2 or 4 pictures), "
+    summary="pictures: images [{src or art, alt, caption}], layout grid (squares; a row that is not full "
+    "leaves a gap)|mosaic (large and small, fills its rows)|wide|strip (to swipe), "
+    "columns 2|3|4 (of the grid; else 3, and 2 for 2 or 4 pictures), "
     "enlarge true (a click shows one large)",
     example={
         "heading": "From the oven",

@@ -49,9 +49,9 @@ class PageProps(Props):
     "Page",
     summary="root of every page: title, description, date (of a post, 2026-05-31), author ('by Ida'), "
     "lang, url (on index.html: https://www.bakery.example/), "
-    "theme {preset, primary, accent, background, font (of all words), headings (of these alone), text (of all but "
-    "headings), heading_size large|huge, heading_weight light|heavy, radius none|small|medium|large, "
-    "spacing compact|regular|airy, size large|larger (of all text), "
+    "theme {preset, primary, accent, background, deep, font (of all words), headings (of these), text (of the others), "
+    "heading_size large|huge, heading_weight light|heavy, radius none|small|medium|large, "
+    "spacing compact|regular|airy, size large|larger (of all words), "
     "ink (colour of words), contrast strong (of grey words), cards outlined|raised|flat|open, align left|center, "
     "mode auto|light|dark}; theme null = index.html's",
     example={"title": "Hill Bakery", "description": "Bread from a wood oven.", "theme": {"preset": "warm"}},
@@ -181,7 +181,7 @@ def _minimal_footer(business: Business) -> JsonObject:
 @Component(
     "Footer",
     summary="end of the page: brand, text, links, social, email, phone, address, "
-    "hours [{days, time}], timezone (as in ContactForm), note",
+    "hours, timezone (as in ContactForm), note",
     example={"brand": "Hill Bakery", "links": [{"label": "Bread", "href": "#bread"}], "note": "© Hill Bakery"},
     place="footer",
     words=("footer", "page footer", "site footer"),
