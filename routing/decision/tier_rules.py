@@ -176,6 +176,8 @@ def _heavy(parsed: ParsedPrompt, *, is_new: bool, expressed: tuple[Hit, ...]) ->
                 continue
             if (is_new and _is_by_request(parsed, hit)) or _is_remembered(parsed, hit):
                 continue
+            if group == "structural" and _is_counted(parsed, hit):
+                continue
             if _is_shown(parsed, hit) or (group in _LIBRARIES and _is_skill(parsed, hit)):
                 continue
             if group in _NEVER_MERELY_EXISTING or not _is_about_existing(parsed, hit, group):
@@ -196,6 +198,15 @@ def _unquoted_hits(parsed: ParsedPrompt, group: str) -> list[Hit]:
 def _is_by_request(parsed: ParsedPrompt, hit: Hit) -> bool:
     """Return whether a form, a telephone or a list does what one word names: `a page for booking requests`."""
     return hit.first == hit.last and parsed.tokens[hit.first].word in parsed.vocabulary.words["by_request"]
+
+
+def _is_counted(parsed: ParsedPrompt, hit: Hit) -> bool:
+    """Return whether pages are counted that exist: `die drei Seiten`, `sur nos quatre pages`."""
+    words, first = parsed.vocabulary.words, parsed.tokens[hit.first]
+    if hit.first == 0 or not (first.kind is Kind.NUMBER or first.word in words["count"]):
+        return False
+    before = parsed.tokens[hit.first - 1].word
+    return before in words["definite"] or before in words["definite_abroad"] or before in words["all"]
 
 
 def _is_remembered(parsed: ParsedPrompt, hit: Hit) -> bool:
