@@ -261,6 +261,8 @@ class Business:
     lang: str = "en"
     art: ArtName | None = None
     """The drawing that opens a new site."""
+    drawing: str | None = None
+    """What a drawing of the new site's own shows."""
     opening: HeroLayout = "split"
     """How a new site opens."""
     is_familiar: bool = False

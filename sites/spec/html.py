@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track"})
-_INLINE_NAMES: Final = "a b br code em i img span strong svg path circle rect line cite time"
+_INLINE_NAMES: Final = "a b br code em i img span strong svg path circle ellipse rect line cite time"
 _INLINE: Final = frozenset(_INLINE_NAMES.split())
 _ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
 

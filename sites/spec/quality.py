@@ -231,7 +231,8 @@ def texts(value: object) -> Iterator[str]:
 
 def is_copy(key: str, value: object) -> bool:
     """Whether a prop holds what visitors read, rather than an address, a look or a choice."""
-    return not (key in _NOT_COPY and not isinstance(value, Mapping | list)) and key not in ("theme", "fields")
+    is_choice = key in _NOT_COPY and not isinstance(value, Mapping | list)
+    return not is_choice and key not in ("theme", "fields", "drawing")
 
 
 def loses_copy(before: Site, after: Site, *, request: str = "") -> bool:

@@ -28,6 +28,7 @@ from sites.links import dead_links, missing_images
 from sites.releases import profile_of, refusal_of
 from sites.scan.rules import describe_limits
 from sites.spec.catalog import catalog_prompt, outline_prompt, read_prompt
+from sites.spec.drawings.requests import brief, draw_tool, drawn, shapes_of, wanted
 from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
 from sites.spec.fonts.families import is_shipped
 from sites.spec.html import say
@@ -220,7 +221,7 @@ class _Task:
     tool: Callable[[], Mapping[str, Any]]
     use: Callable[[Inputs, Sequence[Mapping[str, Any]]], Outcome | _Poor | _Task]
     """What becomes of its replies; another task is asked instead, or next."""
-    otherwise: Callable[[Inputs], Outcome] | None = None
+    otherwise: Callable[[Inputs], Outcome | _Poor | _Task] | None = None
     """What is handed over where no usable reply came; by default the next tier takes over."""
 
 
@@ -245,7 +246,12 @@ def _by_model(attempt: Attempt, task: _Task) -> Outcome:
         problem = replace(result, replies=replies)
         attempt.kept[:] = [f"{task.purpose} was tried; nothing usable was kept"]
     if task.otherwise is not None:
-        return attempt.compute(task.otherwise)
+        instead = attempt.compute(task.otherwise)
+        if isinstance(instead, _Task):
+            return _by_model(attempt, instead)
+        if not isinstance(instead, _Poor):
+            return instead
+        problem = instead
     return Escalate(Tier.PATCH, problem.reason, problem.detail)
 
 
@@ -277,7 +283,7 @@ def _edit_task(inputs: Inputs, site: Site, detached: frozenset[str]) -> _Task:
     )
 
 
-def _edited(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | _Poor:
+def _edited(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | _Poor | _Task:
     site, reply = inputs.spec, replies[0]
     assert site is not None
     if not reply.get("operations") and (declined := decline(inputs, reply, to=Tier.PATCH)):
@@ -293,7 +299,14 @@ def _edited(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | _
     if lost := lost_change(inputs.words, site, changed):
         return _Poor(Reason.SPEC_POOR, lost)
     summary = summary_of(reply, otherwise="Edited by the model.")
-    candidate = _candidate(inputs, changed, before=site, summary=summary, how="a model's patch of the spec")
+    if wanted(changed):
+        return _drawing_task(inputs, changed, partial(_of_edit, summary=summary), before=site)
+    return _of_edit(inputs, spec=changed.canonical(), summary=summary)
+
+
+def _of_edit(inputs: Inputs, *, spec: str, summary: str, left: Sequence[str] = ()) -> Outcome | _Poor:
+    how = "a model's patch of the spec"
+    candidate = _candidate(inputs, parse_site(spec), before=inputs.spec, summary=summary, how=how, left=left)
     if isinstance(candidate, Candidate) and candidate.files == inputs.files:
         return _Poor(Reason.SPEC_POOR, _NO_EFFECT)
     return candidate
@@ -394,9 +407,51 @@ def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | 
     return _new_site(inputs, spec=site.canonical(), summary=summary)
 
 
-def _new_site(inputs: Inputs, *, spec: str, summary: str, left: Sequence[str] = ()) -> Outcome:
+def _new_site(inputs: Inputs, *, spec: str, summary: str, left: Sequence[str] = ()) -> Outcome | _Task:
     site = parse_site(spec)
+    if wanted(site):
+        return _drawing_task(inputs, site, partial(_new_site, summary=summary), left=left)
     return _candidate(inputs, site, before=None, summary=summary, how="a model's outline", left=left)
+
+
+_MAX_DRAWINGS = 2
+"""Of one job, whose limits hold for their calls, too."""
+_NOT_DRAWN = "the drawing did not come out, so ask for it once more"
+
+
+def _drawing_task(
+    inputs: Inputs,
+    site: Site,
+    then: Callable[..., Outcome | _Poor | _Task],
+    *,
+    before: Site | None = None,
+    left: Sequence[str] = (),
+) -> _Task:
+    """Return the task of drawing what a site wants; where none comes out, it shows what it did before."""
+    showing = wanted(site)[:_MAX_DRAWINGS]
+    return _Task(
+        "spec_create",
+        partial(read_prompt, "drawing.md"),
+        [[Text(brief(site, of)), Text(inputs.asked)] for of in showing],
+        draw_tool,
+        partial(_drawn, spec=site.canonical(), showing=showing, then=partial(then, left=left)),
+        otherwise=partial(then, spec=drawn(site, {}, before=before).canonical(), left=(*left, _NOT_DRAWN)),
+    )
+
+
+def _drawn(
+    inputs: Inputs,
+    replies: Sequence[Mapping[str, Any]],
+    *,
+    spec: str,
+    showing: Sequence[str],
+    then: Callable[..., Outcome | _Poor | _Task],
+) -> Outcome | _Poor | _Task:
+    try:
+        shapes = {of: shapes_of(reply) for of, reply in zip(showing, replies, strict=True)}
+    except SpecError as error:
+        return _Poor(Reason.SPEC_INVALID, str(error))
+    return then(inputs, spec=drawn(parse_site(spec), shapes).canonical())
 
 
 def _versions_task(inputs: Inputs, site: Site, summary: str, further: Sequence[str]) -> _Task:
@@ -423,7 +478,7 @@ def _with_versions(
     texts: Choice,
     further: Sequence[str],
     summary: str,
-) -> Outcome | _Poor:
+) -> Outcome | _Poor | _Task:
     site = parse_site(spec)
     source = site.pages[INDEX]["elements"]["page"]["props"]["lang"]
     left: list[str] = [f"not translated: {', '.join(texts.left)}"] if texts.left else []

@@ -26,6 +26,7 @@ from sites.spec.catalog import (
     outlined_links,
     section_props,
 )
+from sites.spec.drawings.shapes import Drawing
 from sites.spec.embeds import frame_of, framed
 from sites.spec.html import (
     ArtName,
@@ -59,6 +60,8 @@ class HeroProps(SectionProps):
     image: Picture | None = None
     art: ArtName | None = None
     """A drawing in the site's colours, for where there is no image."""
+    drawing: Drawing | None = None
+    """A drawing of the site's own, which wins over `art` once it is drawn."""
     layout: HeroLayout = "split"
     notes: Annotated[tuple[Label, ...], Field(max_length=4)] = ()
     """Short facts below the buttons."""
@@ -69,6 +72,8 @@ def _hero_picture(props: HeroProps, ctx: RenderContext) -> Html | None:
         return tag("div", aside, class_="hero-aside")
     if props.image:
         return tag("div", image(ctx, props.image, eager=True), class_="hero-picture")
+    if props.drawing and props.drawing.shapes:
+        return tag("div", props.drawing.html(), class_="hero-picture hero-art")
     return tag("div", art(props.art), class_="hero-picture hero-art") if props.art else None
 
 
@@ -84,6 +89,8 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
         props["image"] = {"src": section.image, "alt": ""}
     elif business.art or business.opening != "statement":  # which stands well on its own
         props["art"] = _art_for(business)
+    if business.drawing and not section.image:
+        props["drawing"] = {"of": business.drawing}
     if business.contact_href and all(link["href"] != business.contact_href for link in links):
         links.append({"label": business.say("Get in touch"), "href": business.contact_href})
     return props | ({"actions": links[:3]} if links else {}) | ({"notes": notes[:4]} if notes else {})
@@ -96,7 +103,7 @@ def _art_for(business: Business) -> str:
 
 @Component(
     "Hero",
-    summary="opening: actions (max 3), image, art (a drawing instead), layout split|mirrored|framed|centered|"
+    summary="opening: actions (max 3), image, art or drawing {of: what}, layout split|mirrored|framed|centered|"
     "cover (light words over the shaded picture)|statement, notes [text]; slot aside",
     example={
         "heading": "Bread worth getting up for",
