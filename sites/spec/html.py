@@ -253,10 +253,14 @@ def paragraph(words: str | None, class_: str | None = None) -> Html | None:
 
 def anchor(ctx: RenderContext, link: Link, *, class_: str | None = None) -> Html:
     """Return a link of the page; one with a class is a button."""
-    accent = " button-accent" if class_ and link.accent else ""
-    if accent and isinstance(link.accent, str):
-        accent += f" hue-{link.accent}"
-    return tag("a", link.label, class_=f"{class_}{accent}" if class_ else None, href=ctx.url(link.href))
+    return tag("a", link.label, class_=button_class(class_, link.accent) if class_ else None, href=ctx.url(link.href))
+
+
+def button_class(style: str, accent: bool | str) -> str:
+    """Return the class of a button, which may have the accent colour or one of its own."""
+    if not accent:
+        return style
+    return f"{style} button-accent hue-{accent}" if isinstance(accent, str) else f"{style} button-accent"
 
 
 def image(ctx: RenderContext, picture: Picture, *, class_: str | None = None, eager: bool = False) -> Html:

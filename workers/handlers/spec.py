@@ -24,7 +24,7 @@ from routing.queues import CallPurpose, Tier
 from sites.direct_edit.direct import NoPlainEdit, PlainEdit, apply_direct, edit_plain, parse_direct
 from sites.errors import DetachedPagesError, SpecError
 from sites.files import is_built
-from sites.links import dead_links
+from sites.links import dead_links, missing_images
 from sites.releases import profile_of, refusal_of
 from sites.scan.rules import describe_limits
 from sites.spec.catalog import catalog_prompt, outline_prompt, read_prompt
@@ -172,9 +172,11 @@ def refused_by_scan(inputs: Inputs, candidate: Candidate) -> str:
 
 
 def limits_of(inputs: Inputs) -> str:
-    """Return what the site's profile allows, in words for a model."""
+    """Return what the site's profile allows, and which pictures are missing, in words for a model."""
     assert inputs.site is not None
-    return describe_limits(profile_of(inputs.policy, inputs.site))
+    limits = describe_limits(profile_of(inputs.policy, inputs.site))
+    missing = [] if is_built(inputs.files) else missing_images(inputs.files)[:_MOST_LINKS_TOLD]
+    return f"{limits} Shown by pages, but no files of the site: {', '.join(missing)}." if missing else limits
 
 
 _NO_MORE_QUESTIONS = "The owner was asked often enough. Do what is clear, or say in `cannot` why nothing can be done."

@@ -52,9 +52,9 @@ class PageProps(Props):
     summary="root of every page: title, description, date (of a post, 2026-05-31), author ('by Ida'), "
     "lang, url (on index.html: https://www.bakery.example/), "
     "languages_everywhere true (there: pages lead to home pages in languages that they are not in), "
-    "theme {preset, primary, accent, background, font (of all words), headings (of these alone), text (of all but "
-    "headings), heading_size large|huge, heading_weight light|heavy, radius none|small|medium|large, "
-    "spacing compact|regular|airy, size large|larger (of all text), "
+    "theme {preset, primary, accent, background, deep, font (of all words), headings (of these), text (of the others), "
+    "heading_size large|huge, heading_weight light|heavy, radius none|small|medium|large, "
+    "spacing compact|regular|airy, size large|larger (of all words), "
     "ink (colour of words), contrast strong (of grey words), cards outlined|raised|flat|open, align left|center, "
     "mode auto|light|dark}; theme null = index.html's",
     example={"title": "Hill Bakery", "description": "Bread from a wood oven.", "theme": {"preset": "warm"}},

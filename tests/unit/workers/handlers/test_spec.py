@@ -14,7 +14,7 @@ from sites.spec.languages.translation import choose_texts
 from sites.spec.outline import expand_outline
 from tests.unit.sites.spec.test_outline import OUTLINE
 from workers.attempt import Inputs
-from workers.handlers.spec import _Poor, _with_versions, decline
+from workers.handlers.spec import _Poor, _with_versions, decline, limits_of
 
 
 @pytest.mark.req("H-088")
@@ -32,6 +32,13 @@ def test_what_follows_an_edit_that_a_model_left_empty_travels_from_the_child_tha
     declined = decline(cast(Inputs, inputs), {way: "It is so already."}, to=Tier.PATCH)
     assert pickle.loads(pickle.dumps(declined)) == declined
     assert "It is so already." in repr(declined)
+
+
+def test_a_model_is_told_which_pictures_are_missing() -> None:
+    """A page was made to look good without its pictures, and kept the frame of one that was no file (issue 20)."""
+    files = {"index.html": b'<img src="assets/room.jpg"><img src="assets/door.jpg">', "assets/door.jpg": b""}
+    inputs = SimpleNamespace(policy=platform_policy(), site=SimpleNamespace(profile="default"), files=files)
+    assert limits_of(cast(Inputs, inputs)).endswith("Shown by pages, but no files of the site: assets/room.jpg.")
 
 
 def test_an_answer_keeps_its_lines_and_a_question_is_one() -> None:

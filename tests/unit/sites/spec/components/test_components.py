@@ -275,6 +275,13 @@ def test_one_button_can_have_the_accent_colour(kind: str) -> None:
     assert buttons == {"Donate": True, "Come and plant": False}
 
 
+@pytest.mark.parametrize(("accent", "style"), [(True, "button-accent"), ("orange", "button-accent hue-orange")])
+@pytest.mark.parametrize("kind", ["ContactForm", "Newsletter"])
+def test_the_button_of_a_form_can_have_it_too(kind: str, accent: bool | str, style: str) -> None:
+    found = one(kind, heading="Bread", email="us@bakery.example", accent=accent)
+    assert found.xpath(".//button/@class") == [f"button {style}"]
+
+
 def test_a_gallery_enlarges_its_pictures_without_a_script() -> None:
     pictures = [{**PICTURE, "caption": "Rye"}, {**PICTURE, "alt": ""}]
     found = one("Gallery", heading="Loaves", images=pictures, enlarge=True)
