@@ -69,6 +69,7 @@ from tests.unit.workers.runs.repositories import make_project
 MAY_BE_EMPTY = {"person", "login_session", "approval", "debate", "task_failure", "recorded_call", "delivery"} | {
     "notice",
     "notice_delivery",
+    "kept_delivery",
 }
 """Tables of which the tenant has no rows here."""
 NOW = Timing(drain=0.0, let_go=5.0, lease=0.0)
