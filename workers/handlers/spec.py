@@ -162,11 +162,13 @@ def _plan(inputs: Inputs) -> Outcome | _Task:
 _MOST_LINKS_TOLD = 10
 
 
-def refused_by_scan(inputs: Inputs, candidate: Candidate) -> str:
+def refused_by_scan(inputs: Inputs, candidate: Candidate, *, known_keys: tuple[str, ...]) -> str:
     """Return what the model that wrote a candidate should mend: what the scan will refuse, and new dead links."""
     assert inputs.site is not None
     with timed("check"):
-        refusal = refusal_of(candidate.files, site=inputs.site, policy=inputs.policy)
+        refusal = refusal_of(
+            inputs.content_store, candidate.files, site=inputs.site, policy=inputs.policy, known_keys=known_keys
+        )
         dead = sorted(dead_links(candidate.files) - dead_links(inputs.files))[:_MOST_LINKS_TOLD]
     return "\n".join(part for part in (refusal, *map(str, dead)) if part)
 
@@ -239,7 +241,8 @@ def _by_model(attempt: Attempt, task: _Task) -> Outcome:
             break
         replies = [call.input for call in calls]
         is_cut = any(call.is_cut for call in calls)
-        result = _CUT if is_cut else attempt.compute(_use, task.use, replies, may_mend=number < tries)
+        may_mend, keys = number < tries, attempt.known_keys
+        result = _CUT if is_cut else attempt.compute(_use, task.use, replies, may_mend=may_mend, known_keys=keys)
         if isinstance(result, _Task):
             return _by_model(attempt, result)
         if not isinstance(result, _Poor):
@@ -262,11 +265,13 @@ def _use(
     replies: Sequence[Mapping[str, Any]],
     *,
     may_mend: bool,
+    known_keys: tuple[str, ...],
 ) -> Outcome | _Poor | _Task:
     """Return what becomes of a model's replies; what the scan will refuse is poor while the model may mend it."""
     result = use(inputs, replies)
-    if may_mend and isinstance(result, Candidate) and (refusal := refused_by_scan(inputs, result)):
-        return _Poor(Reason.SCAN_REFUSED, refusal)
+    if may_mend and isinstance(result, Candidate):
+        refusal = refused_by_scan(inputs, result, known_keys=known_keys)
+        return _Poor(Reason.SCAN_REFUSED, refusal) if refusal else result
     return result
 
 

@@ -20,7 +20,7 @@ from routing.policy.platform import Retention, platform_policy
 from sites.content_store import ContentStore, Manifest
 from sites.disk import Disk
 from sites.errors import ReleaseAlteredError
-from sites.releases import VERDICTS, Kept, Shown, Sweeper, build_release, check_release_integrity
+from sites.releases import VERDICTS, Kept, Shown, Sweeper, build_release, check_release_integrity, refusal_of
 from tests.unit.sites.test_content_store import project
 
 OLD = {"index.html": b"old", "same.css": b"same"}
@@ -308,3 +308,31 @@ class SiteMachine(RuleBasedStateMachine):
 @pytest.mark.threat("H7")
 def test_any_order_of_drafts_publishes_rollbacks_and_sweeps_keeps_what_is_needed() -> None:
     run_state_machine_as_test(SiteMachine, settings=settings(max_examples=25, stateful_step_count=25))
+
+
+def test_what_was_scanned_for_its_author_is_not_scanned_again_for_its_release(tmp_path: Path) -> None:
+    content_store, policy, site = ContentStore(tmp_path), platform_policy(), Site(tenant="acme", name="shop")
+    keys = ("not-in-any-file-of-the-site",)
+    files = {"index.html": b"<!DOCTYPE html><title>Shop</title><p>Open.", "same.css": b"p { color: red }"}
+    base = content_store.put_tree(files)
+    assert refusal_of(content_store, files, site=site, policy=policy, known_keys=keys) == ""
+    verdicts = {path: path.stat().st_mtime_ns for path in (tmp_path / VERDICTS).rglob("*") if path.is_file()}
+    assert len(verdicts) == len(files)
+    new = build_release(
+        content_store, files, site=site, policy=policy, known_keys=keys, new_keys=("the-token-of-a-session",), base=base
+    )
+    assert new.scan_passed
+    assert verdicts == {path: path.stat().st_mtime_ns for path in (tmp_path / VERDICTS).rglob("*") if path.is_file()}
+
+
+def test_the_author_of_a_file_with_a_key_of_the_installation_learns_of_it(tmp_path: Path) -> None:
+    files = {"index.html": b"<!DOCTYPE html><title>Shop</title><p>hunter22-hunter22"}
+    said = refusal_of(
+        ContentStore(tmp_path),
+        files,
+        site=Site(tenant="acme", name="shop"),
+        policy=platform_policy(),
+        known_keys=("hunter22-hunter22",),
+    )
+    assert "index.html" in said
+    assert "hunter22" not in said
