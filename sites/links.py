@@ -36,6 +36,18 @@ def dead_links(files: Mapping[str, bytes]) -> frozenset[DeadLink]:
     )
 
 
+def missing_images(files: Mapping[str, bytes]) -> list[str]:
+    """Return the paths of pictures that a site's pages show and that are no files of it."""
+    pages = {path: read_page(data) for path, data in files.items() if path.endswith(".html")}
+    shown = {
+        path_of(image.get("src") or "", path)
+        for path, page in pages.items()
+        if page is not None
+        for image in page.iter("img")
+    }
+    return sorted(path for path in shown - pages.keys() if path is not None and path not in files)
+
+
 def read_page(data: bytes) -> etree._Element | None:
     """Return a page as a tree; None if there is nothing but white space and comments."""
     try:

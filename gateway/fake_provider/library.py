@@ -28,7 +28,7 @@ from routing.redaction import redact_all
 
 _REFUSED = re.compile(r"Your last (?:reply|patch) was refused:")
 """How the tiers' prompts introduce a second try."""
-_ANYWHERE = frozenset({"argue", "choose_tier", "choose_mode", "read_intent", "translate_texts"})
+_ANYWHERE = frozenset({"argue", "choose_tier", "choose_mode", "read_intent", "translate_texts", "draw"})
 """Tools whose prompts show no site, or any part of its texts."""
 _NO_PART = ("stream", "max_tokens", "metadata")
 """Fields that do not change what is asked."""

@@ -16,6 +16,8 @@ from routing.queues import Tier
 
 DOUBTFUL = {Tier.SPEC: 0.3, Tier.PATCH: 0.35, Tier.AGENT: 0.2}
 """Below this probability of the tier that a rule chose, the opinion chooses."""
+_EVERYDAY = 0.5
+"""The same of an agent for a tool whose name is an everyday word: `une vue sur le lac`, `make it prettier`."""
 _SPEC_TRIED = 0.15
 """The same of a spec site's tier 1, tried first: it costs a fifth of a patch and hands over what it cannot do."""
 Scope = Literal["single_section", "structural"]
@@ -31,8 +33,8 @@ class Choice(NamedTuple):
     scope: Scope = "single_section"
     evidence: tuple[Hit, ...] = ()
     """The phrases that matched; none for a flag, the default, or the second opinion, whose model names its words."""
-    is_certain: bool = False
-    """Whether no opinion replaces it."""
+    doubted_below: float = 0.0
+    """The probability of its tier below which the opinion chooses; none for what is certain."""
 
 
 class _Cause(NamedTuple):
@@ -103,8 +105,7 @@ def matching_rules(
     """Yield the matching rules in binding order; the first decides, and the last always matches."""
     rules = _rules(parsed, explicit=explicit, is_new=is_new, is_spec=is_spec)
     first = next(rules)
-    least = _SPEC_TRIED if is_spec and first.tier is Tier.SPEC else DOUBTFUL[first.tier]
-    if opinion is not None and not first.is_certain and opinion.of_tier(first.tier) < least:
+    if opinion is not None and opinion.of_tier(first.tier) < first.doubted_below:
         tier = Tier.SPEC if is_new else opinion.tier
         if tier is not first.tier:
             yield Choice(tier, OPINION, "requests in such words mostly need it", "default")
@@ -118,26 +119,36 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
     if "power" in parsed.hits:
         power = tuple(hit for hit in parsed.hits["power"] if not _is_refused(parsed, hit))
     if explicit or power:
-        yield Choice(Tier.AGENT, "V1-1", because["power"], "explicit", evidence=power, is_certain=True)
+        yield Choice(Tier.AGENT, "V1-1", because["power"], "explicit", evidence=power)
     expressed = tuple(parsed.hits.get("in_spec", ())) if is_spec else ()
     if heavy := _heavy(parsed, is_new=is_new, expressed=expressed):
         scope: Scope = "structural" if heavy.group == "structural" else "single_section"
-        is_certain = heavy.group == "package" or heavy.is_fed or _is_operators(parsed, heavy)
-        yield Choice(Tier.AGENT, "V1-2", because[heavy.group], "rule", scope, heavy.evidence, is_certain)
+        yield Choice(Tier.AGENT, "V1-2", because[heavy.group], "rule", scope, heavy.evidence, _doubt(parsed, heavy))
     light = None if is_new else _light(parsed, expressed=expressed)
     if light and not (is_spec and light.group in _REPAIRS and not _is_operators(parsed, light)):
-        is_certain = _is_operators(parsed, light)
-        yield Choice(Tier.PATCH, "V1-3", because[light.group], "rule", evidence=light.evidence, is_certain=is_certain)
+        doubt = 0.0 if _is_operators(parsed, light) else DOUBTFUL[Tier.PATCH]
+        yield Choice(Tier.PATCH, "V1-3", because[light.group], "rule", evidence=light.evidence, doubted_below=doubt)
     group = "new_site" if is_new else "copy_fix" if "copy_fix" in parsed.hits else "spec"
     evidence = (*expressed, *parsed.hits.get(group, ()))
+    is_certain = bool(expressed) or (is_spec and _links(parsed))
     yield Choice(
         Tier.SPEC,
         "V1-4",
         because[group] if evidence else "nothing in it needs more",
         "rule" if evidence else "default",
         evidence=evidence,
-        is_certain=bool(expressed) or (is_spec and _links(parsed)),
+        doubted_below=0.0 if is_certain else _SPEC_TRIED if is_spec else DOUBTFUL[Tier.SPEC],
     )
+
+
+def _doubt(parsed: ParsedPrompt, heavy: _Cause) -> float:
+    """Return below which probability of an agent the opinion replaces what asks for one."""
+    if heavy.is_fed or _is_operators(parsed, heavy):
+        return 0.0
+    if heavy.group != "package":
+        return DOUBTFUL[Tier.AGENT]
+    named = {parsed.tokens[hit.last].word for hit in heavy.evidence}
+    return 0.0 if named.isdisjoint(parsed.vocabulary.words["everyday"]) else _EVERYDAY
 
 
 def _is_operators(parsed: ParsedPrompt, cause: _Cause) -> bool:
@@ -165,6 +176,8 @@ def _heavy(parsed: ParsedPrompt, *, is_new: bool, expressed: tuple[Hit, ...]) ->
                 continue
             if (is_new and _is_by_request(parsed, hit)) or _is_remembered(parsed, hit):
                 continue
+            if group == "structural" and _is_counted(parsed, hit):
+                continue
             if _is_shown(parsed, hit) or (group in _LIBRARIES and _is_skill(parsed, hit)):
                 continue
             if group in _NEVER_MERELY_EXISTING or not _is_about_existing(parsed, hit, group):
@@ -185,6 +198,15 @@ def _unquoted_hits(parsed: ParsedPrompt, group: str) -> list[Hit]:
 def _is_by_request(parsed: ParsedPrompt, hit: Hit) -> bool:
     """Return whether a form, a telephone or a list does what one word names: `a page for booking requests`."""
     return hit.first == hit.last and parsed.tokens[hit.first].word in parsed.vocabulary.words["by_request"]
+
+
+def _is_counted(parsed: ParsedPrompt, hit: Hit) -> bool:
+    """Return whether pages are counted that exist: `die drei Seiten`, `sur nos quatre pages`."""
+    words, first = parsed.vocabulary.words, parsed.tokens[hit.first]
+    if hit.first == 0 or not (first.kind is Kind.NUMBER or first.word in words["count"]):
+        return False
+    before = parsed.tokens[hit.first - 1].word
+    return before in words["definite"] or before in words["definite_abroad"] or before in words["all"]
 
 
 def _is_remembered(parsed: ParsedPrompt, hit: Hit) -> bool:

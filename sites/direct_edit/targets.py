@@ -204,7 +204,7 @@ def find_strings(site: Site) -> Iterator[Spot]:
 def is_copy(spot: Spot) -> bool:
     """Whether visitors read a text, on the page or in its title."""
     last = next((step for step in reversed(spot.steps) if isinstance(step, str)), "")
-    return "theme" not in spot.steps and any(True for _ in texts({last: spot.value}))
+    return not {"theme", "drawing"}.intersection(spot.steps) and any(True for _ in texts({last: spot.value}))
 
 
 def _strings(place: Place, steps: tuple[str | int, ...], value: Any) -> Iterator[Spot]:

@@ -18,6 +18,7 @@ import jsonpatch
 from routing.model_call import SUMMARY, WAYS_OUT
 from sites.errors import SpecError, refuse, shown
 from sites.spec.catalog import components
+from sites.spec.drawings.requests import with_shapes_of, without_shapes
 from sites.spec.expressions import SHARED_TYPE
 from sites.spec.fonts.families import shipped_name
 from sites.spec.model import INDEX, JsonObject, Site, check_json, loads_strict, parse_site, pointer
@@ -191,7 +192,7 @@ def apply_edit(site: Site, edit: object) -> Site:
     _ship_fonts(document, site)
     edited = auto_fix(parse_site(document)).site
     require_valid(edited)
-    return edited
+    return with_shapes_of(site, edited)
 
 
 def _ship_fonts(document: JsonObject, before: Site) -> None:
@@ -240,6 +241,7 @@ def relevant_part(site: Site, prompt: str) -> Part:
 
     A request that names nothing on the site, or everything, gets as much of the site as fits.
     """
+    site = without_shapes(site)
     scores = {
         (path, key): _score(prompt, key, element)
         for path, page in sorted(site.pages.items())

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track"})
-_INLINE_NAMES: Final = "a b br code em i img span strong svg path circle rect line cite time"
+_INLINE_NAMES: Final = "a b br code em i img span strong svg path circle ellipse rect line cite time"
 _INLINE: Final = frozenset(_INLINE_NAMES.split())
 _ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
 
@@ -253,10 +253,14 @@ def paragraph(words: str | None, class_: str | None = None) -> Html | None:
 
 def anchor(ctx: RenderContext, link: Link, *, class_: str | None = None) -> Html:
     """Return a link of the page; one with a class is a button."""
-    accent = " button-accent" if class_ and link.accent else ""
-    if accent and isinstance(link.accent, str):
-        accent += f" hue-{link.accent}"
-    return tag("a", link.label, class_=f"{class_}{accent}" if class_ else None, href=ctx.url(link.href))
+    return tag("a", link.label, class_=button_class(class_, link.accent) if class_ else None, href=ctx.url(link.href))
+
+
+def button_class(style: str, accent: bool | str) -> str:
+    """Return the class of a button, which may have the accent colour or one of its own."""
+    if not accent:
+        return style
+    return f"{style} button-accent hue-{accent}" if isinstance(accent, str) else f"{style} button-accent"
 
 
 def image(ctx: RenderContext, picture: Picture, *, class_: str | None = None, eager: bool = False) -> Html:
@@ -267,7 +271,7 @@ def image(ctx: RenderContext, picture: Picture, *, class_: str | None = None, ea
 
 def language_links(page: str, lang: str, languages: Languages) -> Html | None:
     """Return the links from a page to itself in other languages, each by that language's own name."""
-    others = [version for version in languages.of(page) if version.path != page]
+    others = languages.offered(page, lang)
     if not others:
         return None
     links = [

@@ -81,7 +81,7 @@ class OutlinedTheme(_Outlined):
     font: NewFont | None = None
     headings: NewFont | None = None
     art: ArtName | None = None
-    """The drawing in the opening."""
+    """A stock drawing in the opening."""
 
 
 class OutlinedContact(_Outlined):
@@ -107,6 +107,8 @@ class Outline(_Outlined):
     trade: Annotated[str, Field(max_length=40)] | None = None
     """A name of `TRADES`, which sets the look and the drawing; any other is none."""
     theme: OutlinedTheme = OutlinedTheme()
+    drawing: Annotated[str, Field(max_length=200)] | None = None
+    """What the drawing in the opening shows; a call of its own draws it."""
     contact: OutlinedContact = OutlinedContact()
     sections: Annotated[tuple[OutlinedSection, ...], Field(min_length=1, max_length=MAX_SECTIONS)]
 
@@ -182,7 +184,7 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         where = INDEX
     dialled = re.sub(r"[^+\d]", "", contact.phone or "")
     direct = f"mailto:{contact.email}" if contact.email else f"tel:{dialled}" if dialled else None
-    trade, drawing = _trade(outline), outline.theme.art
+    trade, art, drawing = _trade(outline), outline.theme.art, outline.drawing
     return Business(
         name=outline.name,
         tagline=outline.tagline,
@@ -195,8 +197,9 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         action=_first_action(pages[INDEX][1], to_contact),
         lang=outline.lang,
         is_familiar=is_familiar(outline.model_dump(mode="json"), outline.lang),
-        art=drawing or (trade.art if trade else None),
-        opening=opening_of(_theme(outline)["preset"], outline.name, trade=None if drawing else trade),
+        art=art or (trade.art if trade else None),
+        drawing=drawing,
+        opening=opening_of(_theme(outline)["preset"], outline.name, trade=None if art or drawing else trade),
     )
 
 

@@ -197,7 +197,7 @@ def _component(match: re.Match[str] | None) -> str | None:
 
 _NOT_COPY_NAMES: Final = (
     "href src icon theme tone layout lang of variant width action art captions cards align direction gap path date"
-    " kind accent hue message open strip"
+    " kind accent hue message open anchor strip"
 )
 _NOT_COPY: Final = frozenset(_NOT_COPY_NAMES.split())
 _MIN_WORDS: Final = 12
@@ -231,7 +231,8 @@ def texts(value: object) -> Iterator[str]:
 
 def is_copy(key: str, value: object) -> bool:
     """Whether a prop holds what visitors read, rather than an address, a look or a choice."""
-    return not (key in _NOT_COPY and not isinstance(value, Mapping | list)) and key not in ("theme", "fields")
+    is_choice = key in _NOT_COPY and not isinstance(value, Mapping | list)
+    return not is_choice and key not in ("theme", "fields", "drawing")
 
 
 def loses_copy(before: Site, after: Site, *, request: str = "") -> bool:

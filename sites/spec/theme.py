@@ -85,6 +85,8 @@ Style = Literal["display", "poster"]
 MIN_TEXT_CONTRAST: Final = 4.5
 _DEEP_CONTRAST: Final = 11
 """From this contrast with white on, a colour is dark enough for whole sections."""
+_ON_DEEP: Final = 6
+"""The least contrast of words on a ground for deep sections that the theme chooses."""
 _NEARLY_BLACK: Final = 0.015
 """Below this luminance, nothing is darker that anybody would see."""
 _HEX: Final = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
@@ -108,6 +110,8 @@ class Theme(BaseModel):
     primary: Colour | None = None
     accent: Colour | None = None
     background: Colour | None = None
+    deep: Colour | None = None
+    """The ground of deep sections and of the footer, as far as words can be read on it."""
     font: FontChoice | None = None
     """Of all words."""
     headings: FontChoice | None = None
@@ -159,7 +163,7 @@ class Pairing(NamedTuple):
 PAIRINGS: Final = {preset: Pairing(*pair) for preset, pair in _CHOICES["pairings"].items()}
 """The fonts of a new site whose look is no trade's, by its preset."""
 
-_LATER: Final = ("size", "text", "ink", "contrast", "heading_size", "heading_weight", "style")
+_LATER: Final = ("deep", "size", "text", "ink", "contrast", "heading_size", "heading_weight", "style")
 """Choices that there were not at first."""
 _STRONG: Final = 7
 """The least contrast of words that may not be faint: WCAG's level AAA."""
@@ -183,7 +187,10 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
         background, is_dark = mix("#14161a", primary, 0.07), True
     if is_dark and dark:
         primary, accent = (readable(colour, [background], 3.2) for colour in (primary, accent))
-    colours = _palette(primary, accent, background, is_dark=is_dark, is_night=is_night)
+    deep = readable(parse_colour(theme.deep), [_text_on(parse_colour(theme.deep))], _ON_DEEP) if theme.deep else None
+    if deep and dark and contrast(WHITE, deep) < _ON_DEEP:
+        deep = None  # a pale ground among dark ones
+    colours = _palette(primary, accent, background, is_dark=is_dark, is_night=is_night, deep=deep)
     return colours | _words_of(theme, colours)
 
 
@@ -214,18 +221,23 @@ def _inked(chosen: str, own: str, grounds: Sequence[str]) -> str:
     return readable(colour, grounds, _STRONG) if is_near else own
 
 
-def _palette(primary: str, accent: str, background: str, *, is_dark: bool, is_night: bool) -> dict[str, str]:
+def _palette(
+    primary: str, accent: str, background: str, *, is_dark: bool, is_night: bool, deep: str | None
+) -> dict[str, str]:
     surface = _ground(mix(background, WHITE, 0.06 if is_dark else 0.7), background)
     is_pale = luminance(primary) > 0.4
     hue = WHITE if is_night else primary  # a shade of a dark page's own, as orange on black is a muddy brown
     tint = _ground(mix(background, hue, 0.12 if is_dark and not is_pale else 0.07), background)
     grounds = [background, surface, tint]
     ink = readable(mix(WHITE if is_dark else "#1b1b1f", primary, 0.08), grounds, 9)
-    deep = mix(mix(BLACK, primary, 0.08 if is_pale else 0.22), background, 0.04)
-    if is_night:
-        deep = mix(background, WHITE, 0.12) if luminance(background) < _NEARLY_BLACK else mix(background, BLACK, 0.45)
-    if not is_dark and contrast(WHITE, primary) >= _DEEP_CONTRAST:  # a navy that was asked for is the dark of the page
-        deep = primary
+    if deep is None:
+        deep = mix(mix(BLACK, primary, 0.08 if is_pale else 0.22), background, 0.04)
+        if is_night:
+            deep = (
+                mix(background, WHITE, 0.12) if luminance(background) < _NEARLY_BLACK else mix(background, BLACK, 0.45)
+            )
+        if not is_dark and contrast(WHITE, primary) >= _DEEP_CONTRAST:  # a navy that was asked for is the page's dark
+            deep = primary
     on_deep = readable(mix(WHITE, accent, 0.1), [deep], 9)
     raised = mix(deep, on_deep, 0.07)
     grounds_in_deep = [deep, raised]

@@ -16,6 +16,7 @@ from sites.spec.catalog import (
     Business,
     Component,
     Email,
+    Hue,
     Label,
     Link,
     LinkUrl,
@@ -36,6 +37,7 @@ from sites.spec.html import (
     Html,
     anchor,
     band,
+    button_class,
     icon,
     intro,
     paragraph,
@@ -129,6 +131,8 @@ class ContactFormProps(SectionProps):
     """Further ways: a second number with whose it is, a messenger, a profile."""
     action: LinkUrl | None = None
     button: Label | None = None
+    accent: bool | Hue = False
+    """The colour of its button, as of a link's."""
     topics: Annotated[tuple[Label, ...], Field(max_length=12)] = ()
     fields: Annotated[tuple[FieldName, ...], Field(max_length=4)] = ()
     """What older documents ask a visitor to state; the catalog offers `questions` alone."""
@@ -158,17 +162,17 @@ def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
         topic,
         *(_question(ctx, f"question-{at}", question) for at, question in enumerate(props.questions, 1)),
         _message(ctx, required=props.message == "required") if props.message != "none" else None,
-        tag(
-            "p",
-            tag("button", props.button or ctx.say("Send message"), type="submit", class_="button"),
-            class_="actions",
-        ),
+        tag("p", _submit(props, ctx.say("Send message")), class_="actions"),
         paragraph(props.note, "small"),
         action=target,
         method="post",
         enctype=_encoding(target),
         class_="form",
     )
+
+
+def _submit(props: ContactFormProps | NewsletterProps, otherwise: str) -> Html:
+    return tag("button", props.button or otherwise, type="submit", class_=button_class("button", props.accent))
 
 
 def _message(ctx: RenderContext, *, required: bool) -> Html:
@@ -303,6 +307,7 @@ class NewsletterProps(SectionProps):
     """Address of a form service."""
     email: Email | None = None
     button: Label | None = None
+    accent: bool | Hue = False
     note: Text | None = None
 
     @model_validator(mode="after")
@@ -337,7 +342,7 @@ def _newsletter(props: NewsletterProps, ctx: RenderContext) -> Html:
     row = tag(
         "div",
         field,
-        tag("button", props.button or ctx.say("Subscribe"), type="submit", class_="button"),
+        _submit(props, ctx.say("Subscribe")),
         class_="newsletter-row",
     )
     form = tag(

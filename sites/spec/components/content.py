@@ -27,6 +27,7 @@ from sites.spec.catalog import (
     outlined_links,
     section_props,
 )
+from sites.spec.drawings.shapes import Drawing
 from sites.spec.embeds import frame_of, framed
 from sites.spec.html import (
     ArtName,
@@ -62,6 +63,8 @@ class HeroProps(SectionProps):
     image: Picture | None = None
     art: ArtName | None = None
     """A drawing in the site's colours, for where there is no image."""
+    drawing: Drawing | None = None
+    """A drawing of the site's own, which wins over `art` once it is drawn."""
     layout: HeroLayout = "split"
     notes: Annotated[tuple[Label, ...], Field(max_length=4)] = ()
     """Short facts below the buttons."""
@@ -74,6 +77,8 @@ def _hero_picture(props: HeroProps, ctx: RenderContext) -> Html | None:
         return tag("div", aside, class_="hero-aside")
     if props.image:
         return tag("div", image(ctx, props.image, eager=True), class_="hero-picture")
+    if props.drawing and props.drawing.shapes:
+        return tag("div", props.drawing.html(), class_="hero-picture hero-art")
     return tag("div", art(props.art), class_="hero-picture hero-art") if props.art else None
 
 
@@ -89,6 +94,8 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
         props["image"] = {"src": section.image, "alt": ""}
     elif business.art or business.opening != "statement":  # which stands well on its own
         props["art"] = _art_for(business)
+    if business.drawing and not section.image:
+        props["drawing"] = {"of": business.drawing}
     if business.contact_href and len(links) < _ENOUGH and all(link["href"] != business.contact_href for link in links):
         links.append({"label": business.say("Get in touch"), "href": business.contact_href})
     return props | ({"actions": links[:3]} if links else {}) | ({"notes": notes[:4]} if notes else {})
@@ -101,7 +108,7 @@ def _art_for(business: Business) -> str:
 
 @Component(
     "Hero",
-    summary="opening: actions (max 3), image, art (a drawing instead), layout split|mirrored|framed|centered|"
+    summary="opening: actions (max 3), image, art or drawing {of: what}, layout split|mirrored|framed|centered|"
     "cover (light words over the shaded picture)|statement, notes [text]; slot aside",
     example={
         "heading": "Bread worth getting up for",
@@ -197,7 +204,7 @@ class HeadingProps(Props):
     text: Title
 
 
-@Component("Heading", summary="a heading: text", example={"text": "Also good"})
+@Component("Heading", summary="text", example={"text": "Also good"})
 def _heading(props: HeadingProps, ctx: RenderContext) -> Html:
     return heading(ctx.level, props.text, id=ctx.id)
 
@@ -211,7 +218,7 @@ def _text(props: TextProps, ctx: RenderContext) -> Html:
     return tag("div", paragraphs(ctx, props.text), class_="prose", id=ctx.id)
 
 
-@Component("Link", summary="a link: label, href", example={"label": "All breads", "href": "#menu"})
+@Component("Link", summary="label, href", example={"label": "All breads", "href": "#menu"})
 def _link(props: Link, ctx: RenderContext) -> Html:
     return tag("p", anchor(ctx, props), id=ctx.id)
 
@@ -222,7 +229,7 @@ class ButtonProps(Link):
 
 @Component(
     "Button",
-    summary="a button: label, href, variant filled|quiet",
+    summary="label, href, variant filled|quiet",
     example={"label": "Order", "href": "#contact"},
     words=("button",),
 )
@@ -397,8 +404,8 @@ def _still(props: VideoProps, ctx: RenderContext, length: Html | None) -> Html:
 
 @Component(
     "Video",
-    summary="a film: title (its name, on the still; heading is the section's), and href (address of the "
-    "film elsewhere) or src (.mp4|.webm file), captions (.vtt), length (of this very film: out when it is replaced), "
+    summary="a film: title (its name, on the still; heading is the section's), and href or src (.mp4|.webm file), "
+    "captions (.vtt), length (of this very film: out when it is replaced), "
     "image as still, or art, embed true",
     example={"title": "A night at the oven", "href": "https://video.example/oven", "length": "3 min", "art": "hills"},
     words=("video", "film", "video embed", "video section", "clip"),

@@ -106,6 +106,29 @@ rules:
     say:
       - tool: translate_texts
         input: {language: nl, texts: []}
+  - name: goats
+    when: {tag: goats, tools: [write_outline]}
+    say:
+      - tool: write_outline
+        input:
+          name: Ada's Goats
+          summary: A page.
+          drawing: a goat on a rock
+          sections: [{kind: Hero, heading: Cheese from six goats}]
+  - name: a-cow-instead
+    when: {tag: cow, tools: [edit_site]}
+    say:
+      - tool: edit_site
+        input:
+          summary: Another picture.
+          operations:
+            - {op: remove, path: /pages/index.html/elements/hero/props/image}
+            - {op: add, path: /pages/index.html/elements/hero/props/drawing, value: {of: a cow}}
+  - name: no-shapes
+    when: {tag: undrawable, tools: [draw]}
+    say:
+      - tool: draw
+        input: {shapes: [red circle 1 2 3]}
   - name: long-report
     when: {tag: long-report, tools: [edit_site]}
     say:
@@ -364,6 +387,29 @@ def test_a_new_site_takes_exactly_one_call(rig: Rig) -> None:
     assert b"<main" in rig.files(job.release_id)["index.html"]
 
 
+def test_a_new_site_shows_a_drawing_of_its_own_by_a_second_call(rig: Rig) -> None:
+    site = rig.shop.site("goats")
+    made = rig.edit("A site for Ada's Goats, a dairy in Ghent [rehearse:goats]", site)
+    assert (made.state, made.result["summary"]) == ("awaiting_approval", "A page.")
+    assert b'cx="420" cy="160" r="66" fill="var(--accent)"' in rig.files(made.release_id)["index.html"]
+    assert len(rig.calls()) == 2
+
+
+def test_an_edit_may_ask_for_another_drawing(rig: Rig) -> None:
+    job = rig.edit("Show a cow at the top [rehearse:cow]", rig.site())
+    assert (job.state, job.result["summary"]) == ("awaiting_approval", "Another picture.")
+    assert b'cx="420" cy="160" r="66" fill="var(--accent)"' in rig.files(job.release_id)["index.html"]
+
+
+def test_a_new_site_whose_drawing_does_not_come_out_has_a_stock_one_and_says_so(rig: Rig) -> None:
+    prompt = "A site for Ada's Goats, a dairy in Ghent [rehearse:goats] [rehearse:undrawable]"
+    job = rig.edit(prompt, rig.shop.site("goats"))
+    assert (job.state, job.detail) == ("awaiting_approval", None)
+    assert job.result["summary"] == "A page. Note: the drawing did not come out, so ask for it once more."
+    assert b"art-fill" in rig.files(job.release_id)["index.html"]
+    assert len(rig.calls()) == 3
+
+
 @pytest.mark.parametrize(("cap_nanousd", "calls"), [(None, 3), (ONE_CALL, 1)])
 def test_a_new_site_whose_further_language_cannot_be_made_or_paid_comes_in_one_and_says_so(
     rig: Rig, cap_nanousd: int | None, calls: int
@@ -372,7 +418,7 @@ def test_a_new_site_whose_further_language_cannot_be_made_or_paid_comes_in_one_a
     prompt = "A site in English and Dutch for Ada's Bikes, a repair shop in Ghent [rehearse:bilingual]"
     job = rig.edit(prompt, rig.shop.site("bikes"), **limits)
     assert (job.state, job.detail) == ("awaiting_approval", None)
-    assert job.result["summary"] == "Two parts, and no shop. Not translated into nl: ask for that next."
+    assert job.result["summary"] == "Two parts, and no shop. Note: not translated into nl; ask for that next."
     assert len(rig.calls()) == calls
     assert {path for path in rig.files(job.release_id) if path.endswith(".html")} == {"index.html"}
 

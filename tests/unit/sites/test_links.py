@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sites.links import DeadLink, dead_links
+from sites.links import DeadLink, dead_links, missing_images
 
 SITE = {
     "index.html": b'<p id="top-of-list">x</p><a name="old">y</a>',
@@ -32,3 +32,8 @@ def test_a_link_without_a_target_is_named_with_its_page(href: str) -> None:
 def test_a_page_in_a_folder_counts_from_there() -> None:
     page = b'<a href="index.html#caf\xc3\xa9">here</a><a href="../index.html#old">up</a><a href="index.html#old">no</a>'
     assert dead_links(SITE | {"en/news.html": page}) == {DeadLink("en/news.html", "index.html#old")}
+
+
+def test_a_picture_that_is_shown_and_not_there_is_named() -> None:
+    shown = b'<img src="/a.jpg"><img src="../b.png?x"><img src="https://cdn.example/c.png"><img src="data:,"><img>'
+    assert missing_images({"a.jpg": b"", "en/index.html": shown, "empty.html": b""}) == ["b.png"]

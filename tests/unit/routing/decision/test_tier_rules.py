@@ -47,6 +47,44 @@ def test_live_data_that_stopped_is_a_fault_of_what_is_there() -> None:
     assert tier("the live scores from the api are broken") == 2
 
 
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Changez la photo de la vue sur le lac",
+        "Nouveau tarif : chambre avec vue 95 euros",
+        "We react to every mail within a day, put that in the FAQ",
+        "Hugo has left, put Anna in his place on the team page",
+        "Add our husky Balto to the team page",
+        "From order to parcel it takes two weeks now, put that under delivery",
+    ],
+)
+def test_a_word_of_everyday_life_that_names_a_tool_too_needs_no_agent(prompt: str) -> None:
+    assert tier(prompt) == 1
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "die drei Seiten sollen einen blauen Hintergrund haben",
+        "put our 3 pages into blue",
+        "las tres páginas con fondo azul",
+        "Neue Nummer bitte auf allen vier Seiten: 0441 555",
+    ],
+)
+def test_pages_that_are_counted_and_exist_need_no_agent(prompt: str) -> None:
+    assert by_rules(prompt)[0] in (1, 2)
+
+
+@pytest.mark.parametrize("prompt", ["Make 3 pages out of it", "Ich hätte gern drei Seiten statt einer"])
+def test_pages_that_are_counted_and_wished_for_are(prompt: str) -> None:
+    assert by_rules(prompt)[0] == 3
+
+
+@pytest.mark.parametrize("prompt", ["Stell die Seite auf Vue um", "set up prettier in the repo", "migrate it to Hugo"])
+def test_a_tool_that_is_meant_needs_one(prompt: str) -> None:
+    assert tier(prompt) == 3
+
+
 RULES_ALONE = platform_policy().model_copy(update={"assist": Assist(second_opinion=False)})
 
 

@@ -47,12 +47,19 @@ def test_every_preset_is_readable_in_light_and_dark(preset: str) -> None:
 
 
 @settings(max_examples=200)
-@given(primary=colours, accent=colours, background=colours, ink=st.none() | colours, is_strong=st.booleans())
+@given(
+    primary=colours,
+    accent=colours,
+    background=colours,
+    deep=st.none() | colours,
+    ink=st.none() | colours,
+    is_strong=st.booleans(),
+)
 def test_no_choice_of_colours_makes_a_page_unreadable(
-    primary: str, accent: str, background: str, ink: str | None, is_strong: bool
+    primary: str, accent: str, background: str, deep: str | None, ink: str | None, is_strong: bool
 ) -> None:
     strong = {"contrast": "strong"} if is_strong else {}
-    chosen = {"primary": primary, "accent": accent, "background": background, "ink": ink, **strong}
+    chosen = {"primary": primary, "accent": accent, "background": background, "deep": deep, "ink": ink, **strong}
     assert worst(Theme.model_validate(chosen)) >= MIN_TEXT_CONTRAST
 
 
@@ -145,6 +152,14 @@ def test_a_dark_colour_that_was_asked_for_is_the_dark_of_the_page() -> None:
     for theme in (Theme(primary="navy", background="#10131a"), Theme(primary="teal")):
         colours = palette(theme, dark=False)
         assert colours["deep"] != colours["fill"]
+
+
+def test_the_ground_of_deep_sections_can_be_chosen() -> None:
+    fog = Theme(primary="#40655f", background="#eef2ee", deep="#c9d6d0")
+    assert palette(fog, dark=False)["deep"] == "#c9d6d0"
+    assert contrast("#ffffff", palette(fog, dark=True)["deep"]) > 12
+    sea = Theme(deep="#1d4f5c")
+    assert [palette(sea, dark=dark)["deep"] for dark in (False, True)] == ["#1d4f5c"] * 2
 
 
 def test_buttons_of_the_page_s_own_colour_have_the_accent_s() -> None:

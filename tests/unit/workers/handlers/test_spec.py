@@ -14,7 +14,7 @@ from sites.spec.languages.translation import choose_texts
 from sites.spec.outline import expand_outline
 from tests.unit.sites.spec.test_outline import OUTLINE
 from workers.attempt import Inputs
-from workers.handlers.spec import _Poor, _with_versions, decline
+from workers.handlers.spec import _Poor, _with_versions, decline, limits_of
 
 
 @pytest.mark.req("H-088")
@@ -34,6 +34,13 @@ def test_what_follows_an_edit_that_a_model_left_empty_travels_from_the_child_tha
     assert "It is so already." in repr(declined)
 
 
+def test_a_model_is_told_which_pictures_are_missing() -> None:
+    """A page was made to look good without its pictures, and kept the frame of one that was no file (issue 20)."""
+    files = {"index.html": b'<img src="assets/room.jpg"><img src="assets/door.jpg">', "assets/door.jpg": b""}
+    inputs = SimpleNamespace(policy=platform_policy(), site=SimpleNamespace(profile="default"), files=files)
+    assert limits_of(cast(Inputs, inputs)).endswith("Shown by pages, but no files of the site: assets/room.jpg.")
+
+
 def test_an_answer_keeps_its_lines_and_a_question_is_one() -> None:
     """An owner asked for a little list of colours, and got it as one line (issue 20)."""
     text = "Fonts:\n- Georgia\n\n- Gill\x00 Sans\n"
@@ -46,7 +53,8 @@ def test_a_number_that_no_text_has_is_the_models_fault_where_a_new_site_is_trans
     texts = choose_texts(site, "")
     reply = {"texts": [{"n": 9_999, "text": "Willkommen"}]}
     spec = site.canonical()
-    poor = _with_versions(cast(Inputs, None), [reply], spec=spec, texts=texts, further=["de"], summary="")
+    inputs = cast(Inputs, SimpleNamespace(words=""))
+    poor = _with_versions(inputs, [reply], spec=spec, texts=texts, further=["de"], summary="")
     assert isinstance(poor, _Poor)
     assert poor.reason is Reason.SPEC_INVALID
 

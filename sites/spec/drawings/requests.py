@@ -1,0 +1,112 @@
+"""What of a site is to be drawn: a page says it in words, and a call of its own draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from sites.errors import Finding, SpecError
+from sites.spec.drawings.shapes import MAX_SHAPES, TONES, Shape
+from sites.spec.model import INDEX, JsonObject, Site, pointer, site_of
+from sites.spec.theme import Theme, palette
+
+_MIN_SHAPES: Final = 8
+_Shapes = Annotated[tuple[Shape, ...], Field(min_length=_MIN_SHAPES, max_length=MAX_SHAPES)]
+_SHAPES: Final[TypeAdapter[tuple[str, ...]]] = TypeAdapter(_Shapes)
+
+
+def wanted(site: Site) -> tuple[str, ...]:
+    """Return what those drawings of a site show that nobody has drawn yet, each once; none that an image hides."""
+    elements = [element for page in site.pages.values() for element in page["elements"].values()]
+    shown = [_drawing_of(element) for element in elements if "image" not in element.get("props", {})]
+    return tuple(dict.fromkeys(each["of"] for each in shown if each and not each.get("shapes")))
+
+
+def with_shapes_of(before: Site, site: Site) -> Site:
+    """Return an edited site whose drawings have the shapes of the same ones before; a new one has none yet."""
+    return _with_shapes(site, _shapes(before))
+
+
+def without_shapes(site: Site) -> Site:
+    """Return a site for a model to read, to which a drawing is what it shows."""
+    return _with_shapes(site, {})
+
+
+def drawn(site: Site, shapes: Mapping[str, Sequence[str]], *, before: Site | None = None) -> Site:
+    """Return a site with the shapes of what it wanted, by what they show; a drawing that has none is what it was."""
+    document = _with_shapes(site, {**_shapes(site), **shapes}).to_dict()
+    for path, page in document["pages"].items():
+        was = before.pages.get(path, {}).get("elements", {}) if before else {}
+        for key, element in page["elements"].items():
+            drawing = _drawing_of(element)
+            if drawing is None or drawing.get("shapes"):
+                continue
+            if old := _drawing_of(was.get(key, {})):
+                element["props"]["drawing"] = old
+            else:
+                del element["props"]["drawing"]
+    return site_of(document)
+
+
+def _shapes(site: Site) -> dict[str, Sequence[str]]:
+    return {each["of"]: each["shapes"] for each in _drawings(site.pages) if each.get("shapes")}
+
+
+def _with_shapes(site: Site, shapes: Mapping[str, Sequence[str]]) -> Site:
+    if next(_drawings(site.pages), None) is None:
+        return site
+    document = site.to_dict()
+    for each in _drawings(document["pages"]):
+        each.pop("shapes", None)
+        if found := shapes.get(each["of"]):
+            each["shapes"] = list(found)
+    return site_of(document)
+
+
+def _drawings(pages: Mapping[str, JsonObject]) -> Iterator[JsonObject]:
+    for page in pages.values():
+        yield from filter(None, map(_drawing_of, page["elements"].values()))
+
+
+def _drawing_of(element: JsonObject) -> JsonObject | None:
+    drawing = element.get("props", {}).get("drawing")
+    return drawing if isinstance(drawing, dict) and isinstance(drawing.get("of"), str) else None
+
+
+def brief(site: Site, of: str) -> str:
+    """Return what a model is told of a drawing and its site."""
+    props = site.pages[INDEX]["elements"][site.pages[INDEX]["root"]]["props"]
+    theme = Theme.model_validate(props.get("theme", {}))
+    colours = palette(theme, dark=theme.mode == "dark")
+    tones = ", ".join(f"{tone} {colours[name]}" for tone, name in TONES.items())
+    about = " ".join(str(props[name]) for name in ("title", "description") if props.get(name))
+    return f"The website: {about}\nIts tones: {tones}\nThe drawing shows: {of}"
+
+
+def draw_tool() -> JsonObject:
+    """Return the tool that a model is forced to call for a drawing."""
+    shapes = {"type": "array", "minItems": _MIN_SHAPES, "maxItems": MAX_SHAPES, "items": {"type": "string"}}
+    return {
+        "name": "draw",
+        "description": "Hand over the shapes of the drawing, from the back to the front.",
+        "input_schema": {"type": "object", "properties": {"shapes": shapes}, "required": ["shapes"]},
+    }
+
+
+def shapes_of(reply: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the shapes of a reply.
+
+    Raises:
+        SpecError: `bad_drawing` for each shape that breaks a rule (the model's fault).
+    """
+    try:
+        return _SHAPES.validate_python(reply.get("shapes"))
+    except ValidationError as error:
+        raise SpecError(
+            tuple(
+                Finding("bad_drawing", pointer("shapes", *problem["loc"])[:300], problem["msg"][:300])
+                for problem in error.errors(include_url=False, include_context=False, include_input=False)[:20]
+            )
+        ) from None

@@ -1,0 +1,1 @@
+"""tests/unit/sites/spec/components"""
