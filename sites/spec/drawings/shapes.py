@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from sites.spec.html import Html, tag
 
 MAX_SHAPES: Final = 60
-_MAX_LETTERS: Final = 400
+_MAX_LETTERS: Final = 600
 _FURTHEST: Final = 1200
 """The largest number of a shape on the field of 600 by 500, as one may reach out of it."""
 
