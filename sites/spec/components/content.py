@@ -91,7 +91,8 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
         props["art"] = _art_for(business)
     if business.drawing and not section.image:
         props["drawing"] = {"of": business.drawing}
-    if business.contact_href and all(link["href"] != business.contact_href for link in links):
+    is_written_to = any(link["href"] == business.contact_href or link["href"].startswith("mailto:") for link in links)
+    if business.contact_href and len(links) < 2 and not is_written_to:
         links.append({"label": business.say("Get in touch"), "href": business.contact_href})
     return props | ({"actions": links[:3]} if links else {}) | ({"notes": notes[:4]} if notes else {})
 
