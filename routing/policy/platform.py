@@ -11,10 +11,10 @@ import json
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from routing.errors import PolicyError
 from routing.policy.agents import AgentDefinition, AgentName, RunRules
@@ -298,6 +298,13 @@ class Policy(_Section):
     retention: Retention
     tools: Tools
     profiles: dict[str, Profile]
+
+    @field_validator("calls", mode="before")
+    @classmethod
+    def _from_before_drawings(cls, calls: Any) -> Any:
+        """Let the model of new sites draw, too, in a file that does not say who does."""
+        is_older = isinstance(calls, dict) and "spec_create" in calls and "spec_draw" not in calls
+        return {**calls, "spec_draw": calls["spec_create"]} if is_older else calls
 
     @model_validator(mode="after")
     def _check_whole(self) -> Self:

@@ -430,7 +430,7 @@ def _drawing_task(
     """Return the task of drawing what a site wants; where none comes out, it shows what it did before."""
     showing = wanted(site)[:_MAX_DRAWINGS]
     return _Task(
-        "spec_create",
+        "spec_draw",
         partial(read_prompt, "drawing.md"),
         [[Text(brief(site, of)), Text(inputs.asked)] for of in showing],
         draw_tool,

@@ -203,6 +203,15 @@ def test_a_policy_file_from_before_work_rested_between_its_tries_still_loads(tmp
     assert load_policy(path).pauses.model_dump(mode="json") == shipped
 
 
+def test_in_a_policy_file_from_before_drawings_the_model_of_new_sites_draws(tmp_path: Path) -> None:
+    path = tmp_path / "older.yaml"
+    values = document()
+    values["calls"].pop("spec_draw")
+    path.write_text(yaml.safe_dump(values))
+    policy = load_policy(path)
+    assert policy.calls["spec_draw"] == policy.calls["spec_create"]
+
+
 # A limit that no job can keep is a bug: two attempts of every model call fit their queue's time and money.
 #
 # The arithmetic uses nothing but the policy: its price table, its stated token rates and its expected sizes.
