@@ -70,7 +70,8 @@ Email = Annotated[str, Field(max_length=120, pattern=r"^[A-Za-z0-9._%+-]+@[A-Za-
 Phone = Annotated[str, Field(max_length=40, pattern=r"^\+?[0-9(][0-9 ()./-]{2,}$")]
 Day = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$"), AfterValidator(_day)]
 """ISO 8601."""
-Tone = Literal["plain", "tinted", "deep"]
+Tone = Literal["plain", "tinted", "deep", "filled", "accent"]
+"""The ground of a section: the page's, a shade of it, the dark one, or one of the two colours of the theme."""
 HeroLayout = Literal["split", "mirrored", "framed", "centered", "cover", "statement"]
 IconName = Literal[
     "bed",

@@ -420,6 +420,11 @@ def say(phrase: str, lang: str) -> str:
     return _words().get(primary(lang), {}).get(phrase, phrase)
 
 
+def say_familiarly(phrase: str, lang: str) -> str:
+    """Return one of the builder's phrases as a site says it that says `tú` to its visitors."""
+    return _words()["familiar"].get(f"{primary(lang)}: {phrase}") or say(phrase, lang)
+
+
 @cache
 def _words() -> Mapping[str, Mapping[str, str]]:
     words: Mapping[str, Mapping[str, str]] = yaml.safe_load(pkgutil.get_data(__name__, "words.yaml") or b"")

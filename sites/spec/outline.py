@@ -37,6 +37,7 @@ from sites.spec.languages.typography import with_kept_spaces
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.outlines.arrange import arranged, opening_of
+from sites.spec.outlines.looks import look_of, style_of
 from sites.spec.theme import PAIRINGS, Colour, PresetName
 from sites.spec.trades import TRADES, Trade, trade_of
 from sites.spec.validate import require_valid
@@ -272,7 +273,8 @@ def _theme(outline: Outline) -> JsonObject:
     pairing = trade.fonts if trade else PAIRINGS[preset]
     fonts = {} if "font" in chosen else pairing._asdict()
     mode = {"mode": trade.mode} if trade and trade.mode != "auto" else {}
-    return {"preset": preset, **fonts, **mode, **chosen}
+    theme = {"preset": preset, "align": "left", **fonts, **mode, **chosen}
+    return {**theme, "style": style_of(theme)}
 
 
 def _navigation(pages: _Pages, lang: str) -> list[Link]:
@@ -319,7 +321,9 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
         wanted.insert(0, opening)
     if business.contact_href == f"{path}#contact" and not any(part.kind == "ContactForm" for part in wanted):
         wanted.append(OutlinedSection(kind="ContactForm"))
-    body = arranged([(section.kind, _expand(section, outline, business)) for section in wanted], business)
+    body = arranged(
+        [(section.kind, _expand(section, outline, business)) for section in wanted], business, look_of(_theme(outline))
+    )
     where = _news_page(pages)
     for kind, props in body if is_home and where != INDEX else ():
         if kind == "Posts":

@@ -25,6 +25,7 @@ from sites.spec.theme import (
     font_notes,
     fonts_of,
     is_of_other_rules,
+    style_classes,
     stylesheet,
     theme_class,
 )
@@ -128,7 +129,8 @@ def _document(path: str, root: Node, props: PageProps, *, theme: Theme | None, b
         live.script() if any(live.MARK in (each or "") for region in regions.values() for each in region) else None,
     )
     head = _head(path, props, theme or base, facts)
-    html = tag("html", head, body, lang=props.lang, dir=direction(props.lang), class_=class_)
+    classes = " ".join([*([class_] if class_ else []), *style_classes(theme or base)]) or None
+    html = tag("html", head, body, lang=props.lang, dir=direction(props.lang), class_=classes)
     return f"<!doctype html>\n{html}\n".encode()
 
 

@@ -78,6 +78,8 @@ PresetName = Literal[
     "warm", "ocean", "forest", "slate", "plum", "sunset", "mono", "ink", "noir", "festival", "signal", "clay"
 ]
 CardStyle = Literal["outlined", "raised", "flat", "open"]
+Style = Literal["display", "poster"]
+"""Large headings over entries in columns, or the same in capitals."""
 
 
 MIN_TEXT_CONTRAST: Final = 4.5
@@ -85,6 +87,8 @@ _DEEP_CONTRAST: Final = 11
 """From this contrast with white on, a colour is dark enough for whole sections."""
 _ON_DEEP: Final = 6
 """The least contrast of words on a ground for deep sections that the theme chooses."""
+_NEARLY_BLACK: Final = 0.015
+"""Below this luminance, nothing is darker that anybody would see."""
 _HEX: Final = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
 
 
@@ -127,6 +131,8 @@ class Theme(BaseModel):
     """Of all text and what is measured by it; that of the visitor's browser by default."""
     ink: Colour | None = None
     """The colour of words, as far as they can be read in it."""
+    style: Style | None = None
+    """How large and how closely sections are set: what a new site has, and one from before does not."""
     contrast: Literal["strong"] | None = None
     """That of words in grey: nearly that of the others."""
 
@@ -157,7 +163,7 @@ class Pairing(NamedTuple):
 PAIRINGS: Final = {preset: Pairing(*pair) for preset, pair in _CHOICES["pairings"].items()}
 """The fonts of a new site whose look is no trade's, by its preset."""
 
-_LATER: Final = ("deep", "size", "text", "ink", "contrast", "heading_size", "heading_weight")
+_LATER: Final = ("deep", "size", "text", "ink", "contrast", "heading_size", "heading_weight", "style")
 """Choices that there were not at first."""
 _STRONG: Final = 7
 """The least contrast of words that may not be faint: WCAG's level AAA."""
@@ -174,6 +180,7 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
     accent = parse_colour(theme.accent or preset.accent)
     background = parse_colour(theme.background or preset.background)
     is_dark = luminance(background) < 0.18
+    is_night = is_dark and theme.style is not None
     if contrast(primary, background) < _NOTICED <= contrast(accent, background):
         primary = accent  # black buttons on a black page are none
     if dark and not is_dark:
@@ -183,7 +190,7 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
     deep = readable(parse_colour(theme.deep), [_text_on(parse_colour(theme.deep))], _ON_DEEP) if theme.deep else None
     if deep and dark and contrast(WHITE, deep) < _ON_DEEP:
         deep = None  # a pale ground among dark ones
-    colours = _palette(primary, accent, background, is_dark=is_dark, deep=deep)
+    colours = _palette(primary, accent, background, is_dark=is_dark, is_night=is_night, deep=deep)
     return colours | _words_of(theme, colours)
 
 
@@ -214,16 +221,23 @@ def _inked(chosen: str, own: str, grounds: Sequence[str]) -> str:
     return readable(colour, grounds, _STRONG) if is_near else own
 
 
-def _palette(primary: str, accent: str, background: str, *, is_dark: bool, deep: str | None) -> dict[str, str]:
+def _palette(
+    primary: str, accent: str, background: str, *, is_dark: bool, is_night: bool, deep: str | None
+) -> dict[str, str]:
     surface = _ground(mix(background, WHITE, 0.06 if is_dark else 0.7), background)
     is_pale = luminance(primary) > 0.4
-    tint = _ground(mix(background, primary, 0.12 if is_dark and not is_pale else 0.07), background)
+    hue = WHITE if is_night else primary  # a shade of a dark page's own, as orange on black is a muddy brown
+    tint = _ground(mix(background, hue, 0.12 if is_dark and not is_pale else 0.07), background)
     grounds = [background, surface, tint]
     ink = readable(mix(WHITE if is_dark else "#1b1b1f", primary, 0.08), grounds, 9)
     if deep is None:
-        # a navy that was asked for is the dark of the page
-        is_deep = not is_dark and contrast(WHITE, primary) >= _DEEP_CONTRAST
-        deep = primary if is_deep else mix(mix(BLACK, primary, 0.08 if is_pale else 0.22), background, 0.04)
+        deep = mix(mix(BLACK, primary, 0.08 if is_pale else 0.22), background, 0.04)
+        if is_night:
+            deep = (
+                mix(background, WHITE, 0.12) if luminance(background) < _NEARLY_BLACK else mix(background, BLACK, 0.45)
+            )
+        if not is_dark and contrast(WHITE, primary) >= _DEEP_CONTRAST:  # a navy that was asked for is the page's dark
+            deep = primary
     on_deep = readable(mix(WHITE, accent, 0.1), [deep], 9)
     raised = mix(deep, on_deep, 0.07)
     grounds_in_deep = [deep, raised]
@@ -293,6 +307,11 @@ def _text_on(colour: str) -> str:
 
 
 BASE_RULES: Final = (pkgutil.get_data(__name__, "base.css") or b"").decode()
+
+
+def style_classes(theme: Theme) -> tuple[str, ...]:
+    """Return the classes of a page whose theme has a style: a poster has the rules of the other one, too."""
+    return {None: (), "display": ("display",), "poster": ("display", "poster")}[theme.style]
 
 
 def theme_class(theme: Theme) -> str:

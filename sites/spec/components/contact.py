@@ -7,7 +7,7 @@ the visitor's mail program.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import quote
 
 from pydantic import Field, model_validator
@@ -32,8 +32,21 @@ from sites.spec.catalog import (
     section_props,
 )
 from sites.spec.embeds import framed, map_frame_of
-from sites.spec.html import EMPTY, Html, anchor, band, button_class, icon, intro, paragraph, phone_url, street_map, tag
-from sites.spec.languages.versions import primary
+from sites.spec.html import (
+    EMPTY,
+    Html,
+    anchor,
+    band,
+    button_class,
+    icon,
+    intro,
+    paragraph,
+    phone_url,
+    say_familiarly,
+    street_map,
+    tag,
+)
+from sites.spec.html import say as say_formally
 from sites.spec.live import Line, read_hours
 from sites.spec.model import JsonObject
 
@@ -132,30 +145,19 @@ class ContactFormProps(SectionProps):
     """Whether the form's own words say `tú` to a visitor, as the site does."""
 
 
-_FAMILIAR: Final[Mapping[str, Mapping[str, str]]] = {
-    "de": {"name": "Dein Name", "email": "Deine E-Mail-Adresse"},
-    "es": {"name": "Tu nombre", "email": "Tu correo electrónico"},
-    "fr": {"name": "Ton nom", "email": "Ton e-mail"},
-    "nl": {"name": "Je naam", "email": "Je e-mailadres"},
-}
-
-
-def _familiar(props: ContactFormProps, ctx: RenderContext, field: str) -> str | None:
-    return _FAMILIAR.get(primary(ctx.lang), {}).get(field) if props.familiar else None
-
-
 def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
     target = ctx.url(props.action) if props.action else f"mailto:{props.email}" if props.email else None
     if target is None:
         return None
+    say = say_familiarly if props.familiar else say_formally
     topic = None
     if props.topics:
         options = map(_option, props.topics)
         topic = _field(ctx, "topic", ctx.say("Topic"), tag("select", *options, id=f"{ctx.id}.topic", name="topic"))
     return tag(
         "form",
-        _field(ctx, "name", _familiar(props, ctx, "name") or ctx.say("Your name"), _input(ctx, "name", "text")),
-        _field(ctx, "email", _familiar(props, ctx, "email") or ctx.say("Your email"), _input(ctx, "email", "email")),
+        _field(ctx, "name", say("Your name", ctx.lang), _input(ctx, "name", "text")),
+        _field(ctx, "email", say("Your email", ctx.lang), _input(ctx, "email", "email")),
         *(_further_field(ctx, name) for name in dict.fromkeys(props.fields)),
         topic,
         *(_question(ctx, f"question-{at}", question) for at, question in enumerate(props.questions, 1)),
@@ -374,18 +376,18 @@ class MapLinkProps(SectionProps):
 
 
 def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
+    known = business.address or ""
     ways = [item.get("text") or item.get("title") for item in section.items]
-    address = {"address": business.address} if business.address else {}
     own = {
         name: words
         for name, words in section_props(section).items()
-        if name != "text" or words.strip(" .") not in (business.address or "")
+        if name != "text" or words.strip(" .") not in known
     }
     return {
         "heading": business.say("Find us"),
         **own,
-        **address,
-        "directions": [way for way in ways if way][:5],
+        **({"address": known} if known else {}),
+        "directions": [way for way in ways if way and way.strip(" .") not in known][:5],
     }
 
 

@@ -22,6 +22,7 @@ from sites.spec.catalog import (
     SectionProps,
     Text,
     Title,
+    Tone,
     is_link,
     outlined_links,
     section_props,
@@ -48,6 +49,8 @@ from sites.spec.html import (
 )
 from sites.spec.model import JsonObject
 
+_ENOUGH: Final = 2
+"""Buttons of an opening that needs no further one."""
 ANY_ART: Final = ("tiles", "orbit", "waves", "rays", "arches")
 """Drawings that suit any trade."""
 
@@ -65,6 +68,8 @@ class HeroProps(SectionProps):
     layout: HeroLayout = "split"
     notes: Annotated[tuple[Label, ...], Field(max_length=4)] = ()
     """Short facts below the buttons."""
+    strip: Tone | None = None
+    """The ground of a strip at the foot of the opening, in which the notes stand instead."""
 
 
 def _hero_picture(props: HeroProps, ctx: RenderContext) -> Html | None:
@@ -92,7 +97,7 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
     if business.drawing and not section.image:
         props["drawing"] = {"of": business.drawing}
     is_written_to = any(link["href"] == business.contact_href or link["href"].startswith("mailto:") for link in links)
-    if business.contact_href and len(links) < 2 and not is_written_to:
+    if business.contact_href and len(links) < _ENOUGH and not is_written_to:
         links.append({"label": business.say("Get in touch"), "href": business.contact_href})
     return props | ({"actions": links[:3]} if links else {}) | ({"notes": notes[:4]} if notes else {})
 
@@ -118,7 +123,9 @@ def _art_for(business: Business) -> str:
     "number to ring",
 )
 def _hero(props: HeroProps, ctx: RenderContext) -> Html:
-    notes = tag("ul", *(tag("li", note) for note in props.notes), class_="hero-notes") if props.notes else None
+    style = f"hero-notes hero-strip tone-{props.strip}" if props.strip else "hero-notes"
+    notes = tag("ul", *(tag("li", note) for note in props.notes), class_=style) if props.notes else None
+    strip, notes = (notes, None) if props.strip else (None, notes)
     picture = _hero_picture(props, ctx)
     layout = "centered" if picture is None and props.layout != "statement" else props.layout
     words: tuple[Html | None, ...] = (intro(ctx, props), buttons(ctx, props.actions), notes)
@@ -127,7 +134,7 @@ def _hero(props: HeroProps, ctx: RenderContext) -> Html:
         words = (intro(ctx, head), tag("div", paragraph(props.text, "lead"), *words[1:], class_="hero-rest"))
     tone = "deep" if layout == "cover" else props.tone
     words_box = tag("div", *words, class_="hero-words")
-    return band(ctx, props, words_box, picture, classes=f"hero hero-{layout} tone-{tone}")
+    return band(ctx, props, words_box, picture, strip, classes=f"hero hero-{layout} tone-{tone}")
 
 
 class PageIntroProps(SectionProps):

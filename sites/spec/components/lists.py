@@ -94,7 +94,7 @@ _LONGEST_IN_FOUR = 14
 
 @Component(
     "Features",
-    summary="offers or strengths: items [{title, text, icon, image, link}], layout cards|plain|rows|list",
+    summary="offers: items [{title, text, icon, image, link}], layout cards|plain|rows|list",
     example={"heading": "Why us", "items": [{"title": "Slow dough", "text": "Forty hours of rest.", "icon": "clock"}]},
     words=("features", "feature", "services", "offers", "benefits", "highlights"),
     outline=_outline_features,
@@ -186,7 +186,7 @@ _outline_questions = outline_items(
 
 @Component(
     "FAQ",
-    summary="questions and answers: items [{question, answer, link}], open true (the first answer shows)|all",
+    summary="questions and answers: items [{question, answer, link}], open true (first answer)|all",
     example={
         "heading": "Questions",
         "items": [
@@ -383,7 +383,7 @@ def _logo(item: Logo, ctx: RenderContext) -> Html:
 
 @Component(
     "Logos",
-    summary="customers or partners in a row: items [{name, image, href}]",
+    summary="partners in a row: items [{name, image, href}]",
     example={"heading": "They serve our bread", "items": [{"name": "The Mill Inn"}, {"name": "Café Ost"}]},
     words=("logos", "logo cloud", "partners", "clients", "sponsors", "trusted by"),
     outline=outline_items("items", 12, name=ItemField("title", 60)),

@@ -53,7 +53,7 @@ class PageProps(Props):
     "heading_size large|huge, heading_weight light|heavy, radius none|small|medium|large, "
     "spacing compact|regular|airy, size large|larger (of all words), "
     "ink (colour of words), contrast strong (of grey words), cards outlined|raised|flat|open, align left|center, "
-    "mode auto|light|dark}; theme null = index.html's",
+    "mode auto|light|dark, style display|poster}; theme null = index.html's",
     example={"title": "Hill Bakery", "description": "Bread from a wood oven.", "theme": {"preset": "warm"}},
     place="root",
     has_children=True,
@@ -258,7 +258,26 @@ def header_of(business: Business) -> JsonObject:
         has_page = page != INDEX and any(link["href"] == page for link in others)
         in_menu = {"label": business.say("Contact"), "href": business.contact_href}
         props["links"] = others[:7] + ([in_menu] if part and not has_page else [])
-    return props
+    return props | {"links": _on_one_line(props)}
+
+
+_LINE: Final = 138
+"""Letters of a header for which a line has room at 1280 pixels, spaces between its links included."""
+_BETWEEN: Final = 3
+
+
+def _on_one_line(header: JsonObject) -> list[JsonObject]:
+    """Return the links for which a header has room; the last is the way to get in touch, and the footer has all."""
+    links: list[JsonObject] = header["links"]
+    button = header.get("action", {}).get("label", "")
+
+    def width(shown: list[JsonObject]) -> int:
+        return sum(len(link["label"]) + _BETWEEN for link in shown)
+
+    room = _LINE - round(1.45 * len(header["brand"])) - len(button) - 2 * _BETWEEN
+    while len(links) > 2 and width(links) > room:
+        links = [*links[:-2], links[-1]]
+    return links
 
 
 def footer_of(business: Business) -> JsonObject:

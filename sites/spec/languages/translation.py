@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from routing.model_call import SUMMARY, WAYS_OUT
 from sites.errors import refuse
 from sites.spec.expressions import SHARED_TYPE
+from sites.spec.languages.typography import kept_spaces
 from sites.spec.languages.versions import languages_of, primary
 from sites.spec.model import INDEX, MAX_PAGES, JsonObject, Site, parse_site
 from sites.spec.quality import is_copy
@@ -312,7 +313,11 @@ def _translated(entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]]) 
             del found[number]
         for other in meant:
             found.setdefault(other, text)
-    return [(entries[number], text) for number, text in sorted(found.items())]
+    language = _said(replies, "language")
+    return [
+        (entry, text if text == entry.text else kept_spaces(text, language))
+        for entry, text in ((entries[number], text) for number, text in sorted(found.items()))
+    ]
 
 
 def _said(replies: Sequence[Mapping[str, Any]], name: str) -> str:

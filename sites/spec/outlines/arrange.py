@@ -10,26 +10,26 @@ from typing import Any, Final
 
 from sites.spec.catalog import Business, HeroLayout, Tone
 from sites.spec.model import JsonObject
+from sites.spec.outlines.looks import Look
 from sites.spec.theme import PRESETS
 from sites.spec.trades import Trade
 
 Section = tuple[str, JsonObject]
 """The name of a component and its props."""
 _PLAIN: Final = frozenset({"Hero", "CallToAction", "Logos", "Gallery", "RichText"})
-_DEEP: Final = frozenset({"Testimonials", "Stats", "Newsletter"})
-"""Kinds of sections that may have the theme's deep colour as background."""
-_DEEP_ELSE: Final = frozenset({"Steps", "RichText"})
-"""Those that may, where a page has neither one of the others nor a panel of the site's colour."""
+_STRONG: Final = ("Stats", "Testimonials", "RichText", "Steps", "PriceList", "Features", "Schedule")
+"""Kinds of sections that may have the one strong ground of a page, those first that it suits best."""
 _SHORT: Final = 72
 """Characters of a text that would leave a card half empty."""
 _LONG: Final = 90
 """Characters of a text that wants a wide line."""
-_FEW_QUESTIONS: Final = 3
-"""So few answers show at once: what a business does not do must not hide in a fold."""
+_FEW_QUESTIONS: Final = 6
+_FEW_ANSWERED: Final = 700
+"""So few questions, with answers of so many characters, show at once: what a business does not do must not hide."""
+_STATEMENT: Final = 320
+"""Characters of a text that can stand large."""
 _OF_VISIT: Final = frozenset({"phone", "address", "hours", "timezone"})
 """What of a form stands in the section on the visit instead."""
-_FEW: Final = 5
-"""Sections of a page that needs no mark in its middle."""
 
 
 def opening_of(preset: str, name: str, *, trade: Trade | None) -> HeroLayout:
@@ -41,17 +41,19 @@ def opening_of(preset: str, name: str, *, trade: Trade | None) -> HeroLayout:
     return "mirrored" if sum(name.encode()) % 3 == 0 else "split"
 
 
-def arranged(body: list[Section], business: Business) -> list[Section]:
+def arranged(body: list[Section], business: Business, look: Look) -> list[Section]:
     """Return the sections of a page, laid out."""
     ordered = _with_visit(body, business)
     found: list[Section] = []
     layout: str | None = None
-    for (kind, props), tone in zip(ordered, _tones(ordered), strict=True):
+    for (kind, props), tone in zip(ordered, _tones(ordered, look), strict=True):
         if kind == "Features":
             layout = _features_layout(props["items"], before=layout)
             props = props | {"layout": layout}
-        if kind == "FAQ" and len(props["items"]) <= _FEW_QUESTIONS:
+        if kind == "FAQ" and _shows_at_once(props["items"]):
             props = props | {"open": "all"}
+        if kind == "Hero" and len(props.get("notes", ())) > 1:
+            props = props | {"strip": look.strip}
         found.append((kind, props if tone == "plain" else props | {"tone": tone}))
     return found
 
@@ -89,17 +91,32 @@ def _place_of(kind: str, body: list[Section]) -> int | None:
     return next((at for at, (each, _) in enumerate(body) if each == kind), None)
 
 
-def _tones(body: list[Section]) -> list[Tone]:
-    """Set the backgrounds of sections: no two tinted ones meet, and one deep one marks the middle."""
+def _shows_at_once(items: list[dict[str, Any]]) -> bool:
+    return len(items) <= _FEW_QUESTIONS and sum(len(item.get("answer", "")) for item in items) <= _FEW_ANSWERED
+
+
+def _tones(body: list[Section], look: Look) -> list[Tone]:
+    """Set the grounds of sections: one is strong, the visit dark, and of the others no two tinted ones meet."""
+    strong = _strong_one(body)
     tones: list[Tone] = []
-    kinds = {kind for kind, _ in body[2:]}
-    deep = _DEEP if kinds & (_DEEP | {"CallToAction"}) or len(body) < _FEW else _DEEP_ELSE
     for place, (kind, _) in enumerate(body):
-        follows_plain = bool(tones) and tones[-1] == "plain"
-        if kind == "PageIntro":
-            tones.append("tinted")
-        elif kind in deep and "deep" not in tones and place > 1 and follows_plain:
+        before = tones[-1] if tones else None
+        if place == strong:
+            tones.append(look.band)
+        elif kind == "MapLink" and place > 0 and before != "deep":
             tones.append("deep")
         else:
-            tones.append("tinted" if place > 1 and follows_plain and kind not in _PLAIN else "plain")
+            tones.append("tinted" if place > 1 and before == "plain" and kind not in _PLAIN else "plain")
     return tones
+
+
+def _strong_one(body: list[Section]) -> int | None:
+    """Return the place of the section that is strong: the opening of a further page, else what suits it best."""
+    if any(kind == "PageIntro" for kind, _ in body):
+        return next(place for place, (kind, _) in enumerate(body) if kind == "PageIntro")
+    fit = [
+        (_STRONG.index(kind), place)
+        for place, (kind, props) in enumerate(body)
+        if place > 1 and kind in _STRONG and len(props.get("body", "")) <= _STATEMENT and props.get("layout") != "cards"
+    ]
+    return min(fit)[1] if fit else None

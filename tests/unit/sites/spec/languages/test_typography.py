@@ -23,6 +23,24 @@ def test_french_marks_stay_with_their_words(written: str, kept: str) -> None:
     assert with_kept_spaces(written, "de") == written
 
 
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("Thursday, 17 September", "Thursday, 17\xa0September"),
+        ("March 3, 2026, 7.30 pm", "March\xa03, 2026, 7.30\xa0pm"),
+        ("am 3. Mai um 19 Uhr", "am 3.\xa0Mai um 19\xa0Uhr"),
+        ("72 € im Jahr, 640 m²", "72\xa0€ im Jahr, 640\xa0m²"),
+        ("10:00 – 23:00", "10:00\xa0–\xa023:00"),
+        ("Ring 01559 555 0141 first", "Ring 01559\xa0555\xa00141 first"),
+        ("1921 mayors, 5 marks, 14 Mill Lane", "1921 mayors, 5 marks, 14 Mill Lane"),
+    ],
+)
+def test_dates_times_prices_and_numbers_stay_whole_in_any_language(written: str, kept: str) -> None:
+    for lang in ("en", "de", "fr"):
+        assert with_kept_spaces({"text": [written]}, lang) == {"text": [kept]}
+    assert with_kept_spaces({"phone": written}, "en") == {"phone": written}
+
+
 def test_a_new_french_site_breaks_no_line_before_a_mark() -> None:
     question = {"kind": "FAQ", "heading": "Une question ?", "items": [{"title": "Et ici ?", "text": "Oui !"}]}
     for lang, kept in (("fr", "\xa0"), ("en", " ")):

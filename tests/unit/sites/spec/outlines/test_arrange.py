@@ -9,10 +9,12 @@ import pytest
 from sites.spec.catalog import Business
 from sites.spec.languages.address import is_familiar
 from sites.spec.outlines.arrange import arranged, opening_of
+from sites.spec.outlines.looks import Look
 from sites.spec.trades import TRADES
 
 CONTACT = {"phone": "01422 555 0182", "email": "dot@akers.example", "address": "Chapel Row"}
 AKERS = Business(name="Dot Akers", **CONTACT, hours=({"days": "Thu", "time": "10-16"},))
+LOOK = Look(band="filled", strip="accent")
 FORM = {"heading": "Write", **AKERS.contact_props()}
 PLACE = {"heading": "Find me", "address": "Chapel Row"}
 
@@ -23,7 +25,7 @@ def offers(count: int, text: str = "", **props: str) -> tuple[str, dict[str, Any
 
 
 def layouts(*sections: tuple[str, dict[str, Any]]) -> list[str]:
-    return [props["layout"] for _, props in arranged(list(sections), AKERS)]
+    return [props["layout"] for _, props in arranged(list(sections), AKERS, LOOK)]
 
 
 @pytest.mark.parametrize(
@@ -62,17 +64,17 @@ def test_two_lists_of_offers_that_follow_each_other_are_not_set_alike() -> None:
 
 def test_where_a_place_is_when_and_how_to_call_stand_together_above_a_form_alone() -> None:
     body = [("MapLink", PLACE), ("Hero", {}), ("ContactForm", FORM)]
-    assert arranged(body, AKERS) == [
+    assert arranged(body, AKERS, LOOK) == [
         ("Hero", {}),
-        ("MapLink", {**PLACE, "phone": AKERS.phone, "email": AKERS.email, "hours": [*AKERS.hours]}),
-        ("ContactForm", {"heading": "Write", "email": AKERS.email, "tone": "tinted"}),
+        ("MapLink", {**PLACE, "phone": AKERS.phone, "email": AKERS.email, "hours": [*AKERS.hours], "tone": "deep"}),
+        ("ContactForm", {"heading": "Write", "email": AKERS.email}),
     ]
 
 
 def test_a_place_without_a_form_says_how_to_call_and_a_form_without_a_place_keeps_all() -> None:
-    [(_, place)] = arranged([("MapLink", PLACE)], AKERS)
+    [(_, place)] = arranged([("MapLink", PLACE)], AKERS, LOOK)
     assert place["phone"] == AKERS.phone
-    assert arranged([("ContactForm", FORM)], AKERS) == [("ContactForm", FORM)]
+    assert arranged([("ContactForm", FORM)], AKERS, LOOK) == [("ContactForm", FORM)]
 
 
 def test_an_opening_is_its_trades_or_of_the_shapes_of_the_look_and_not_always_the_same() -> None:
@@ -99,16 +101,26 @@ def test_a_form_speaks_to_visitors_as_the_words_of_the_site_do(text: str, lang: 
     assert is_familiar(text, lang) is familiar
 
 
-def test_few_answers_show_at_once_and_many_are_folded() -> None:
-    for count, shown in ((3, "all"), (4, True)):
-        [(_, props)] = arranged([("FAQ", {"items": [{}] * count, "open": True})], AKERS)
+def test_few_short_answers_show_at_once_and_others_are_folded() -> None:
+    for count, answer, shown in ((6, "No.", "all"), (7, "No.", True), (3, "No. " * 80, True)):
+        [(_, props)] = arranged([("FAQ", {"items": [{"answer": answer}] * count, "open": True})], AKERS, LOOK)
         assert props["open"] == shown
 
 
-def test_one_deep_ground_marks_the_middle_of_a_page_that_has_no_panel_of_its_own() -> None:
-    body = [("Hero", {}), offers(3), ("PriceList", {}), ("RichText", {}), ("FAQ", {"items": []})]
-    tones = [props.get("tone", "plain") for _, props in arranged(body, AKERS)]
-    assert tones.count("deep") <= 1
-    assert [props.get("tone") for _, props in arranged([*body[:2], *body[3:], ("Gallery", {})], AKERS)][2] == "deep"
-    with_panel = arranged([*body, ("CallToAction", {})], AKERS)
-    assert "deep" not in [props.get("tone") for _, props in with_panel]
+def tones(*body: tuple[str, dict[str, Any]]) -> list[str]:
+    return [props.get("tone", "plain") for _, props in arranged(list(body), AKERS, LOOK)]
+
+
+def test_one_section_of_a_page_is_strong_the_one_that_it_suits_best_and_the_visit_is_dark() -> None:
+    hero, faq, text = ("Hero", {}), ("FAQ", {"items": []}), ("RichText", {"body": "Seventeen years."})
+    assert tones(hero, offers(3), ("PriceList", {}), text, faq) == ["plain", "plain", "tinted", "filled", "plain"]
+    assert tones(hero, offers(3), ("Stats", {}), text, faq)[2:4] == ["filled", "plain"]
+    assert tones(hero, offers(3), ("RichText", {"body": "Long. " * 80}), faq) == ["plain", "plain", "plain", "tinted"]
+    assert tones(hero, text, ("MapLink", PLACE)) == ["plain", "plain", "deep"]
+    assert tones(("PageIntro", {}), ("Stats", {})) == ["filled", "plain"]
+
+
+def test_the_facts_of_an_opening_stand_in_a_strip_where_there_are_some() -> None:
+    for notes, strip in ((["From €120", "Seventeen years"], "accent"), (["From €120"], None)):
+        [(_, props)] = arranged([("Hero", {"notes": notes})], AKERS, LOOK)
+        assert props.get("strip") == strip

@@ -1,0 +1,34 @@
+"""How strongly a new site speaks (issue 20)."""
+
+from __future__ import annotations
+
+import pytest
+
+from sites.spec.outlines.looks import Look, look_of, style_of
+from sites.spec.theme import PRESETS
+
+LAVA = {"preset": "noir", "primary": "#ff5a1f", "accent": "#b9afa5", "background": "#121110"}
+
+
+@pytest.mark.parametrize(
+    ("theme", "style"),
+    [
+        ({**LAVA, "headings": "inter-1"}, "poster"),
+        ({**LAVA, "headings": "playfair-display-1"}, "display"),
+        ({"preset": "slate", "primary": "#ff2d95", "accent": "#00e5ff", "headings": "inter-1"}, "poster"),
+        ({"preset": "mono", "primary": "#111111", "accent": "#ff4a00", "headings": "inter-1"}, "display"),
+        ({"preset": "forest", "headings": "oswald-1"}, "poster"),
+        ({"preset": "plum"}, "display"),
+    ],
+    ids=["lava on black", "elegant", "neon", "one loud colour", "narrow letters", "mild"],
+)
+def test_loud_colours_and_letters_make_a_poster(theme: dict[str, str], style: str) -> None:
+    assert style_of(theme) == style
+
+
+def test_the_strong_ground_is_a_colour_and_the_strip_the_other_one_if_it_is_a_colour() -> None:
+    assert look_of({"preset": "warm"}) == Look("filled", "accent")
+    assert look_of(LAVA) == Look("filled", "deep")
+    assert look_of({"preset": "mono", "accent": "#ff4a00"}) == Look("accent", "filled")
+    assert look_of({"preset": "mono"}) == Look("deep", "filled")
+    assert all(look_of({"preset": preset}).band != look_of({"preset": preset}).strip for preset in PRESETS)
