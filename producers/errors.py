@@ -83,6 +83,10 @@ class UploadTooSlowError(ProducerError):
         return f"an archive must arrive within {self.args[0]} s"
 
 
+class ForgeAwayError(ProducerError, ConnectionError):
+    """The forge could not be asked what its user may do (nobody's fault, or the operator's)."""
+
+
 class LedgerAwayError(ProducerError, ConnectionError):
     """The ledger became unreachable during a batch; this job may or may not be accepted (nobody's fault)."""
 

@@ -9,13 +9,15 @@ depends on them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from html import unescape
 from html.parser import HTMLParser
 from itertools import chain, count
 from typing import Final, NamedTuple
 
+from routing.model_call import to_json
 from sites.files import is_text_file
 from sites.pages_meant import pages_meant
 from sites.style_excerpts import (
@@ -46,6 +48,14 @@ _CELLS: Final = frozenset({"td", "th"})
 _INLINE_TEXT: Final = _CELLS | {"b", "em", "i", "small", "span", "strong", "time", "u", "mark", "cite", "code"}
 _LINE_STARTS: Final = {"h1": "# ", "h2": "## ", "h3": "### ", "h4": "#### ", "li": "- ", "dt": "- "}
 _SCRIPTS: Final = (".js", ".mjs")
+_SECTION: Final = re.compile(r"##? |<file")
+_BLOCK_LINES: Final = 8
+_MOST_OF_HEADING: Final = 60
+_MOST_MISSES: Final = 20
+_STEM: Final = 5
+"""Letters of a word that its other forms have, too."""
+_NUMBER: Final = re.compile(r"\d+")
+LEFT_OUT: Final = "[...]"
 _WORD: Final = re.compile(r"[\w-]{4,}")
 _QUOTED: Final = re.compile(r"[\"'“„«‘]([^\"'“”„«»‘’]{2,200})[\"'”“»’]")
 _DRAWING: Final = re.compile(
@@ -147,6 +157,93 @@ def show_text(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_R
     shown += [f"Other pages: {', '.join(left[:_MAX_LISTED])}"] if left else []
     shown += [f"Other files: {', '.join(others[:_MAX_LISTED])}"] if others else []
     return "\n".join(shown)
+
+
+class _Block(NamedTuple):
+    """A few lines below one heading."""
+
+    section: int
+    text: str
+
+
+def choose_sections(shown: str, prompt: str, *, max_bytes: int) -> str:
+    """Return the sections of pages, as `show_text` has them, that a prompt concerns, up to `max_bytes` of JSON.
+
+    What fits is returned as it is. Else sections that the prompt names come first, then those of times and prices; of
+    each other one the heading says that it is left out.
+    """
+    if _json_bytes(shown) <= max_bytes:
+        return shown
+    blocks = _blocks(shown)
+    ranked = _ranked(blocks, _Wanted.of(prompt))
+    listed, kept = set[int](), set[int]()
+    for section in dict.fromkeys(blocks[at].section for at in ranked):
+        if _json_bytes(_told(blocks, listed | {section}, kept)) > max_bytes // 2:
+            break
+        listed.add(section)
+    misses = 0
+    for at in (at for at in ranked if blocks[at].section in listed):
+        if _json_bytes(_told(blocks, listed, kept | {at})) <= max_bytes:
+            kept.add(at)
+        elif (misses := misses + 1) == _MOST_MISSES:
+            break
+    return _told(blocks, listed, kept)
+
+
+def _ranked(blocks: Sequence[_Block], wanted: _Wanted) -> list[int]:
+    """Return the places of blocks, first those of sections that hold words of the request which few others hold."""
+    stems = {word[:_STEM] for word in wanted.words} | {*re.findall(r"\d\d+", wanted.prompt)}
+    texts: dict[int, str] = {}
+    for section, text in blocks:
+        texts[section] = f"{texts.get(section, '')}\n{text.lower()}"
+    rare = Counter(stem for text in texts.values() for stem in stems if stem in text)
+
+    def worth(text: str) -> float:
+        return sum(1 / rare[stem] for stem in stems if stem in text)
+
+    keys = {at: (-worth(text), -len(_NUMBER.findall(text)), at) for at, text in texts.items()}
+    return sorted(range(len(blocks)), key=lambda at: (keys[blocks[at].section], -worth(blocks[at].text.lower()), at))
+
+
+def _told(blocks: Sequence[_Block], listed: Set[int], kept: Set[int]) -> str:
+    """Return the kept blocks, with a mark for what is left out of the listed sections."""
+    more = len({section for section, _ in blocks} - listed)
+    lines = [f"What the request names of a long site; {LEFT_OUT} and {more} more sections are left out."]
+    before = -1
+    for at, (section, text) in enumerate(blocks):
+        if at in kept:
+            lines.append(text)
+        elif section in listed and section != before:
+            lines.append(_headed(text))
+        elif section in listed and not lines[-1].endswith(LEFT_OUT):
+            lines.append(LEFT_OUT)
+        before = section
+    return "\n".join(lines)
+
+
+def _blocks(shown: str) -> list[_Block]:
+    """Return lines in blocks; a link that pages repeat, as their navigation does, stands there once."""
+    blocks: list[_Block] = []
+    held: list[str] = []
+    seen, section = set[str](), 0
+    for line in [*shown.split("\n"), "# "]:
+        if _SECTION.match(line) or len(held) >= (_BLOCK_LINES // 2 if line.startswith("#") else _BLOCK_LINES):
+            blocks += [_Block(section, "\n".join(held))] if held else []
+            held, section = [], section + bool(_SECTION.match(line))
+        if line not in seen or not line.startswith(("[", "- [")):
+            held.append(line)
+        seen.add(line)
+    return blocks
+
+
+def _headed(block: str) -> str:
+    """Return what stands for a section that is left out."""
+    line = block.partition("\n")[0]
+    return line if line.startswith("<") else f"{line[:_MOST_OF_HEADING]} {LEFT_OUT}"
+
+
+def _json_bytes(text: str) -> int:
+    return len(to_json(text).encode())
 
 
 def _small_scripts(files: Mapping[str, bytes], *, max_bytes: int) -> dict[str, str]:

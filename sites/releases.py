@@ -96,9 +96,25 @@ def build_release(
     )
 
 
-def refusal_of(files: Mapping[str, bytes], *, site: Site, policy: Policy) -> str:
-    """Return what the scan would refuse about a site's whole content, in words for who made it; empty if nothing."""
-    findings = scan(files, profile_of(policy, site), profile_name=site.profile).findings
+def refusal_of(
+    content_store: ContentStore,
+    files: Mapping[str, bytes],
+    *,
+    site: Site,
+    policy: Policy,
+    known_keys: tuple[str, ...] = (),
+) -> str:
+    """Return what the scan would refuse about a site's whole content, in words for who made it; empty if nothing.
+
+    What it reads is not read again for the release.
+    """
+    findings = scan(
+        files,
+        profile_of(policy, site),
+        profile_name=site.profile,
+        known_keys=known_keys,
+        verdicts_in=content_store.root / VERDICTS,
+    ).findings
     shown = "\n".join(f"{finding} ({finding.fix})" for finding in findings[:_MOST_TOLD])
     return f"The publisher refuses it:\n{shown}" if findings else ""
 

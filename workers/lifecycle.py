@@ -332,8 +332,7 @@ class _LedgerReporter:
     def charge(self, nanousd: int, model: str) -> BudgetExceeded | None:
         facts: dict[str, Any] = {"nanousd": nanousd, "model": model, "worker": self._worker}
         try:
-            with self._ledger.begin() as session:
-                return charge_unmetered_step(session, self._claimed, within=self._fleet.leased, **facts)
+            return charge_unmetered_step(self._ledger, self._claimed, within=self._fleet.leased, **facts)
         except LedgerUnreachableError:  # it waits as a call would
             raise GatewayUnreachableError("the directory of the fleet cannot be reached") from None
 

@@ -194,6 +194,8 @@ export interface DeliveryView {
   is_new?: boolean;
   /** Why the delivery was ignored. */
   ignored?: string | null;
+  /** Why it is kept: it is tried again each minute, for three days. */
+  waits?: string | null;
 }
 
 /** Something that happened to a job. */

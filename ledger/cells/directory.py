@@ -70,6 +70,8 @@ class Move(NamedTuple):
     step: Step
     was_paused: bool
     """Whether an operator had paused the tenant before."""
+    begun: str
+    """When, in seconds of the directory's clock: tells it from the tenant's other moves."""
 
 
 class CellRecord(NamedTuple):
@@ -134,7 +136,10 @@ _KEYS = Statement("""
 _ADD_KEYS = Statement("""
     INSERT INTO api_key SELECT unnest(CAST(%(hashes)s AS text[])), %(tenant)s ON CONFLICT (key_hash) DO NOTHING
 """)
-_MOVES = "SELECT tenant, origin, target, step, was_paused FROM move WHERE tenant = %(tenant)s"
+_MOVE = Statement("""
+    SELECT tenant, origin, target, step, was_paused, extract(epoch FROM begun_at)::text AS begun
+      FROM move WHERE tenant = %(tenant)s
+""")
 _BEGIN = Statement("""
     INSERT INTO move (tenant, origin, target, step, was_paused)
     SELECT name, cell, %(target)s, 'draining', %(was_paused)s FROM tenant WHERE name = %(tenant)s AND cell = %(origin)s
@@ -145,6 +150,12 @@ _SWITCH = Statement("""
         UPDATE move SET step = 'switched' WHERE tenant = %(tenant)s AND step = 'copied' RETURNING tenant, target
     )
     UPDATE tenant SET cell = target, epoch = epoch + 1 FROM moved WHERE name = moved.tenant RETURNING name
+""")
+_TAKE_BACK = Statement("""
+    WITH back AS (
+        UPDATE move SET step = 'frozen' WHERE tenant = %(tenant)s AND step = %(before)s RETURNING tenant, origin
+    )
+    UPDATE tenant SET cell = origin, epoch = epoch + 1 FROM back WHERE name = back.tenant RETURNING name
 """)
 _TRY_LOCK = Statement("SELECT pg_try_advisory_lock(hashtextextended(%(tenant)s, 0))")
 _UNLOCK = Statement("SELECT pg_advisory_unlock(hashtextextended(%(tenant)s, 0))")
@@ -311,6 +322,16 @@ class Directory:
                 raise CellError("moving", move.tenant)
         return move._replace(step=step)
 
+    def take_back(self, move: Move) -> None:
+        """Let a move copy again what its new cell has lost; until it switches again, the tenant is in the old one.
+
+        Raises:
+            CellError: nobody's fault: the move is not where it was.
+        """
+        with self._engine.begin() as connection:
+            if _TAKE_BACK.one(connection, {"tenant": move.tenant, "before": move.step.value}) is None:
+                raise CellError("moving", move.tenant)
+
     def end_move(self, move: Move) -> None:
         """Forget a move that is over."""
         with self._engine.begin() as connection:
@@ -377,5 +398,5 @@ def _opened(cell: CellRecord, secrets: CellSecrets) -> CellRecord:
 
 
 def _read_move(connection: Connection, tenant: str) -> Move | None:
-    row = Statement(_MOVES).one(connection, {"tenant": tenant})
-    return Move(row.tenant, row.origin, row.target, Step(row.step), row.was_paused) if row is not None else None
+    row = _MOVE.one(connection, {"tenant": tenant})
+    return Move(**row._asdict() | {"step": Step(row.step)}) if row is not None else None

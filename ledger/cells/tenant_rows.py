@@ -97,6 +97,7 @@ TABLES: Mapping[str, TenantTable] = {
     "gate": TenantTable(_OF_RUN, "pointsman_tenant_of_job_1({row}.run_id)"),
     "review_comment": TenantTable(f"root_id IN {_JOBS}", "pointsman_tenant_of_job_1({row}.root_id)", drawn="id"),
     "ticket_note": TenantTable(_OF_RUN, "pointsman_tenant_of_job_1({row}.run_id)"),
+    "kept_delivery": TenantTable(_OWN, "{row}.tenant"),
 }
 """Of the tables that have rows of a tenant, those that move with it: parents first. Events get numbers above those that
 a stream of the old cell may have seen, so that a stream which resumes is told again what it knows, and misses nothing;

@@ -26,7 +26,7 @@ from ledger.money import CapLimit
 from ledger.runs.specs import NewStep
 from ledger.runs.tables import AgentExecution, Project, Run, RunStep
 from ledger.start_attempt import Claim
-from ledger.store import OF_OPEN_TENANTS, now, storable
+from ledger.store import OF_OPEN_TENANTS, Ledger, now, storable
 from ledger.submission import accept
 from ledger.tables import Attempt, Cap, Job, NewJob
 from routing.ids import new_id
@@ -325,7 +325,7 @@ Within = Callable[[CapLimit, int], CapLimit]
 
 
 def charge_unmetered_step(
-    session: Session,
+    ledger: Ledger,
     claimed: Claim,
     *,
     nanousd: int,
@@ -336,12 +336,12 @@ def charge_unmetered_step(
     """Book a step's full cost under every cap that its calls would count against.
 
     Args:
-        session: the caller's transaction.
+        ledger: the ledger.
         claimed: the attempt at the step.
         nanousd: its cost.
         model: what it is charged for.
         worker: recorded in place of a gateway.
-        within: asked before anything is locked.
+        within: asked while no transaction is open: the directory that it asks may be slow.
 
     Returns:
         The budget that has no room for it, in which case nothing is booked; otherwise None.
@@ -350,12 +350,12 @@ def charge_unmetered_step(
         FencedError: nobody's fault: the attempt lost its job.
     """
     policy = claimed.policy
-    bearer = money.read_bearer(money.bearer_of(hash_token(claimed.token)).one(session))
-    *others, fleet = money.caps_of(bearer, policy=policy)
-    booked = session.get(Cap, (fleet.scope, fleet.key))
-    total = nanousd + (booked.spent_nanousd + booked.reserved_nanousd if booked is not None else 0)
+    with ledger.begin() as session:
+        bearer = money.read_bearer(money.bearer_of(hash_token(claimed.token)).one(session))
+        *others, fleet = money.caps_of(bearer, policy=policy)
+        booked = session.get(Cap, (fleet.scope, fleet.key))
+        total = nanousd + (booked.spent_nanousd + booked.reserved_nanousd if booked is not None else 0)
     caps = (*others, within(fleet, total))
-    money.open_caps(caps).all(session)
     call = money.CallStart(
         id=new_id(),
         provider=UNMETERED_PROVIDER,
@@ -369,12 +369,14 @@ def charge_unmetered_step(
         least_tokens=1,
         call_limit_nanousd=nanousd,
     )
-    outcome = money.read_reserve(money.reserve(bearer, call, caps).one(session), call)
-    if isinstance(outcome, BudgetExceeded):
-        money.limit_hit(bearer, scope=outcome.scope, phase="admit").all(session)
-        return outcome._replace(needed_nanousd=nanousd)
-    if not isinstance(outcome, money.Reserved):
-        raise FencedError(claimed.job.id, claimed.attempt.fence)
-    facts: dict[str, Any] = {"cost_nanousd": nanousd, "finish": "completed", "status": 0, "state": "presumed"}
-    money.settle(call.id, usage=Usage(), **facts).all(session)
+    with ledger.begin() as session:
+        money.open_caps(caps).all(session)
+        outcome = money.read_reserve(money.reserve(bearer, call, caps).one(session), call)
+        if isinstance(outcome, BudgetExceeded):
+            money.limit_hit(bearer, scope=outcome.scope, phase="admit").all(session)
+            return outcome._replace(needed_nanousd=nanousd)
+        if not isinstance(outcome, money.Reserved):
+            raise FencedError(claimed.job.id, claimed.attempt.fence)
+        facts: dict[str, Any] = {"cost_nanousd": nanousd, "finish": "completed", "status": 0, "state": "presumed"}
+        money.settle(call.id, usage=Usage(), **facts).all(session)
     return None

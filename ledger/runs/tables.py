@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKeyConstraint, Text, UniqueConstraint
+from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKeyConstraint, Index, Text, UniqueConstraint
 from sqlmodel import Field, SQLModel
 
 from ledger.tables import json_column, money_column, optional_json_column, partial_index, when_column
@@ -212,6 +212,26 @@ class ReviewComment(SQLModel, table=True):
     """The round that takes it."""
     refused: str = Field(default="", sa_type=Text)
     """Why none does."""
+
+
+class KeptDelivery(SQLModel, table=True):
+    """A tracker's verified delivery that could not be taken in when it came: trackers send none again by themselves."""
+
+    __tablename__ = "kept_delivery"
+    __table_args__ = (Index("ix_kept_delivery_received", "received_at"), Index("ix_kept_delivery_tenant", "tenant"))
+
+    digest: str = Field(primary_key=True)
+    """Of all that it says and where it was sent to: one that comes again is the same one."""
+    tenant: str
+    project: str
+    tracker: str
+    event: str
+    """As its header names it; empty for Linear."""
+    body: str = Field(sa_type=Text)
+    """As JSON."""
+    next_at: datetime = when_column(nullable=False, default_now=True)
+    """When it is tried again."""
+    received_at: datetime = when_column(nullable=False, default_now=True)
 
 
 class TicketNote(SQLModel, table=True):

@@ -17,7 +17,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from gateway.errors import ForgeError
 from ledger.cells.tenant_rows import TENANT_CLOSED, is_closed_error
 from ledger.errors import (
     ApprovalRefusedError,
@@ -41,6 +40,7 @@ from producers.errors import (
     AuthenticationError,
     BodyTooLargeError,
     BrokenBodyError,
+    ForgeAwayError,
     InvalidInputError,
     LedgerAwayError,
     MissingScopeError,
@@ -156,7 +156,7 @@ def _on_store_away(error: StoreUnavailableError) -> JSONResponse:
     return problem(503, "content_store_unreachable", detail, headers={"Retry-After": str(RETRY_SECONDS)})
 
 
-def _on_forge_away(error: ForgeError) -> JSONResponse:
+def _on_forge_away(error: ForgeAwayError) -> JSONResponse:
     logger.warning("forge_unreachable", extra={"error": str(error)})
     detail = "the forge could not be asked whether its user may push; nothing was accepted, send it again"
     return problem(503, "forge_unreachable", detail, headers={"Retry-After": str(RETRY_SECONDS)})
@@ -229,7 +229,7 @@ _RESPONSES: Mapping[type[Exception], Callable[[Any], JSONResponse]] = {
     ),
     **dict.fromkeys((OperationalError, InterfaceError, PoolTimeoutError), _on_ledger_away),
     StoreUnavailableError: _on_store_away,
-    ForgeError: _on_forge_away,
+    ForgeAwayError: _on_forge_away,
     PolicyError: _on_unfit_policy,
     HTTPException: _on_http,
     Exception: lambda _: problem(500, "internal_error", "this is our fault; it has been logged"),

@@ -8,7 +8,6 @@ from uuid import UUID
 from fastapi import Depends, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.forges.gitlab import GitLabForge
 from ledger.runs.run import Verdict, decide_gate, find_gate, open_gates
 from producers.api.http_rules import create_router
 from producers.api.job_routes import AcceptedView, Key, accepted_view, respond
@@ -25,15 +24,14 @@ from producers.api.requests import (
     read_body,
 )
 from producers.intake.ticket_webhooks import Ignored
-from producers.intake.webhook_receiver import MAX_DELIVERY_BYTES, Tracker, WebhookReceiver
+from producers.intake.webhook_receiver import MAX_DELIVERY_BYTES, Tracker, Waiting, WebhookReceiver
 from producers.use_cases.imports import Order
 from producers.use_cases.run_work import ChangedFile
 from producers.use_cases.runs import GateView, ProjectView, RunView, describe_run
 from producers.use_cases.sites import Comparison, ReleaseView, SiteView, release_view, site_view
 from producers.use_cases.tenants import Caller
-from producers.use_cases.tickets import TicketBody, job_body
+from producers.use_cases.tickets import TicketBody, job_body, may_write
 from routing.jobs import SiteName, State
-from routing.policy.agents import Account
 from sites.directories import write_tar
 
 router = create_router("/v1")
@@ -385,17 +383,15 @@ class DeliveryView(BaseModel):
     is kept for its next round."""
     ignored: str | None = None
     """Why the delivery was ignored."""
-
-
-def _may_write_at_gitlab(account: Account, repository: str, user_id: int) -> bool:
-    return GitLabForge(account).may_write(repository=repository, user_id=user_id)
+    waits: str | None = None
+    """Why it is kept: it is tried again each minute, for three days."""
 
 
 @webhook_router.post(
     "/{tracker}/{tenant}/{project}",
     response_model=DeliveryView,
     responses={
-        202: {"model": DeliveryView, "description": "The ticket is a run, or the comment is kept."},
+        202: {"model": DeliveryView, "description": "The ticket is a run, or the comment or the delivery is kept."},
         413: {"description": "The delivery is too long."},
     },
 )
@@ -412,11 +408,11 @@ def receive_ticket(
 
     Reviews, comments and failed checks of a run's pull request start further rounds of it.
     """
-    receiver = WebhookReceiver(
-        resources.ledger, resources.submitter, resources.accounts, may_write=_may_write_at_gitlab
-    )
+    receiver = WebhookReceiver(resources.ledger, resources.submitter, resources.accounts, may_write=may_write)
     taken = receiver.take(body, dict(request.headers), tenant=tenant, project=project, tracker=tracker)
     if isinstance(taken, Ignored):
         return DeliveryView(ignored=taken.why)
     response.status_code = 202
+    if isinstance(taken, Waiting):
+        return DeliveryView(waits=taken.why)
     return DeliveryView(run_id=taken.run_id, is_new=taken.is_new)

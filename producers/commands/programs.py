@@ -148,8 +148,9 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
     from producers.dispatch.thumbnails import ThumbnailMaker
     from producers.dispatch.webhooks import WebhookSender
     from producers.intake.celery_intake import CeleryIntake, IntakeLists
+    from producers.intake.webhook_receiver import WebhookReceiver
     from producers.use_cases.reviews import REVIEW_TICK_SECONDS, ReviewRounds
-    from producers.use_cases.tickets import TicketWriter
+    from producers.use_cases.tickets import TicketWriter, may_write
 
     settings, stopping = installation.settings, threading.Event()
     console_url = f"{settings.api.public_url.rstrip('/')}/console"
@@ -174,8 +175,10 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
     tick = {"tick_seconds": settings.dispatcher.tick_seconds}
     writer = TicketWriter(installation.ledger, settings.accounts)
     reviews = ReviewRounds(installation.use_cases.rounds)
+    receiver = WebhookReceiver(installation.ledger, installation.submitter, settings.accounts, may_write=may_write)
     threads = [
         threading.Thread(target=deliver, args=(writer, stopping), kwargs=tick),
+        threading.Thread(target=deliver, args=(receiver, stopping), kwargs=tick),
         threading.Thread(target=deliver, args=(reviews, stopping), kwargs={"tick_seconds": REVIEW_TICK_SECONDS}),
         threading.Thread(target=sender.serve, args=(stopping,), kwargs=tick),
         threading.Thread(target=intake.serve, args=(stopping,), kwargs=tick),

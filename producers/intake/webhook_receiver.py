@@ -1,5 +1,6 @@
 """Receive webhooks: a signed delivery that hands us a ticket becomes a run, once; one about its pull request is kept.
 
+What cannot be taken in now is kept, too, and tried again each minute: forges and trackers send nothing again.
 Only the signature authenticates a caller. Without it nothing is revealed: a wrong signature, an unknown project and a
 project without webhooks get the same answer.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -18,18 +20,29 @@ from uuid import UUID
 from sqlmodel import Session
 
 from ledger.errors import IdempotencyConflictError, ProjectNotFoundError
+from ledger.runs.kept_deliveries import (
+    ClaimedDelivery,
+    SentDelivery,
+    claim_delivery,
+    forget_delivery,
+    keep_delivery,
+    postpone_deliveries,
+)
 from ledger.runs.reviews import NewComment, keep_comment, run_of_commit, run_of_pull_request
 from ledger.runs.run import TicketRuns, find_project, runs_of_ticket
 from ledger.store import Ledger
-from producers.errors import AuthenticationError
+from producers.errors import AdmissionRefusedError, AuthenticationError, ForgeAwayError
 from producers.intake.gitlab_webhooks import is_about_pull_request, read_gitlab_delivery, read_merge_request_delivery
 from producers.intake.review_webhooks import REVIEW_EVENTS, read_review_delivery
 from producers.intake.submit import Submitter
 from producers.intake.ticket_webhooks import Ignored, TicketRequest, part, read_github_delivery, read_linear_delivery
+from routing.errors import InvalidJobError
 from routing.jobs import Source, State
 from routing.policy.agents import Account, AccountsConfig
 from routing.policy.integrations import GitHub, GitLab, Linear
 from routing.policy.project import ProjectConfig
+
+logger = logging.getLogger(__name__)
 
 _PREFIX = "sha256="
 MAX_AGE_SECONDS = 60.0
@@ -66,6 +79,7 @@ def _is_equal(secret: str, body: bytes, signature: str) -> bool:
 
 
 Tracker = Literal["github", "gitlab", "linear"]
+Settings = GitHub | GitLab | Linear
 MayWrite = Callable[[Account, str, int], bool]
 """Asks a forge whether a user may push to a repository; this module itself calls nobody."""
 TRIGGER = "pointsman"
@@ -83,13 +97,13 @@ class TicketRun:
 
 
 @dataclass(frozen=True)
-class _Connection:
-    settings: GitHub | GitLab | Linear
-    secret: str
+class Waiting:
+    """A delivery that is kept until it can be taken in."""
 
-    @property
-    def trigger(self) -> str:
-        return self.settings.label or TRIGGER
+    why: str
+
+
+Taken = TicketRun | Ignored
 
 
 class WebhookReceiver:
@@ -110,7 +124,7 @@ class WebhookReceiver:
 
     def take(
         self, body: bytes, headers: Mapping[str, str], *, tenant: str, project: str, tracker: Tracker
-    ) -> TicketRun | Ignored:
+    ) -> Taken | Waiting:
         """Handle one delivery.
 
         Args:
@@ -123,16 +137,57 @@ class WebhookReceiver:
         Raises:
             AuthenticationError: the caller's fault: no such project accepts webhooks signed like this.
             InvalidJobError: the ticket's author's or the tenant's fault.
+            AdmissionRefusedError, ForgeAwayError: nobody's fault: it cannot be taken in now, and too many wait already.
         """
-        connection = self._connection(tenant, project, tracker)
-        payload = _verified(body, headers, connection, tracker=tracker, now=time.time())
-        event = headers.get(f"x-{tracker}-event", "")
-        if not isinstance(connection.settings, Linear) and _is_about_pull_request(event, payload, tracker=tracker):
-            return self._keep(event, payload, connection, tenant=tenant, project=project)
-        news = _read(event, payload, connection)
+        settings = self._settings(tenant, project, tracker)
+        secret = self._secret(settings, tracker, tenant=tenant)
+        payload = _verified(body, headers, secret, tracker=tracker, now=time.time())
+        sent = SentDelivery(tenant, project, tracker, headers.get(f"x-{tracker}-event", ""), payload)
+        try:
+            return self._take(sent, settings)
+        except (AdmissionRefusedError, ForgeAwayError) as error:
+            with self._ledger.begin() as session:
+                if not keep_delivery(session, sent):
+                    raise
+            logger.info("delivery_kept", extra={"tenant": tenant, "project": project, "why": str(error)})
+            return Waiting(str(error))
+
+    def deliver_due(self, *, limit: int = 20) -> int:
+        """Take in what was kept and is due; returns how many deliveries were tried."""
+        for tried in range(limit):
+            with self._ledger.begin() as session:
+                kept = claim_delivery(session)
+            if kept is None:
+                return tried
+            self._take_kept(kept)
+        return limit
+
+    def _take_kept(self, kept: ClaimedDelivery) -> None:
+        dropped = ""
+        try:
+            settings = self._settings(kept.tenant, kept.project, kept.tracker)
+            self._take(SentDelivery(*kept[1:5], json.loads(kept.body)), settings)
+        except (AdmissionRefusedError, ForgeAwayError) as error:
+            if not kept.is_old:
+                if isinstance(error, AdmissionRefusedError):
+                    with self._ledger.begin() as session:
+                        postpone_deliveries(session, kept.tenant)
+                return
+            dropped = str(error)
+        except (InvalidJobError, AuthenticationError) as error:
+            dropped = str(error)
+        with self._ledger.begin() as session:
+            forget_delivery(session, kept, dropped=dropped)
+        logger.info("kept_delivery_done", extra={"tenant": kept.tenant, "project": kept.project, "dropped": dropped})
+
+    def _take(self, sent: SentDelivery, settings: Settings) -> Taken:
+        tenant, project, tracker, event, payload = sent
+        if not isinstance(settings, Linear) and _is_about_pull_request(event, payload, tracker=tracker):
+            return self._keep(event, payload, settings, tenant=tenant, project=project)
+        news = _read(event, payload, settings)
         if isinstance(news, Ignored):
             return news
-        if not self._is_heard(news.user_id, connection, tenant=tenant):
+        if not self._is_heard(news.user_id, settings, tenant=tenant):
             return Ignored(_STRANGER)
         with self._ledger.begin() as session:
             runs = runs_of_ticket(session, find_project(session, tenant, project), str(news.ticket.key))
@@ -154,15 +209,14 @@ class WebhookReceiver:
         return TicketRun(accepted.job.id, is_new=accepted.is_new)
 
     def _keep(
-        self, event: str, payload: Mapping[str, Any], connection: _Connection, *, tenant: str, project: str
-    ) -> TicketRun | Ignored:
+        self, event: str, payload: Mapping[str, Any], settings: GitHub | GitLab, *, tenant: str, project: str
+    ) -> Taken:
         """Keep what is said about a run's pull request for its next round."""
-        settings = connection.settings
         read = read_review_delivery if isinstance(settings, GitHub) else read_merge_request_delivery
-        news = read(event, payload, trigger=connection.trigger)
+        news = read(event, payload, trigger=settings.label or TRIGGER)
         if isinstance(news, Ignored):
             return news
-        if isinstance(settings, Linear) or not settings.reviews or news.repository != settings.repository:
+        if not settings.reviews or news.repository != settings.repository:
             return Ignored("the project does not follow reviews, or it is of another repository")
         with self._ledger.begin() as session:
             project_id = find_project(session, tenant, project).id
@@ -172,43 +226,45 @@ class WebhookReceiver:
                 run = run_of_commit(session, project_id, commit=str(news.commit))
         if run is None:
             return Ignored("it is about no pull request or commit of a run's")
-        if not self._is_heard(news.user_id, connection, tenant=tenant):  # a call to the forge: only of what is ours
+        if not self._is_heard(news.user_id, settings, tenant=tenant):  # a call to the forge: only of what is ours
             return Ignored(_STRANGER)
         with self._ledger.begin() as session:
             return _add(session, run.root_id, news.comment, is_edit=news.is_edit)
 
-    def _is_heard(self, user_id: int | None, connection: _Connection, *, tenant: str) -> bool:
+    def _is_heard(self, user_id: int | None, settings: Settings, *, tenant: str) -> bool:
         """Whether a user of GitLab may push to the project's repository; None for whom the delivery vouches for.
 
         Raises:
-            Exception: what `may_write` raises where it cannot ask: the delivery has to be sent again.
+            ForgeAwayError: the forge could not be asked.
         """
-        settings = connection.settings
         if user_id is None or not isinstance(settings, GitLab):
             return user_id is None
         account = self._accounts.find(settings.token, tenant=tenant)
         if account is None or account.kind != settings.kind:
-            return False
+            raise ForgeAwayError("there is no account here that could ask the forge")
         return self._may_write(account, settings.repository, user_id)
 
-    def _connection(self, tenant: str, project: str, tracker: Tracker) -> _Connection:
+    def _settings(self, tenant: str, project: str, tracker: str) -> Settings:
         with self._ledger.begin() as session:
             try:
                 found = find_project(session, tenant, project)
             except ProjectNotFoundError:
                 raise _unknown() from None
             config = ProjectConfig.model_validate(found.config)
-        settings: GitHub | GitLab | Linear | None = getattr(config.integrations, tracker)
-        if settings is None or settings.webhook is None:
+        settings: Settings | None = getattr(config.integrations, tracker)
+        if settings is None or not settings.webhook:
             raise _unknown()
-        account = self._accounts.find(settings.webhook, tenant=tenant)
+        return settings
+
+    def _secret(self, settings: Settings, tracker: str, *, tenant: str) -> str:
+        account = self._accounts.find(settings.webhook or "", tenant=tenant)
         secret = account.webhook_secret.get_secret_value() if account is not None and account.kind == tracker else ""
         if not secret:
             raise _unknown()
-        return _Connection(settings, secret)
+        return secret
 
 
-def _add(session: Session, root_id: UUID, comment: NewComment, *, is_edit: bool = False) -> TicketRun | Ignored:
+def _add(session: Session, root_id: UUID, comment: NewComment, *, is_edit: bool = False) -> Taken:
     """Keep a comment for the next round of a run's session, once."""
     if not keep_comment(session, root_id, comment, is_edit=is_edit):
         return Ignored("so many comments wait already that no more are kept")
@@ -219,15 +275,13 @@ def _unknown() -> AuthenticationError:
     return AuthenticationError("no project here takes webhooks that are signed like this")
 
 
-def _verified(
-    body: bytes, headers: Mapping[str, str], connection: _Connection, *, tracker: Tracker, now: float
-) -> Mapping[str, Any]:
+def _verified(body: bytes, headers: Mapping[str, str], secret: str, *, tracker: Tracker, now: float) -> dict[str, Any]:
     if tracker == "github":
-        is_genuine = is_from_github(connection.secret, body, signature=headers.get("x-hub-signature-256", ""))
+        is_genuine = is_from_github(secret, body, signature=headers.get("x-hub-signature-256", ""))
     elif tracker == "gitlab":
-        is_genuine = is_from_gitlab(connection.secret, token=headers.get("x-gitlab-token", ""))
+        is_genuine = is_from_gitlab(secret, token=headers.get("x-gitlab-token", ""))
     else:
-        is_genuine = is_from_linear(connection.secret, body, signature=headers.get("linear-signature", ""))
+        is_genuine = is_from_linear(secret, body, signature=headers.get("linear-signature", ""))
     if not is_genuine:
         raise _unknown()
     try:
@@ -241,15 +295,15 @@ def _verified(
     return payload
 
 
-def _is_about_pull_request(event: str, payload: Mapping[str, Any], *, tracker: Tracker) -> bool:
+def _is_about_pull_request(event: str, payload: Mapping[str, Any], *, tracker: str) -> bool:
     if tracker == "gitlab":
         return is_about_pull_request(event, payload)
     is_on_issue = event == "issue_comment" and "pull_request" not in part(payload, "issue")
     return event in REVIEW_EVENTS and not is_on_issue
 
 
-def _read(event: str, payload: Mapping[str, Any], connection: _Connection) -> TicketRequest | Ignored:
-    settings, trigger = connection.settings, connection.trigger
+def _read(event: str, payload: Mapping[str, Any], settings: Settings) -> TicketRequest | Ignored:
+    trigger = settings.label or TRIGGER
     if isinstance(settings, Linear):
         news = read_linear_delivery(payload, trigger=trigger)
         place = f"{settings.team}-"

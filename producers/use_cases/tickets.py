@@ -14,8 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.errors import ForgeError
 from gateway.forges.forge import neutralise, quoted, write_to_ticket
+from gateway.forges.gitlab import GitLabForge
 from ledger.job_ends import AT_GATE, REFUSED, STARTED, DueNote, claim_due_notes, has_due_note, record_note_sent
 from ledger.store import Ledger
+from producers.errors import ForgeAwayError
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import CallbackUrl, IdempotencyKey, Label, SiteName, State, parse_as, parse_priority
 from routing.policy.agents import Account, AccountsConfig
@@ -159,6 +161,18 @@ def text_of(
     elif state != State.PUBLISHED and detail:
         parts.append(neutralise(detail[:_MAX_DETAIL]))
     return "\n\n".join([*parts, f"Run `{run_id}`."])
+
+
+def may_write(account: Account, repository: str, user_id: int) -> bool:
+    """Whether a user of GitLab may push to a repository.
+
+    Raises:
+        ForgeAwayError: nobody's fault, or the account's.
+    """
+    try:
+        return GitLabForge(account).may_write(repository=repository, user_id=user_id)
+    except ForgeError as error:
+        raise ForgeAwayError(str(error)) from error
 
 
 @dataclass(frozen=True)

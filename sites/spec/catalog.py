@@ -210,7 +210,7 @@ class RenderContext:
 
     def _has(self, path: str, id: str) -> bool:
         page = self.site.trees.get(path)
-        return page is not None and any(node.id == id for node in walk(page))
+        return page is not None and any(id in node.anchors for node in walk(page))
 
     @property
     def day(self) -> str | None:
@@ -422,8 +422,13 @@ def _read_rules(module: ModuleType) -> list[tuple[str, str]]:
     return list(zip(parts[::2], parts[1::2], strict=True))
 
 
+_LISTS: Final = ("items", "people", "plans", "images")
+"""Always required, as the prompt's rules say once."""
+
+
 def _required(component: Component) -> str:
-    names = [name for name, field in component.props.model_fields.items() if field.is_required()]
+    fields = component.props.model_fields
+    names = [name for name, field in fields.items() if field.is_required() and name not in _LISTS]
     return f"; requires {', '.join(names)}" if names else ""
 
 

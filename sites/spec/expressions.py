@@ -306,6 +306,13 @@ class Node:
     """The props as their component's model, once validated."""
 
     @property
+    def anchors(self) -> tuple[str, ...]:
+        """Where links can lead: to the element, and to entries of its lists that have an anchor of their own."""
+        entries = (entry for value in self.props.values() if isinstance(value, list) for entry in value)
+        own = (entry.get("anchor") for entry in entries if isinstance(entry, dict))
+        return (self.id, *(f"{self.id}.{anchor}" for anchor in own if anchor))
+
+    @property
     def path(self) -> str:
         """The JSON pointer of the source element."""
         return pointer("pages", self.page, "elements", self.key)

@@ -271,7 +271,7 @@ def image(ctx: RenderContext, picture: Picture, *, class_: str | None = None, ea
 
 def language_links(page: str, lang: str, languages: Languages) -> Html | None:
     """Return the links from a page to itself in other languages, each by that language's own name."""
-    others = [version for version in languages.of(page) if version.path != page]
+    others = languages.offered(page, lang)
     if not others:
         return None
     links = [

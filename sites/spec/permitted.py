@@ -15,7 +15,6 @@ from sites.scan.frames import frame_source
 from sites.spec import live
 from sites.spec.embeds import Frame, frame_of, map_frame_of
 from sites.spec.html import say
-from sites.spec.languages.versions import main_language
 from sites.spec.model import JsonObject, Site
 
 
@@ -24,10 +23,10 @@ class Permitted(NamedTuple):
 
     site: Site
     notes: tuple[str, ...]
-    """What it does without, in its language, one sentence each without its full stop."""
+    """What it does without, one sentence each without its full stop."""
 
 
-def permitted(site: Site, profile: Profile) -> Permitted:
+def permitted(site: Site, profile: Profile, *, told_in: str = "en") -> Permitted:
     """Return a valid site with links for the embedded pages, and without what needs a script, that are not allowed."""
     document = site.to_dict()
     hosts: set[str] = set()
@@ -39,13 +38,13 @@ def permitted(site: Site, profile: Profile) -> Permitted:
                 hosts.add(urlsplit(frame.address).hostname or frame.address)
         if len(live.script()) > profile.js_bytes:
             is_still |= any(props.pop(name, None) for name in _LIVE.get(kind, ()))
-    notes, lang = [], main_language(site)
+    notes = []
     if hosts:
-        phrase = say("pages at {hosts} are linked to, as the publish profile allows no frames of them", lang)
+        phrase = say("pages at {hosts} are linked to, as the publish profile allows no frames of them", told_in)
         notes.append(phrase.format(hosts=", ".join(sorted(hosts))))
     if is_still:
         notes.append(
-            say("tables do not sort and hours do not tell today, as the publish profile allows no script", lang)
+            say("tables do not sort and hours do not tell today, as the publish profile allows no script", told_in)
         )
     return Permitted(Site(document["pages"]) if notes else site, tuple(notes))
 

@@ -222,7 +222,7 @@ def _check_links(site: Site, trees: Mapping[str, Node]) -> list[Finding]:
     """Warn about links to missing pages and sections, which may still exist outside the spec."""
     findings: dict[Finding, None] = {}
     nodes = {path: walk(tree) for path, tree in trees.items()}
-    ids = {path: {node.id for node in below} for path, below in nodes.items()}
+    ids = {path: {anchor for node in below for anchor in node.anchors} for path, below in nodes.items()}
     languages = languages_of(site)
     links = [
         (path, node, place, href)

@@ -15,6 +15,8 @@ PATHS = (
     "tests/integration/monitoring/test_panels_of_history.py",
     "tests/integration/monitoring/test_scrape_cost.py",
     "tests/integration/workers/test_worker_registry.py",
+    "tests/integration/ledger/test_partitions.py",
+    "tests/acceptance/test_eval.py",
     "tests/acceptance/test_tracing.py",
     "tests/acceptance/test_rolling_restart.py",
     "tests/acceptance/test_backup.py",
@@ -22,6 +24,7 @@ PATHS = (
     "tests/acceptance/test_scan_in_browser.py",
     "tests/chaos/test_hosts.py",
     "tests/chaos/test_leaks.py",
+    "tests/box/test_demo.py",
 )
 
 

@@ -16,7 +16,7 @@ from ledger.releases import continued_work
 from routing.clarify.ladder import ArbiterReply, ArbiterRequest, LadderFlags, read_ladder_flags
 from routing.clarify.ladder import Failure as ArbiterFailure
 from routing.clarify.questions import Clarification, arbiter_call, climb, parse_arbiter_reply
-from routing.decision.debate import Failure, Subject, Verdict, hold_debate, hold_failure_debate
+from routing.decision.debate import SITE_LIMIT_BYTES, Failure, Subject, Verdict, hold_debate, hold_failure_debate
 from routing.decision.llm_router import (
     RouteRules,
     asks_intent_always,
@@ -41,7 +41,7 @@ from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
 from routing.queues import QUEUE_OF_TIER, CallPurpose, Tier
 from routing.redaction import redact
 from routing.rounds import hard_floor, raise_route
-from sites.excerpts import show_text
+from sites.excerpts import choose_sections, show_text
 from workers.attempt import Attempt, Inputs
 from workers.errors import SoftTimeLimit
 from workers.outcomes import Asked, Ended, Outcome, Replied, Routed
@@ -161,12 +161,13 @@ def _subject(attempt: Attempt, route: Route) -> Subject:
 
 
 def _site_summary(inputs: Inputs) -> str:
-    """Return how large the site is and what visitors read, most relevant first; a debate cuts the rest."""
+    """Return how large the site is and what visitors read, as far as a debate takes it."""
     if inputs.start is None:
         return "a site without a release"
     signals = inputs.start.signals
     size = f"{signals.get('files', 0)} files, JavaScript: {'yes' if signals.get('has_js') else 'no'}"
-    return f"{size}\n{show_text(inputs.files, inputs.prompt)}".rstrip()
+    text = show_text(inputs.files, inputs.prompt)
+    return f"{size}\n{choose_sections(text, inputs.prompt, max_bytes=SITE_LIMIT_BYTES - len(size) - 2)}".rstrip()
 
 
 def _signals(attempt: Attempt) -> Signals:

@@ -124,7 +124,8 @@ def _patch(attempt: Attempt, shown: _Shown) -> Outcome:
                 return declined
             refused = declined
             continue
-        result = attempt.compute(_apply, reply.input, seen=shown.seen, may_mend=number < tries)
+        may_mend, keys = number < tries, attempt.known_keys
+        result = attempt.compute(_apply, reply.input, seen=shown.seen, may_mend=may_mend, known_keys=keys)
         if not isinstance(result, _Refused):
             return result
         refused = result.feedback
@@ -150,7 +151,12 @@ class _Refused:
 
 
 def _apply(
-    inputs: Inputs, reply: Mapping[str, Any], *, seen: Mapping[str, Sequence[tuple[int, int]]], may_mend: bool
+    inputs: Inputs,
+    reply: Mapping[str, Any],
+    *,
+    seen: Mapping[str, Sequence[tuple[int, int]]],
+    may_mend: bool,
+    known_keys: tuple[str, ...],
 ) -> Candidate | Ended | Escalate | _Refused:
     """Apply a model's patch; what the scan will refuse is sent back while the model may mend it."""
     files = sources_of(inputs.files)
@@ -164,7 +170,7 @@ def _apply(
             return _end_of(error)
         return _Refused(error.feedback, f"the last patch did not apply: {error}")
     candidate = _candidate(applied, files, summary=summary_of(reply, otherwise="Edited by a patch."))
-    if may_mend and not has_build and (refusal := refused_by_scan(inputs, candidate)):
+    if may_mend and not has_build and (refusal := refused_by_scan(inputs, candidate, known_keys=known_keys)):
         return _Refused(refusal)
     return candidate
 

@@ -33,6 +33,7 @@ from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
 from sites.spec.fonts.families import is_shipped
 from sites.spec.html import say
 from sites.spec.languages.address import address_line
+from sites.spec.languages.owner import written_in
 from sites.spec.languages.translation import (
     MAX_CHUNK_CHARACTERS,
     MAX_CHUNKS,
@@ -45,7 +46,7 @@ from sites.spec.languages.translation import (
     translate_tool,
 )
 from sites.spec.languages.translation_requests import is_translation
-from sites.spec.languages.versions import main_language, outdated
+from sites.spec.languages.versions import lead_everywhere, main_language, outdated
 from sites.spec.model import INDEX, MAX_PAGES, Site, parse_site
 from sites.spec.outline import expand_outline, further_languages, has_empty_news, left_out, outline_tool
 from sites.spec.permitted import permitted
@@ -161,11 +162,13 @@ def _plan(inputs: Inputs) -> Outcome | _Task:
 _MOST_LINKS_TOLD = 10
 
 
-def refused_by_scan(inputs: Inputs, candidate: Candidate) -> str:
+def refused_by_scan(inputs: Inputs, candidate: Candidate, *, known_keys: tuple[str, ...]) -> str:
     """Return what the model that wrote a candidate should mend: what the scan will refuse, and new dead links."""
     assert inputs.site is not None
     with timed("check"):
-        refusal = refusal_of(candidate.files, site=inputs.site, policy=inputs.policy)
+        refusal = refusal_of(
+            inputs.content_store, candidate.files, site=inputs.site, policy=inputs.policy, known_keys=known_keys
+        )
         dead = sorted(dead_links(candidate.files) - dead_links(inputs.files))[:_MOST_LINKS_TOLD]
     return "\n".join(part for part in (refusal, *map(str, dead)) if part)
 
@@ -238,7 +241,8 @@ def _by_model(attempt: Attempt, task: _Task) -> Outcome:
             break
         replies = [call.input for call in calls]
         is_cut = any(call.is_cut for call in calls)
-        result = _CUT if is_cut else attempt.compute(_use, task.use, replies, may_mend=number < tries)
+        may_mend, keys = number < tries, attempt.known_keys
+        result = _CUT if is_cut else attempt.compute(_use, task.use, replies, may_mend=may_mend, known_keys=keys)
         if isinstance(result, _Task):
             return _by_model(attempt, result)
         if not isinstance(result, _Poor):
@@ -261,11 +265,13 @@ def _use(
     replies: Sequence[Mapping[str, Any]],
     *,
     may_mend: bool,
+    known_keys: tuple[str, ...],
 ) -> Outcome | _Poor | _Task:
     """Return what becomes of a model's replies; what the scan will refuse is poor while the model may mend it."""
     result = use(inputs, replies)
-    if may_mend and isinstance(result, Candidate) and (refusal := refused_by_scan(inputs, result)):
-        return _Poor(Reason.SCAN_REFUSED, refusal)
+    if may_mend and isinstance(result, Candidate):
+        refusal = refused_by_scan(inputs, result, known_keys=known_keys)
+        return _Poor(Reason.SCAN_REFUSED, refusal) if refusal else result
     return result
 
 
@@ -354,8 +360,9 @@ def _translated(
             (found for reply in replies if (found := decline(inputs, reply, to=Tier.PATCH))), "no text came"
         )
         return _Poor(Reason.SPEC_POOR, declined) if isinstance(declined, str) else declined
+    owner = _owner_language(inputs, site)
     try:
-        changed, summary, left = _in_language(site, texts, replies)
+        changed, summary, left = _in_language(site, texts, replies, owner=owner)
     except SpecError as error:
         return _Poor(Reason.SPEC_INVALID, str(error))
     if is_unchanged(site, changed):
@@ -363,8 +370,8 @@ def _translated(
             return _Poor(Reason.SPEC_POOR, "the translation changes nothing")
         full = f"a site holds at most {MAX_PAGES} pages, and this one has {len(site.pages)}: no version has room"
         return Escalate(Tier.PATCH, Reason.BEYOND_TIER, full)
-    by_hand = sorted(detached & site.pages.keys())
-    left += [f"{', '.join(by_hand)} stays as it is, as it was edited by hand"] if by_hand else []
+    if by_hand := sorted(detached & site.pages.keys()):
+        left.append(_say("{pages} stays as it is, as it was edited by hand", owner, pages=", ".join(by_hand)))
     said = next((text for reply in replies if (text := summary_of(reply, otherwise=""))), f"{summary}.")
     return _candidate(inputs, changed, before=site, summary=said, how="a model's translation", left=left)
 
@@ -373,18 +380,19 @@ def _is_beside(replies: Sequence[Mapping[str, Any]]) -> bool:
     return any(reply.get("beside") is True for reply in replies)
 
 
-def _in_language(site: Site, texts: Choice, replies: Sequence[Mapping[str, Any]]) -> tuple[Site, str, list[str]]:
+def _in_language(
+    site: Site, texts: Choice, replies: Sequence[Mapping[str, Any]], *, owner: str
+) -> tuple[Site, str, list[str]]:
     """Return a site with its translated texts, in their place or beside them; what was done; and what was not."""
-    left = [*left_over(site, texts.entries, replies)]
+    left = [*left_over(site, texts.entries, replies, told_in=owner)]
     if texts.left:
-        room = MAX_CHUNKS * MAX_CHUNK_CHARACTERS
-        left.append(
-            f"not translated: {', '.join(texts.left)}, as a job translates at most {room:,} characters; "
-            "ask for these pages next"
+        phrase = say(
+            "not translated: {pages}, as a job translates at most {n} characters; ask for these pages next", owner
         )
+        left.append(phrase.format(pages=", ".join(texts.left), n=f"{MAX_CHUNKS * MAX_CHUNK_CHARACTERS:,}"))
     if not _is_beside(replies):
         return apply_translation(site, texts.entries, replies), "Translated by the model", left
-    made = add_versions(site, texts.entries, replies)
+    made = add_versions(site, texts.entries, replies, told_in=owner)
     return made.site, f"In a further language: {', '.join(made.written)}", [*made.left, *left]
 
 
@@ -397,14 +405,14 @@ def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | 
     except SpecError as error:
         return _Poor(Reason.SPEC_INVALID, str(error))
     summary = summary_of(reply, otherwise="A new site from its description.")
-    if missing := left_out(reply):
-        summary += f" Left out, as the request does not give what they need: {', '.join(missing)}."
+    owner, left = _owner_language(inputs, site), []
+    if missing := ", ".join(left_out(reply)):
+        left.append(_say("left out, as the request does not give what they need: {sections}", owner, sections=missing))
     if has_empty_news(reply):
-        summary += " Its list of news is empty until the first entry."
-    further = further_languages(reply)
-    if further:
-        return _versions_task(inputs, site, summary, further)
-    return _new_site(inputs, spec=site.canonical(), summary=summary)
+        left.append(say("the list of news is empty until the first entry", owner))
+    if further := further_languages(reply):
+        return _versions_task(inputs, site, summary, further, left=left)
+    return _new_site(inputs, spec=site.canonical(), summary=summary, left=left)
 
 
 def _new_site(inputs: Inputs, *, spec: str, summary: str, left: Sequence[str] = ()) -> Outcome | _Task:
@@ -416,7 +424,6 @@ def _new_site(inputs: Inputs, *, spec: str, summary: str, left: Sequence[str] = 
 
 _MAX_DRAWINGS = 2
 """Of one job, whose limits hold for their calls, too."""
-_NOT_DRAWN = "the drawing did not come out, so ask for it once more"
 
 
 def _drawing_task(
@@ -429,13 +436,14 @@ def _drawing_task(
 ) -> _Task:
     """Return the task of drawing what a site wants; where none comes out, it shows what it did before."""
     showing = wanted(site)[:_MAX_DRAWINGS]
+    told = say("the drawing did not come out, so ask for it once more", _owner_language(inputs, site))
     return _Task(
         "spec_draw",
         partial(read_prompt, "drawing.md"),
         [[Text(brief(site, of)), Text(inputs.asked)] for of in showing],
         draw_tool,
         partial(_drawn, spec=site.canonical(), showing=showing, then=partial(then, left=left)),
-        otherwise=partial(then, spec=drawn(site, {}, before=before).canonical(), left=(*left, _NOT_DRAWN)),
+        otherwise=partial(then, spec=drawn(site, {}, before=before).canonical(), left=(*left, told)),
     )
 
 
@@ -454,19 +462,20 @@ def _drawn(
     return then(inputs, spec=drawn(parse_site(spec), shapes).canonical())
 
 
-def _versions_task(inputs: Inputs, site: Site, summary: str, further: Sequence[str]) -> _Task:
+def _versions_task(inputs: Inputs, site: Site, summary: str, further: Sequence[str], *, left: Sequence[str]) -> _Task:
     """Return the task of translating a new site into further languages; without it the site is in one language."""
     texts = choose_texts(site, "")
     asked = f"{inputs.asked}\n\nThe site was made from that. Put all of these texts into the language"
     prompts = [[text, Text(f"{asked} “{lang}”.")] for lang in further for text in _parts(inputs, site, texts)]
-    missing = f" Not translated into {', '.join(further)}: ask for that next."
+    owner = _owner_language(inputs, site)
+    missing = _say("not translated into {languages}; ask for that next", owner, languages=", ".join(further))
     return _Task(
         "spec_edit",
         partial(read_prompt, "translate.md"),
         prompts,
         translate_tool,
-        partial(_with_versions, spec=site.canonical(), texts=texts, further=further, summary=summary),
-        otherwise=partial(_new_site, spec=site.canonical(), summary=summary + missing),
+        partial(_with_versions, spec=site.canonical(), texts=texts, further=further, summary=summary, told=left),
+        otherwise=partial(_new_site, spec=site.canonical(), summary=summary, left=[*left, missing]),
     )
 
 
@@ -478,18 +487,21 @@ def _with_versions(
     texts: Choice,
     further: Sequence[str],
     summary: str,
+    told: Sequence[str] = (),
 ) -> Outcome | _Poor | _Task:
     site = parse_site(spec)
     source = site.pages[INDEX]["elements"]["page"]["props"]["lang"]
-    left: list[str] = [f"not translated: {', '.join(texts.left)}"] if texts.left else []
+    owner, left = _owner_language(inputs, site), [*told]
+    if texts.left:
+        left.append(_say("not translated: {pages}", owner, pages=", ".join(texts.left)))
     size = len(replies) // len(further)
     for at, lang in enumerate(further):
         group = [{**reply, "language": lang, "source": source} for reply in replies[at * size : (at + 1) * size]]
         if not all(reply.get("texts") for reply in group):
             return _Poor(Reason.SPEC_POOR, f"texts in {lang} are missing")
         try:
-            left += left_over(site, texts.entries, group)
-            site = add_versions(site, texts.entries, group).site
+            left += left_over(site, texts.entries, group, told_in=owner)
+            site = add_versions(site, texts.entries, group, told_in=owner).site
         except SpecError as error:
             return _Poor(Reason.SPEC_INVALID, str(error))
     summary += f" ({', '.join([source, *further])})"
@@ -504,29 +516,43 @@ def _candidate(
     The owner is told what was `left` as it is, and all else that is not as wished.
     """
     assert inputs.site is not None
-    site, missing = permitted(site, profile_of(inputs.policy, inputs.site))
+    lang = _owner_language(inputs, before or site)
+    site, missing = permitted(site, profile_of(inputs.policy, inputs.site), told_in=lang)
     with timed("render"):
-        if before is None:
-            files = dict(inputs.files) | render(site)
-        else:
-            try:
-                files = render_onto(before, site, inputs.files)
-            except DetachedPagesError as error:
-                return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, str(error))
+        try:
+            site, files = _rendered(before, site, inputs.files)
+        except DetachedPagesError as error:
+            return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, str(error))
     changed = {path for path, data in files.items() if inputs.files.get(path) != data and not is_shipped(path)}
     facts = {"how": how, "pages": pages_fact(changed, "spec-managed")}
-    notes = [*left, *missing, *_notes_of(before, site)]
-    prefix = say("Note", main_language(site))
-    summary = " ".join([summary, *(f"{prefix}: {note}." for note in notes)])
+    notes = [*left, *missing, *_notes_of(before, site, lang)]
+    summary = " ".join([summary, *(f"{say('Note', lang)}: {note}." for note in notes)])
     return Candidate(files=files, summary=summary, spec=site.canonical().encode(), facts=facts)
 
 
-def _notes_of(before: Site | None, site: Site) -> list[str]:
-    """Return what the owner should know of a change beyond its summary, in the site's language."""
-    lang = main_language(site)
+def _rendered(before: Site | None, site: Site, files: Mapping[str, bytes]) -> tuple[Site, dict[str, bytes]]:
+    """Return a changed site, all of whose pages lead to its new languages unless one was edited by hand; its files."""
+    linked = lead_everywhere(before, site)
+    if before is None:
+        return linked, dict(files) | render(linked)
+    try:
+        return linked, render_onto(before, linked, files)
+    except DetachedPagesError:
+        return site, render_onto(before, site, files)
+
+
+def _owner_language(inputs: Inputs, site: Site) -> str:
+    return written_in(inputs.words, otherwise=main_language(site))
+
+
+def _say(phrase: str, lang: str, **values: str) -> str:
+    return say(phrase, lang).format(**values)
+
+
+def _notes_of(before: Site | None, site: Site, lang: str) -> list[str]:
+    """Return what the owner should know of a change beyond its summary, in their language."""
     old = theme_notes(before, lang) if before is not None else ()
     notes = [note for note in theme_notes(site, lang) if note not in old]
     if before is not None and (versions := outdated(before, site)):
-        phrase = say("{pages} in another language stays as it was", lang)
-        notes.append(phrase.format(pages=", ".join(versions)))
+        notes.append(_say("{pages} in another language stays as it was", lang, pages=", ".join(versions)))
     return notes

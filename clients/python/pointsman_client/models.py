@@ -259,6 +259,8 @@ class DeliveryView(Model):
     """False when the ticket already has a run, the delivery is a repetition, or what it says of the run's pull request is kept for its next round."""
     ignored: str | None = None
     """Why the delivery was ignored."""
+    waits: str | None = None
+    """Why it is kept: it is tried again each minute, for three days."""
 
 
 class EventView(Model):

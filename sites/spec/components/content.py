@@ -205,7 +205,7 @@ class HeadingProps(Props):
     text: Title
 
 
-@Component("Heading", summary="a heading: text", example={"text": "Also good"})
+@Component("Heading", summary="text", example={"text": "Also good"})
 def _heading(props: HeadingProps, ctx: RenderContext) -> Html:
     return heading(ctx.level, props.text, id=ctx.id)
 
@@ -219,7 +219,7 @@ def _text(props: TextProps, ctx: RenderContext) -> Html:
     return tag("div", paragraphs(ctx, props.text), class_="prose", id=ctx.id)
 
 
-@Component("Link", summary="a link: label, href", example={"label": "All breads", "href": "#menu"})
+@Component("Link", summary="label, href", example={"label": "All breads", "href": "#menu"})
 def _link(props: Link, ctx: RenderContext) -> Html:
     return tag("p", anchor(ctx, props), id=ctx.id)
 
@@ -230,7 +230,7 @@ class ButtonProps(Link):
 
 @Component(
     "Button",
-    summary="a button: label, href, variant filled|quiet",
+    summary="label, href, variant filled|quiet",
     example={"label": "Order", "href": "#contact"},
     words=("button",),
 )
@@ -405,8 +405,8 @@ def _still(props: VideoProps, ctx: RenderContext, length: Html | None) -> Html:
 
 @Component(
     "Video",
-    summary="a film: title (its name, on the still; heading is the section's), and href (address of the "
-    "film elsewhere) or src (.mp4|.webm file), captions (.vtt), length (of this very film: out when it is replaced), "
+    summary="a film: title (its name, on the still; heading is the section's), and href or src (.mp4|.webm file), "
+    "captions (.vtt), length (of this very film: out when it is replaced), "
     "image as still, or art, embed true",
     example={"title": "A night at the oven", "href": "https://video.example/oven", "length": "3 min", "art": "hills"},
     words=("video", "film", "video embed", "video section", "clip"),

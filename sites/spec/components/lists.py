@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -11,7 +10,6 @@ from sites.spec.catalog import (
     ITEM_TEXT,
     Business,
     Component,
-    Email,
     Hue,
     IconName,
     ItemField,
@@ -20,7 +18,6 @@ from sites.spec.catalog import (
     LinkUrl,
     LongText,
     OutlineSection,
-    Phone,
     Picture,
     Props,
     RenderContext,
@@ -30,7 +27,6 @@ from sites.spec.catalog import (
     Title,
     outline_items,
 )
-from sites.spec.components.contact import contact_lines
 from sites.spec.html import Html, anchor, heading, icon, image, join, level_inside, paragraph, paragraphs, section, tag
 from sites.spec.model import JsonObject
 from sites.spec.trades import icons_of
@@ -38,7 +34,22 @@ from sites.spec.trades import icons_of
 _TEXT_OR_DETAIL = ItemField("text", fallback="detail", is_required=False)
 
 
-class Feature(Props):
+class Offer(Props):
+    """An entry of a list that can be had, or no longer."""
+
+    sold_out: Label | None = None
+    """The words that say so; the entry stays, in grey."""
+
+
+def _sold_out(item: Offer) -> Html | None:
+    return tag("span", item.sold_out, class_="tag") if item.sold_out else None
+
+
+def _style(item: Offer, style: str | None = None) -> str | None:
+    return " ".join(filter(None, (style, "sold-out"))) if item.sold_out else style
+
+
+class Feature(Offer):
     title: Label
     text: Text | None = None
     icon: IconName | None = None
@@ -55,17 +66,17 @@ class FeaturesProps(SectionProps):
 def _feature_row(item: Feature, ctx: RenderContext, level: int) -> Html:
     """Return a row; one without a picture has its title where the picture would be."""
     words = [paragraph(item.text), _further(item, ctx)]
-    title = _feature_mark(item), heading(level, item.title)
+    title = _feature_mark(item), heading(level, item.title), _sold_out(item)
     if item.image is None:
-        return tag("li", tag("div", *title, class_="row-title"), tag("div", *words))
+        return tag("li", tag("div", *title, class_="row-title"), tag("div", *words), class_=_style(item))
     picture = tag("div", image(ctx, item.image), class_="row-picture")
-    return tag("li", picture, tag("div", *title, *words), class_="row-pictured")
+    return tag("li", picture, tag("div", *title, *words), class_=_style(item, "row-pictured"))
 
 
 def _feature_card(item: Feature, ctx: RenderContext, level: int, *, style: str | None) -> Html:
     picture = image(ctx, item.image, class_="card-image") if item.image else None
-    title, text = heading(level, item.title), paragraph(item.text)
-    return tag("li", picture, _feature_mark(item), title, text, _further(item, ctx), class_=style)
+    words = heading(level, item.title), _sold_out(item), paragraph(item.text)
+    return tag("li", picture, _feature_mark(item), *words, _further(item, ctx), class_=_style(item, style))
 
 
 def _feature_mark(item: Feature) -> Html | None:
@@ -218,7 +229,7 @@ def _faq(props: FaqProps, ctx: RenderContext) -> Html:
 Tags = Tag | Annotated[tuple[Tag, ...], Field(min_length=1, max_length=4)]
 
 
-class ScheduleEntry(Props):
+class ScheduleEntry(Offer):
     time: Label
     title: Title
     text: Text | None = None
@@ -231,7 +242,7 @@ class ScheduleEntry(Props):
 def _tags_of(item: ScheduleEntry | PricedItem) -> Html:
     filled = f" tag-filled hue-{item.hue}" if item.hue else ""
     words = (item.tag,) if isinstance(item.tag, str) else item.tag or ()
-    return join(*(tag("span", word, class_=f"tag{filled}") for word in words))
+    return join(*(tag("span", word, class_=f"tag{filled}") for word in words), _sold_out(item))
 
 
 class ScheduleProps(SectionProps):
@@ -243,8 +254,9 @@ class ScheduleProps(SectionProps):
 
 def _schedule_row(item: ScheduleEntry, level: int) -> Html:
     words = tag("div", heading(level, item.title), paragraph(item.text))
-    side = tag("p", item.place, _tags_of(item), class_="schedule-place") if item.place or item.tag else None
-    return tag("li", tag("p", item.time, class_="schedule-time"), words, side)
+    has_side = item.place or item.tag or item.sold_out
+    side = tag("p", item.place, _tags_of(item), class_="schedule-place") if has_side else None
+    return tag("li", tag("p", item.time, class_="schedule-time"), words, side, class_=_style(item))
 
 
 @Component(
@@ -262,61 +274,6 @@ def _schedule(props: ScheduleProps, ctx: RenderContext) -> Html:
 
 
 _ROLE = ItemField("detail", 60, is_required=False)
-
-
-class Person(Props):
-    name: Label
-    role: Label | None = None
-    text: Text | None = None
-    image: Picture | None = None
-    phone: Phone | None = None
-    email: Email | None = None
-
-
-class TeamProps(SectionProps):
-    """The people behind the business; who has no picture is shown by initials."""
-
-    people: Annotated[tuple[Person, ...], Field(min_length=1, max_length=16)]
-
-
-_TITLE = re.compile(
-    r"\w\w+\.\S*|(?:dr|prof|professor|mr|mrs|ms|miss|sir|dame|herr|frau|monsieur|madame|mme|mlle|maître|señora?|signora?)",
-    re.IGNORECASE,
-)
-"""A title, or an abbreviation, which a name of one letter is not."""
-
-
-def _initials(name: str) -> str:
-    """Return the first letters of the first and the last name, without titles and degrees behind a comma."""
-    words = [word for word in name.partition(",")[0].split() if word[0].isalpha()] or name.split()
-    names = [word for word in words if not _TITLE.fullmatch(word)] or words
-    return "".join(word[0] for word in (*names[:1], *names[1:][-1:])).upper()
-
-
-def _person(person: Person, ctx: RenderContext, level: int) -> Html:
-    initials = tag("div", _initials(person.name), class_="face", aria_hidden="true")
-    face = image(ctx, person.image, class_="face") if person.image else initials
-    role, text = paragraph(person.role, "role"), paragraph(person.text)
-    ways = contact_lines(email=person.email, phone=person.phone, address=None)
-    return tag("li", face, tag("div", heading(level, person.name), role, text, ways))
-
-
-@Component(
-    "Team",
-    summary="people: people [{name, role, text, image, phone, email}]",
-    example={
-        "heading": "Who bakes",
-        "people": [{"name": "Ida Holm", "role": "Baker", "phone": "+44 20 7946 0018", "email": "ida@bakery.example"}],
-    },
-    words=("team", "people", "staff", "our team", "about us"),
-    outline=outline_items("people", 8, name=ItemField("title", 60), role=_ROLE, text=ITEM_TEXT),
-    outline_hint="items: title = name, detail = role, text; only people that the request names",
-    nav_label="Team",
-)
-def _team(props: TeamProps, ctx: RenderContext) -> Html:
-    people = [_person(person, ctx, level_inside(ctx, props)) for person in props.people]
-    columns = 4 if len(people) in (4, 7, 8) else min(len(people), 3)
-    return section(ctx, props, tag("ul", *people, class_=f"people people-{columns}"), kind="team")
 
 
 class Testimonial(Props):
@@ -393,7 +350,7 @@ def _logos(props: LogosProps, ctx: RenderContext) -> Html:
     return section(ctx, props, tag("ul", *(_logo(item, ctx) for item in props.items), class_="logo-row"), kind="logos")
 
 
-class Plan(Props):
+class Plan(Offer):
     name: Label
     price: Label
     period: Label | None = None
@@ -420,7 +377,8 @@ def _plan(plan: Plan, ctx: RenderContext, level: int) -> Html:
     action = tag("p", anchor(ctx, plan.action, class_=style), class_="actions") if plan.action else None
     classes = "card plan plan-marked" if plan.badge else "card plan"
     picture = image(ctx, plan.image, class_="card-image") if plan.image else None
-    return tag("li", badge, picture, heading(level, plan.name), price, text, features, action, class_=classes)
+    name = heading(level, plan.name), _sold_out(plan)
+    return tag("li", badge, picture, *name, price, text, features, action, class_=_style(plan, classes))
 
 
 _outline_plans = outline_items("plans", 4, name=ItemField("title", 60), price=ItemField("detail", 60), text=ITEM_TEXT)
@@ -436,7 +394,7 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "Pricing",
-    summary="plans: plans [{name, price, period, text, features [text], action, image (on top), badge}], note",
+    summary="plans [{name, price, period, text, features [text], action, image (on top), badge}], note",
     example={
         "heading": "Courses",
         "plans": [
@@ -459,7 +417,7 @@ def _pricing(props: PricingProps, ctx: RenderContext) -> Html:
     return section(ctx, props, plans, paragraph(props.note, "small"), kind="pricing")
 
 
-class PricedItem(Props):
+class PricedItem(Offer):
     title: Label
     price: Annotated[str, Field(min_length=1, max_length=30)]
     text: Text | None = None
@@ -478,7 +436,7 @@ class PriceListProps(SectionProps):
 def _price_line(item: PricedItem, level: int) -> Html:
     marks = _tags_of(item)
     top = tag("div", heading(level, item.title), marks, tag("span", item.price, class_="line-price"), class_="line-top")
-    return tag("li", top, paragraph(item.text))
+    return tag("li", top, paragraph(item.text), class_=_style(item))
 
 
 @Component(

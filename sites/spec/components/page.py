@@ -23,7 +23,7 @@ from sites.spec.catalog import (
     Text,
 )
 from sites.spec.components.contact import Hours, TimeZone, contact_lines, hours_list
-from sites.spec.html import EMPTY, Html, anchor, icon, image, language_links, paragraph, section, tag
+from sites.spec.html import EMPTY, Html, anchor, icon, image, join, language_links, paragraph, paragraphs, section, tag
 from sites.spec.model import INDEX, JsonObject
 from sites.spec.theme import Theme
 
@@ -39,6 +39,8 @@ class PageProps(Props):
     lang: Annotated[str, Field(pattern=r"^[a-zA-Z]{2,3}(-[a-zA-Z0-9]{2,8})?$")] = "en"
     url: SiteUrl | None = None
     """On index.html: the public address of the site."""
+    languages_everywhere: bool = False
+    """On index.html: whether pages that are not in a further language lead to the home page in it."""
     date: Day | None = None
     """Of a post: `Posts` lists the pages of a folder that have one."""
     author: Label | None = None
@@ -49,6 +51,7 @@ class PageProps(Props):
     "Page",
     summary="root of every page: title, description, date (of a post, 2026-05-31), author ('by Ida'), "
     "lang, url (on index.html: https://www.bakery.example/), "
+    "languages_everywhere true (there: pages lead to home pages in languages that they are not in), "
     "theme {preset, primary, accent, background, deep, font (of all words), headings (of these), text (of the others), "
     "heading_size large|huge, heading_weight light|heavy, radius none|small|medium|large, "
     "spacing compact|regular|airy, size large|larger (of all words), "
@@ -88,6 +91,8 @@ class HeaderProps(Props):
     links: Annotated[tuple[Link, ...], Field(max_length=8)] = ()
     action: Link | None = None
     layout: Literal["bar", "centered"] = "bar"
+    notice: Annotated[str, Field(min_length=1, max_length=240)] | None = None
+    """What stands above it in a slim strip, such as when the business is closed."""
     sticky: bool = False
     """Whether it stays in sight while the page scrolls."""
 
@@ -122,7 +127,8 @@ def _minimal_header(business: Business) -> JsonObject:
 
 @Component(
     "Header",
-    summary="banner: brand, tagline, logo, links, action, layout bar|centered, sticky true|false",
+    summary="banner: brand, tagline, logo, links, action, layout bar|centered, sticky true, "
+    "notice (words of a slim strip on top of each page)",
     example={
         "brand": "Hill Bakery",
         "links": [{"label": "Bread", "href": "#bread"}],
@@ -142,7 +148,13 @@ def _header(props: HeaderProps, ctx: RenderContext) -> Html:
     languages = language_links(ctx.page, ctx.lang, ctx.site.languages)
     inner = tag("div", brand, *_navigation(props, ctx), languages, action, class_="wrap")
     stays = " site-header-sticky" if props.sticky else ""
-    return tag("header", inner, class_=f"site-header site-header-{props.layout}{stays}", id=ctx.id)
+    header = tag("header", inner, class_=f"site-header site-header-{props.layout}{stays}", id=ctx.id)
+    return join(_notice(props.notice, ctx), header) if props.notice else header
+
+
+def _notice(text: str, ctx: RenderContext) -> Html:
+    words = tag("div", paragraphs(ctx, text), class_="wrap")
+    return tag("aside", words, class_="notice", aria_label=ctx.say("Note"))
 
 
 class FooterProps(Props):
@@ -181,7 +193,7 @@ def _minimal_footer(business: Business) -> JsonObject:
 @Component(
     "Footer",
     summary="end of the page: brand, text, links, social, email, phone, address, "
-    "hours, timezone (as in ContactForm), note",
+    "hours and timezone as in ContactForm, note",
     example={"brand": "Hill Bakery", "links": [{"label": "Bread", "href": "#bread"}], "note": "© Hill Bakery"},
     place="footer",
     words=("footer", "page footer", "site footer"),

@@ -10,7 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from routing.model_call import SUMMARY, WAYS_OUT
 from sites.errors import refuse
+from sites.spec.catalog import components
 from sites.spec.expressions import SHARED_TYPE
+from sites.spec.html import say
 from sites.spec.languages.typography import kept_spaces
 from sites.spec.languages.versions import languages_of, primary
 from sites.spec.model import INDEX, MAX_PAGES, JsonObject, Site, parse_site
@@ -30,6 +32,7 @@ _NAME_WORD: Final = re.compile(r"[^\W\d_]{4,}")
 _SENTENCE_WORDS: Final = 4
 """A text of so many words is no name or price, so it is told if it was not translated."""
 _KEPT: Final = frozenset({"email", "phone"})
+_INLINE_ANCHOR: Final = re.compile(r"\]\((#[^)\s]+)\)")
 _LANGUAGE: Final = re.compile(r"[a-zA-Z]{2,3}(?:-[a-zA-Z0-9]{2,8})?")
 
 
@@ -172,6 +175,7 @@ def translate_tool() -> JsonObject:
             "properties": {
                 "language": {"type": "string", "maxLength": 12, "description": "of the translation: de, pt-BR"},
                 "beside": {"type": "boolean", "description": "true: a further language; the present texts stay"},
+                "partial": {"type": "boolean", "description": "true: what a new page has no texts of is left out"},
                 "source": {"type": "string", "maxLength": 12, "description": "language of the given texts"},
                 "texts": {"type": "array", "items": text},
                 "summary": SUMMARY,
@@ -215,15 +219,19 @@ class Versions(NamedTuple):
     """What stays as it was, one sentence each without its full stop."""
 
 
-def add_versions(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]]) -> Versions:
+def add_versions(
+    site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]], *, told_in: str = "en"
+) -> Versions:
     """Return the site with the translated texts in versions beside their pages, valid; all or nothing.
 
-    A page gets a version by its translated texts. One that is there already keeps all that is not translated anew.
+    A page gets a version by its translated texts, of a `partial` reply without the other sections. One that is there
+    already keeps all that is not translated anew.
 
     Args:
         site: the site; it is not changed.
         entries: its texts, as they were numbered.
         replies: the tool's input of every call.
+        told_in: the owner's language, for what is left.
 
     Raises:
         SpecError: `bad_operation` or what is invalid afterwards (the reply's fault).
@@ -240,16 +248,22 @@ def add_versions(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping
     for path in pages:
         target = f"{primary(language)}/{path}"
         if target not in document["pages"] and len(document["pages"]) >= MAX_PAGES:
-            left.append(f"{path} gets no version, as a site holds at most {MAX_PAGES} pages")
+            phrase = say("{page} gets no version, as a site holds at most {n} pages", told_in)
+            left.append(phrase.format(page=path, n=MAX_PAGES))
             continue
         _tell_languages_apart(document["pages"][path], path, language, source)
-        left += _write_version(document["pages"], path, target, by_page)
+        is_new = target not in document["pages"]
+        left += _write_version(document["pages"], path, target, by_page, told_in=told_in)
+        if is_new and _is_partial(replies):
+            _leave_out(document["pages"][target], path, by_page[path].keys())
         _root_props(document["pages"][target])["lang"] = language
         written.append(target)
     return Versions(_valid(document), tuple(written), tuple(left))
 
 
-def left_over(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def left_over(
+    site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]], *, told_in: str = "en"
+) -> tuple[str, ...]:
     """Return what a translation leaves as it is on the pages that it is about, one sentence each without its full stop.
 
     Names, addresses and the like are not told.
@@ -257,17 +271,20 @@ def left_over(site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[st
     done = {(entry.page, entry.element, entry.keys) for entry, _ in _translated(entries, replies)}
     own = {page for page, element, _ in done if element not in _shared(site)}
     pages = own or {page for page, _, _ in done}
+    elements = {(page, element) for page, element, _ in done}
     kept = [
         entry.text
         for entry in entries
         if entry.page in pages
+        and (not _is_partial(replies) or (entry.page, entry.element) in elements)
         and (entry.page, entry.element, entry.keys) not in done
         and "address" not in entry.keys
         and len(entry.text.split()) >= _SENTENCE_WORDS
     ]
-    notes = [_kept_note(kept)] if kept else []
+    notes = [_kept_note(kept, told_in)] if kept else []
     data = sorted(path for path in pages if site.pages[path].get("state"))
-    return (*notes, *(f"the data that {path} repeats stay as they are" for path in data))
+    phrase = say("the data that {page} repeats stay as they are", told_in)
+    return (*notes, *(phrase.format(page=path) for path in data))
 
 
 def _shared(site: Site) -> frozenset[str]:
@@ -276,9 +293,9 @@ def _shared(site: Site) -> frozenset[str]:
     return frozenset(element["props"]["of"] for element in elements if element["type"] == SHARED_TYPE)
 
 
-def _kept_note(kept: Sequence[str]) -> str:
-    first = f"“{kept[0][:60]}”"
-    return f"{first} stays as it is" if len(kept) == 1 else f"{len(kept)} texts stay as they are, such as {first}"
+def _kept_note(kept: Sequence[str], lang: str) -> str:
+    one, more = say("{text} stays as it is", lang), say("{n} texts stay as they are, such as {text}", lang)
+    return (one if len(kept) == 1 else more).format(text=f"“{kept[0][:60]}”", n=len(kept))
 
 
 _ByElement = dict[str, list[tuple[tuple[str | int, ...], str]]]
@@ -291,7 +308,8 @@ def _order(path: str) -> tuple[bool, str]:
 def _translated(entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]]) -> list[tuple[Entry, str]]:
     """Return the translated texts by place.
 
-    One that was given once for several places is for those whose element, or most of whose page, is translated.
+    One that was given once for several places is for those whose element, or most of whose page unless only some
+    sections are, is translated.
     """
     found = dict(_read(step, len(entries)) for reply in replies for step in _list(reply.get("texts")))
     places = _places(entries)
@@ -307,7 +325,7 @@ def _translated(entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]]) 
             other
             for other in numbers
             if (entries[other].page, entries[other].element) in elements
-            or done[entries[other].page] * 2 > of_page[entries[other].page]
+            or (not _is_partial(replies) and done[entries[other].page] * 2 > of_page[entries[other].page])
         ]
         if meant and number not in meant:
             del found[number]
@@ -352,17 +370,20 @@ def _tell_languages_apart(page: JsonObject, path: str, language: str, source: st
     _root_props(page)["lang"] = source
 
 
-def _write_version(pages: JsonObject, path: str, target: str, by_page: Mapping[str, _ByElement]) -> Iterator[str]:
+def _write_version(
+    pages: JsonObject, path: str, target: str, by_page: Mapping[str, _ByElement], *, told_in: str
+) -> Iterator[str]:
     """Add or change a version; yield what could not be written."""
     original, is_new = pages[path], target not in pages
     version = pages.setdefault(target, deepcopy(original))
     if is_new and path == INDEX:
-        for name in ("theme", "url"):  # as all pages it follows index.html
+        for name in ("theme", "url", "languages_everywhere"):  # as all pages it follows index.html
             _root_props(version).pop(name, None)
     for key, found in by_page[path].items():
         element = original["elements"][key]
         if not is_new and not _has_place(version, original, key, found):
-            yield f"{key} of {target} stays as it is, as it differs from {path}"
+            phrase = say("{section} of {page} stays as it is, as it differs from {original}", told_in)
+            yield phrase.format(section=key, page=target, original=path)
             continue
         added = {name: deepcopy(value) for name, value in element.items() if name not in ("children", "slots")}
         held = version["elements"].setdefault(key, added)
@@ -370,6 +391,41 @@ def _write_version(pages: JsonObject, path: str, target: str, by_page: Mapping[s
             _put(held.setdefault("props", {}), keys, text)
     if is_new and path != INDEX and f"{target.partition('/')[0]}/{INDEX}" not in pages:
         _own_shared(version, pages[INDEX], by_page.get(INDEX, {}))
+
+
+def _is_partial(replies: Sequence[Mapping[str, Any]]) -> bool:
+    return any(reply.get("partial") is True for reply in replies)
+
+
+def _leave_out(version: JsonObject, path: str, translated: Set[str]) -> None:
+    """Leave out the sections of a new version that hold nothing translated, and what leads to them."""
+    elements, root = version["elements"], version["elements"][version["root"]]
+
+    def is_kept(key: str) -> bool:
+        element = elements[key]
+        frames = element["type"] == SHARED_TYPE or components()[element["type"]].place != "main"
+        return frames or key in translated or any(is_kept(below) for below in keys_below(element))
+
+    root["children"] = [key for key in root["children"] if is_kept(key)]
+    held = set(_in_order(version))
+    lost = {f"#{key}" for key in elements if key not in held}
+    version["elements"] = {key: _led_back(elements[key], path, lost) for key in elements if key in held}
+
+
+def _led_back(value: Any, path: str, lost: Set[str]) -> Any:
+    """Return a value of a version without the links in its lists to what it lost; others lead to the original."""
+    if isinstance(value, dict):
+        return {name: _led_back(item, path, lost) for name, item in value.items()}
+    if isinstance(value, list):
+        links = [item for item in value if isinstance(item, dict) and item.keys() >= {"label", "href"}]
+        return [_led_back(item, path, lost) for item in value if item not in links or item["href"] not in lost]
+    if isinstance(value, str):
+        return (
+            path + value
+            if value in lost
+            else _INLINE_ANCHOR.sub(lambda found: f"]({path}{found[1]})" if found[1] in lost else found[0], value)
+        )
+    return value
 
 
 def _has_place(

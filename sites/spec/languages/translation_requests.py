@@ -59,27 +59,30 @@ _TRANSLATE: Final = re.compile(
     rf"\bauf {_LANGUAGE_NAMES} (?:um)?stell",
     re.I,
 )
+_SHORT: Final = re.compile(
+    r"\b(?:short|brief|kurze|courte|breve|korte|krótk\w+) (?:\w+ )?(?:page|version|seite|fassung|p[áa]gina|stron\w+)\b",
+    re.I,
+)
 _REDUCED: Final = re.compile(
     r"\b(?:not everything|nicht alles|pas tout|no todo|non tutto|niet alles|nie wszystko)\b|"
     r"\b(?:just|only|nur|bloß|seulement|juste|s[oó]lo|soltanto|alleen|tylko) "
     r"(?:what|the (?:main|most important|basic|essential)|worum|was|das (?:wichtigste|nötigste)|ce qu|l['’]essen[tz]i|"
-    r"lo (?:esencial|básico|más importante)|het belangrijkste|najważniejsz)|"
-    r"\b(?:short|brief|kurze|courte|breve|korte|krótk\w+) (?:\w+ )?(?:page|version|seite|fassung|p[áa]gina|stron\w+)\b|"
-    r"\b(?:an?|one|eine|une|una|een) (?:\w+ )?(?:page|seite|p[áa]gina) (?:with|mit|avec|con|met) "
-    r"(?!every|all|tou|tod|tutt)",
+    r"lo (?:esencial|básico|más importante)|het belangrijkste|najważniejsz)",
     re.I,
 )
-"""What a page in another language holds that is no translation of a whole one."""
+_NEW_NUMBER: Final = re.compile(r"\d[\d ()/.-]{4,}\d")
+"""A telephone number, or a date: on a page of a few things it is what the site does not say yet."""
 
 
 def is_translation(request: str, site: Site) -> bool:
     """Whether a request may ask for texts in another language; the model that gets them says if it does not.
 
-    A page in a language that the site has is none: `the site stays in English`; nor is a page of a few things.
+    A page in a language that the site has is none: `the site stays in English`; nor is one of words of its own.
     """
     if _TRANSLATE.search(request):
         return True
-    if not _VERSION.search(request) or _REDUCED.search(request):
+    is_new = _SHORT.search(request) or (_REDUCED.search(request) and _NEW_NUMBER.search(request))
+    if not _VERSION.search(request) or is_new:
         return False
     named = {tag for tag, names in _SPOKEN.items() if re.search(rf"\b(?:{names})\b", request, re.I)}
     return not named or not named <= {primary(lang) for lang in _spoken_on(site)}

@@ -42,10 +42,19 @@ class Languages:
 
     groups: Mapping[str, tuple[Version, ...]] = field(default_factory=dict)
     """By the path of each page that has versions or is one: all of them, the original first."""
+    everywhere: bool = False
+    """Whether a page that is not in a language leads to the home page in it."""
 
     def of(self, path: str) -> tuple[Version, ...]:
         """Return a page in all its languages, the original first; nothing for a page in one language."""
         return self.groups.get(path, ())
+
+    def offered(self, path: str, lang: str) -> tuple[Version, ...]:
+        """Return where a page in a language leads for those who read another one."""
+        own = self.of(path)
+        spoken = {primary(lang), *(primary(version.lang) for version in own)}
+        homes = [home for home in self.of(INDEX) if self.everywhere and primary(home.lang) not in spoken]
+        return (*(version for version in own if version.path != path), *homes)
 
     def original(self, path: str) -> str:
         """Return the page of which a page is a version: itself if it is none."""
@@ -93,7 +102,21 @@ def languages_of(site: Site) -> Languages:
     if not found:
         return NO_LANGUAGES
     groups = [tuple(versions) for versions in found.values()]
-    return Languages({version.path: versions for versions in groups for version in versions})
+    everywhere = _props_of(site.pages[INDEX]).get("languages_everywhere") is True
+    return Languages({version.path: versions for versions in groups for version in versions}, everywhere)
+
+
+def lead_everywhere(before: Site | None, after: Site) -> Site:
+    """Return a site all of whose pages lead to its home page in a further language, if that page is new in it.
+
+    Pages that were built before such links existed stay as they are, byte for byte.
+    """
+    known = languages_of(before).of(INDEX) if before is not None else ()
+    if {home.path for home in languages_of(after).of(INDEX)} <= {INDEX, *(home.path for home in known)}:
+        return after
+    pages = after.to_dict()["pages"]
+    pages[INDEX]["elements"][pages[INDEX]["root"]]["props"]["languages_everywhere"] = True
+    return Site(pages)
 
 
 def outdated(before: Site, after: Site) -> tuple[str, ...]:
@@ -147,5 +170,10 @@ def _is_version(site: Site, path: str) -> bool:
 
 
 def _lang_of(page: Mapping[str, Any]) -> str:
-    lang = page["elements"][page["root"]].get("props", {}).get("lang", "en")
+    lang = _props_of(page).get("lang", "en")
     return lang if isinstance(lang, str) else ""
+
+
+def _props_of(page: Mapping[str, Any]) -> Mapping[str, Any]:
+    props: Mapping[str, Any] = page["elements"][page["root"]].get("props", {})
+    return props

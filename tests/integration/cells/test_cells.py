@@ -26,7 +26,7 @@ from sqlalchemy.exc import OperationalError
 from sqlmodel import SQLModel
 
 from ledger.cells import copying, tenant_rows
-from ledger.cells.directory import CellRecord, Directory, Step
+from ledger.cells.directory import CellRecord, Directory, Move, Step
 from ledger.dispatch_window import release_due
 from ledger.errors import CellError
 from ledger.notifications import claim_due_notifications
@@ -69,6 +69,7 @@ from tests.unit.workers.runs.repositories import make_project
 MAY_BE_EMPTY = {"person", "login_session", "approval", "debate", "task_failure", "recorded_call", "delivery"} | {
     "notice",
     "notice_delivery",
+    "kept_delivery",
 }
 """Tables of which the tenant has no rows here."""
 NOW = Timing(drain=0.0, let_go=5.0, lease=0.0)
@@ -93,6 +94,12 @@ class Two:
         """Return the files of the workspace of acme's run in a cell."""
         root = self.roots[cell] / f"{self.run_id}.git"
         return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+    def move(self) -> Move:
+        """Return acme's move."""
+        move = self.directory.move_of("acme")
+        assert move is not None
+        return move
 
     def check_books(self) -> None:
         """Check both ledgers' histories by all the rules that there are."""

@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 from datetime import date, timedelta
 from itertools import count
 
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -145,6 +146,9 @@ def test_two_cells_spend_one_budget_as_each_needs_it_and_no_more(postgres: Postg
             assert world.caps()["fleet_day"].spent_nanousd <= leased[name]
 
 
+OPEN_TRANSACTIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start < now()"
+
+
 def test_steps_that_no_gateway_meters_are_charged_to_one_budget_by_all_cells(postgres: Postgres) -> None:
     with ExitStack() as stack:
         url, directory = stack.enter_context(new_directory(postgres))
@@ -156,10 +160,16 @@ def test_steps_that_no_gateway_meters_are_charged_to_one_budget_by_all_cells(pos
             """Charge a step in a cell; returns the scope of the budget that has no room for it."""
             shop, budget = cells[cell]
             claimed = shop.running(tier=None)
-            with shop.ledger.begin() as session:
-                exceeded = charge_unmetered_step(
-                    session, claimed, nanousd=nanousd, model="m", worker="w1", within=budget.leased
-                )
+
+            def leased(fleet: CapLimit, total_nanousd: int) -> CapLimit:
+                with psycopg.connect(shop.url) as connection:
+                    open_ones = connection.execute(OPEN_TRANSACTIONS).fetchone()
+                assert open_ones == (0,), "a directory that is slow holds up nothing"
+                return budget.leased(fleet, total_nanousd)
+
+            exceeded = charge_unmetered_step(
+                shop.ledger, claimed, nanousd=nanousd, model="m", worker="w1", within=leased
+            )
             charged[cell] += 0 if exceeded else nanousd
             return exceeded.scope if exceeded else None
 

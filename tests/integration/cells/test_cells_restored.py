@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy.exc import OperationalError
 
@@ -75,10 +76,34 @@ def test_a_move_goes_on_beneath_which_the_old_cell_was_restored(two: Two, tmp_pa
     assert two.fingerprint(two.west, without=("audit",)) == before
 
 
-def test_a_move_goes_on_beneath_which_the_new_cell_was_restored(two: Two, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [Step.COPIED, Step.SWITCHED, Step.OPENED])
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_move_goes_on_beneath_which_the_new_cell_was_restored(
+    two: Two, tmp_path: Path, step: Step, *, was_there: bool
+) -> None:
+    if was_there:  # its stone is in the backup
+        move_tenant(two.directory, "acme", "west", timing=NOW)
+        move_tenant(two.directory, "acme", "east", timing=NOW)
     source = take_backup(two, "west", tmp_path / "backup")
     before = two.fingerprint(two.east, without=("audit",))
-    stop(two, Step.COPIED)
+    stop(two, step)
+    assert bring_back(two, "west", source).placed.missing == ()
+    assert closed(two.west) == {"acme"}
+    assert [place.cell for place in two.directory.places() if place.tenant == "acme"] == ["east"]
+    move_tenant(two.directory, "acme", "west", timing=NOW)
+    assert two.fingerprint(two.west, without=("audit",)) == before
+
+
+@pytest.mark.parametrize("step", [Step.SWITCHED, Step.OPENED])
+def test_a_move_that_had_come_before_the_backup_of_the_new_cell_copies_nothing_again(
+    two: Two, tmp_path: Path, step: Step
+) -> None:
+    stop(two, Step.OPENED)
+    two.west.accept(tier=None)
+    before = two.fingerprint(two.west, without=("audit",))
+    source = take_backup(two, "west", tmp_path / "backup")
+    with psycopg.connect(two.directory_url) as connection:
+        connection.execute("UPDATE move SET step = %s", [step.value])
     bring_back(two, "west", source)
     move_tenant(two.directory, "acme", "west", timing=NOW)
     assert two.fingerprint(two.west, without=("audit",)) == before

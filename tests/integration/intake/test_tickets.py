@@ -15,14 +15,16 @@ import pytest
 from httpx2 import Response
 from pydantic import SecretStr
 from sqlalchemy import text
-from sqlmodel import select
+from sqlmodel import col, select
 from starlette.testclient import TestClient
 
+from ledger.cells import tenant_rows
 from ledger.runs.run import put_project
 from ledger.runs.tables import ReviewComment, Run
-from ledger.tables import Tenant
+from ledger.tables import Job, Tenant
 from producers.api.app import create_app
 from producers.dispatch.sweeping import RowSweeper
+from producers.intake.webhook_receiver import WebhookReceiver
 from routing.jobs import State
 from routing.policy.agents import Account, AccountsConfig
 from tests.integration.api.http_world import World, shared_ledger, world
@@ -52,6 +54,7 @@ class Hooks:
                 "others": Account(kind="github", webhook_secret=SecretStr(SECRET), tenants=("somebody-else",)),
             }
         )
+        self.accounts = accounts
         self.http = TestClient(create_app(replace(world.resources, accounts=accounts)))
         with world.ledger.begin() as session:
             session.get_one(Tenant, world.tenant).provider = "fake"
@@ -61,6 +64,10 @@ class Hooks:
         config = CONFIG | ({"integrations": integrations} if integrations else {})
         with self.world.ledger.begin() as session:
             put_project(session, self.world.tenant, name, config, actor="test")
+
+    def receiver(self) -> WebhookReceiver:
+        """What the dispatcher runs, without the secrets of webhooks."""
+        return WebhookReceiver(self.world.ledger, self.world.resources.submitter, AccountsConfig())
 
     def send(
         self,
@@ -133,7 +140,7 @@ def test_a_mention_on_an_issue_becomes_a_run_once_and_further_ones_wait_for_its_
     first, more = mention("@pointsman the tax, too"), mention("@pointsman and keep the border", number=2)
     job = hooks.world.job(UUID(hooks.send(first, event="issue_comment").json()["run_id"]))
     assert job.prompt.startswith("Fix the cart total\n\nann asks:\n@pointsman the tax, too\n\nThe issue:\n> Two items")
-    known = {"run_id": str(job.id), "is_new": False, "ignored": None}
+    known = {"run_id": str(job.id), "is_new": False, "ignored": None, "waits": None}
     for delivery in (more, more, first):
         assert hooks.send(delivery, event="issue_comment").json() == known
     hooks.world.finish(job.id, State.FAILED)
@@ -207,7 +214,7 @@ def test_a_delivery_that_comes_again_when_its_run_is_over_makes_no_second_one(ho
     told["issue"] |= {"updated_at": when(-60)}
     first = hooks.send(told).json()["run_id"]
     hooks.world.finish(UUID(first), State.FAILED)
-    assert hooks.send(told).json() == {"run_id": first, "is_new": False, "ignored": None}
+    assert hooks.send(told).json() == {"run_id": first, "is_new": False, "ignored": None, "waits": None}
     told["issue"] |= {"updated_at": when(60)}
     assert hooks.send(told).json()["is_new"], "it was handed over again"
 
@@ -267,3 +274,118 @@ def test_whoever_cannot_sign_learns_nothing_and_changes_nothing(hooks: Hooks) ->
 def test_a_delivery_that_is_too_large_is_not_read_to_its_end(hooks: Hooks) -> None:
     assert hooks.send(b"x" * 1_100_000).status_code == 413
     assert hooks.send(issue(), tracker="jira").status_code in (404, 422)
+
+
+def spend_the_day(hooks: Hooks, *, is_spent: bool = True) -> None:
+    scope = {"tenant": hooks.world.tenant}
+    with hooks.world.ledger.begin() as session:
+        session.execute(text("DELETE FROM cap WHERE key LIKE :tenant || '/%'"), scope)
+        if is_spent:
+            session.execute(
+                text(
+                    "INSERT INTO cap (scope, key, limit_nanousd, spent_nanousd, reserved_nanousd) SELECT 'tenant_day',"
+                    " :tenant || '/' || to_char(timezone('UTC', now()), 'YYYY-MM-DD'), 500000000000, 500000000000, 0"
+                ),
+                scope,
+            )
+
+
+def kept(hooks: Hooks) -> int:
+    with hooks.world.ledger.begin() as session:
+        query = text("SELECT count(*) FROM kept_delivery WHERE tenant = :tenant")
+        return int(session.execute(query, {"tenant": hooks.world.tenant}).scalar_one())
+
+
+def runs(hooks: Hooks) -> list[Job]:
+    with hooks.world.ledger.begin() as session:
+        own = select(Job).where(Job.tenant == hooks.world.tenant, Job.queue == "control")
+        return list(session.exec(own.order_by(col(Job.created_at))))
+
+
+def pass_time(hooks: Hooks, hours: float = 0.02) -> None:
+    with hooks.world.ledger.begin() as session:
+        session.execute(
+            text(
+                "UPDATE kept_delivery SET next_at = next_at - make_interval(secs => :seconds),"
+                " received_at = received_at - make_interval(secs => :seconds)"
+            ),
+            {"seconds": hours * 3600},
+        )
+
+
+def test_a_delivery_for_which_there_is_no_room_is_kept_and_taken_in_once_when_there_is(hooks: Hooks) -> None:
+    spend_the_day(hooks)
+    first = hooks.send(issue())
+    assert first.status_code == 202
+    assert "daily budget" in first.json()["waits"]
+    assert hooks.send(issue()).status_code == 202
+    assert (kept(hooks), runs(hooks)) == (1, [])
+    receiver = hooks.receiver()
+    assert receiver.deliver_due() == 0  # its minute has not passed
+    pass_time(hooks)
+    assert (receiver.deliver_due(), kept(hooks), runs(hooks)) == (1, 1, [])
+    spend_the_day(hooks, is_spent=False)
+    assert receiver.deliver_due() == 0
+    pass_time(hooks)
+    assert (receiver.deliver_due(), kept(hooks), len(runs(hooks))) == (1, 0, 1)
+    assert hooks.send(issue()).json()["is_new"] is False
+    assert len(runs(hooks)) == 1
+
+
+def test_one_refusal_is_enough_for_all_that_a_tenant_has_waiting_and_they_come_in_their_order(hooks: Hooks) -> None:
+    spend_the_day(hooks)
+    for number in (3, 1, 2):
+        hooks.send(issue(number))
+    pass_time(hooks)
+    receiver = hooks.receiver()
+    assert [receiver.deliver_due(limit=1) for _ in range(3)] == [1, 0, 0]
+    spend_the_day(hooks, is_spent=False)
+    pass_time(hooks)
+    assert [receiver.deliver_due(limit=1) for _ in range(4)] == [1, 1, 1, 0]
+    assert [job.request["ticket"]["key"] for job in runs(hooks)] == ["a/shop#3", "a/shop#1", "a/shop#2"]
+
+
+def test_a_delivery_waits_for_three_days_at_most_and_a_tenant_has_a_hundred_at_most(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ledger.runs.kept_deliveries.MAX_KEPT", 2)
+    spend_the_day(hooks)
+    assert [hooks.send(issue(number)).status_code for number in (1, 2, 3)] == [202, 202, 429]
+    receiver = hooks.receiver()
+    pass_time(hooks, 71)
+    assert (receiver.deliver_due(), kept(hooks)) == (1, 2)
+    pass_time(hooks, 2)
+    while receiver.deliver_due():
+        pass
+    assert kept(hooks) == 0
+    with hooks.world.ledger.begin() as session:
+        found = session.execute(
+            text("SELECT actor, detail FROM audit WHERE action = 'delivery_dropped' AND tenant = :tenant ORDER BY seq"),
+            {"tenant": hooks.world.tenant},
+        ).all()
+    assert [actor for actor, _ in found] == [f"github:{hooks.world.tenant}/shop"] * 2
+    assert "daily budget" in found[0][1]["why"]
+
+
+def test_a_kept_delivery_of_a_project_that_is_gone_does_not_hold_up_the_others(hooks: Hooks) -> None:
+    spend_the_day(hooks)
+    hooks.project("old", github=CONFIG["integrations"]["github"])
+    hooks.send(issue(1), project="old")
+    hooks.send(issue(2))
+    hooks.project("old", linear=CONFIG["integrations"]["linear"])
+    spend_the_day(hooks, is_spent=False)
+    pass_time(hooks)
+    assert (hooks.receiver().deliver_due(), kept(hooks)) == (2, 0)
+    assert [job.request["ticket"]["key"] for job in runs(hooks)] == ["a/shop#2"]
+
+
+def test_a_kept_delivery_of_a_tenant_that_moves_waits_and_holds_up_nobody(hooks: Hooks) -> None:
+    spend_the_day(hooks)
+    hooks.send(issue())
+    pass_time(hooks)
+    tenant_rows.close(hooks.world.ledger, hooks.world.tenant)
+    try:
+        assert (hooks.receiver().deliver_due(), kept(hooks)) == (0, 1)
+    finally:
+        tenant_rows.open_again(hooks.world.ledger, hooks.world.tenant)
+    assert hooks.receiver().deliver_due() == 1

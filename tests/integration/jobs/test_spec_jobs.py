@@ -418,7 +418,7 @@ def test_a_new_site_whose_further_language_cannot_be_made_or_paid_comes_in_one_a
     prompt = "A site in English and Dutch for Ada's Bikes, a repair shop in Ghent [rehearse:bilingual]"
     job = rig.edit(prompt, rig.shop.site("bikes"), **limits)
     assert (job.state, job.detail) == ("awaiting_approval", None)
-    assert job.result["summary"] == "Two parts, and no shop. Not translated into nl: ask for that next."
+    assert job.result["summary"] == "Two parts, and no shop. Note: not translated into nl; ask for that next."
     assert len(rig.calls()) == calls
     assert {path for path in rig.files(job.release_id) if path.endswith(".html")} == {"index.html"}
 

@@ -128,8 +128,8 @@ def test_a_twin_cannot_charge_a_whole_step(shop: Shop) -> None:
     twin = shop.running(tier=None)
     lose(shop, twin)
     shop.claim(twin.job.id)
-    with pytest.raises(FencedError), shop.ledger.begin() as session:
-        charge_unmetered_step(session, twin, nanousd=1000, model="m", worker="w1")
+    with pytest.raises(FencedError):
+        charge_unmetered_step(shop.ledger, twin, nanousd=1000, model="m", worker="w1")
     assert shop.scalar("SELECT count(*) FROM call") == 0
     assert not shop.scalar("SELECT sum(spent_nanousd + reserved_nanousd) FROM cap")
 

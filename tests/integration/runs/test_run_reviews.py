@@ -19,7 +19,7 @@ from ledger.runs.tables import ReviewComment
 from ledger.tables import Job
 from producers.errors import AuthenticationError
 from producers.intake.ticket_webhooks import Ignored
-from producers.intake.webhook_receiver import TicketRun, WebhookReceiver
+from producers.intake.webhook_receiver import Taken, TicketRun, Waiting, WebhookReceiver
 from producers.use_cases.reviews import MAX_CHECK_ROUNDS, ReviewRounds
 from producers.use_cases.rounds import Requester, ReviseOrder, Rounds
 from producers.use_cases.tickets import TicketWriter
@@ -49,7 +49,7 @@ class Office:
         self.rounds = Rounds(yard.shop.ledger, yard.policy)
         self.sent = 0
 
-    def send(self, event: str, body: dict[str, Any], *, secret: str = SECRET) -> TicketRun | Ignored:
+    def send(self, event: str, body: dict[str, Any], *, secret: str = SECRET) -> Taken | Waiting:
         self.sent += 1
         for name in ("review", "comment"):
             if name in body:
@@ -59,7 +59,7 @@ class Office:
                 body = {**body, about: {**body[about], "number": 1}}
         return self.post(event, body, secret=secret)
 
-    def post(self, event: str, body: dict[str, Any], *, secret: str = SECRET) -> TicketRun | Ignored:
+    def post(self, event: str, body: dict[str, Any], *, secret: str = SECRET) -> Taken | Waiting:
         data = json.dumps(body).encode()
         signature = f"sha256={hmac.new(secret.encode(), data, hashlib.sha256).hexdigest()}"
         headers = {"x-github-event": event, "x-hub-signature-256": signature}
@@ -89,7 +89,7 @@ class Office:
     def commit(self, run_id: UUID) -> str:
         return str(self.yard.job(run_id).result["commit"])
 
-    def failed_check(self, run_id: UUID, name: str = "test") -> TicketRun | Ignored:
+    def failed_check(self, run_id: UUID, name: str = "test") -> Taken | Waiting:
         return self.send("check_run", check(head_sha=self.commit(run_id), name=name))
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from routing.model_call import to_json
 from sites import excerpts as module
-from sites.excerpts import MAX_FOUND, Hidden, excerpts, hidden_text, read_page, show_text, show_tree
+from sites.excerpts import MAX_FOUND, Hidden, choose_sections, excerpts, hidden_text, read_page, show_text, show_tree
 
 SITE = {
     "index.html": b"<h1>Welcome</h1>\n<p>Open daily</p>\n",
@@ -80,6 +83,59 @@ def test_a_question_comes_with_small_scripts_the_values_of_choices_and_the_names
     assert '<file path="js/site.js">\ntotal = service + extra;\n</file>' in shown
     assert shown.endswith("Other files: js/library.js, site.css")
     assert "Other files: js/library.js, js/site.js, site.css" in show_text(files, "Does it?", max_bytes=50)
+
+
+def long_site() -> dict[str, bytes]:
+    """A home page, and one whose middle has the facts; both repeat navigation and footer."""
+    prose = "<p>We bake with care, as our parents did, and their parents before them.</p>" * 12
+    links = "<a href=index.html>Home</a><a href=times.html>Times</a>"
+    frame = "<title>{0}</title><nav>" + links + "</nav>{1}<footer>Ring us</footer>"
+    home = f"<h1>Bread</h1>{prose}<h2>Who bakes</h2>{prose}<h2>Terrace</h2><p>The summer terrace is open.</p>{prose}"
+    days = "".join(
+        f"<h2>{day}</h2><h3>Doors</h3><p>8:45</p><h3>Lunch</h3><p>12:30</p>" for day in ("Thursday", "Friday")
+    )
+    return {
+        "index.html": frame.format("Bakery", home).encode(),
+        "times.html": frame.format("Times", f"<h1>When</h1>{prose}{days}<h2>History</h2>{prose}").encode(),
+    }
+
+
+def chosen(files: Mapping[str, bytes], prompt: str, *, max_bytes: int) -> str:
+    text = choose_sections(show_text(files, prompt), prompt, max_bytes=max_bytes)
+    assert len(to_json(text).encode()) <= max_bytes
+    return text
+
+
+def test_of_a_long_site_the_sections_that_a_request_names_are_whole_and_the_rest_is_named() -> None:
+    """Two debaters got the beginning and the end, and not the day that they were asked about."""
+    shown = chosen(long_site(), "Close the terrace on Friday", max_bytes=1500)
+    assert "## Friday\n### Doors\n8:45\n### Lunch\n12:30" in shown
+    assert "The summer terrace is open." in shown
+    assert "## Who bakes [...]" in shown
+    assert "## History [...]" in shown
+    assert shown.count("](times.html)") == 1
+
+
+def test_of_sections_that_a_request_in_another_language_does_not_name_those_of_times_and_prices_come_first() -> None:
+    shown = chosen(long_site(), "Les portes ouvrent à 8 h 15", max_bytes=900)
+    assert "## Thursday\n### Doors\n8:45" in shown
+    assert "## Who bakes [...]" in shown
+
+
+def test_a_section_too_long_for_its_readers_is_shown_where_the_request_touches_it() -> None:
+    lines = "".join(f"<p>Entry {number} of a long list</p>" for number in range(200))
+    page = f"<h1>Menu</h1>{lines}<p>Rhubarb cake 4.20</p>{lines}".encode()
+    shown = chosen({"index.html": page}, "The rhubarb cake costs 4.50", max_bytes=600)
+    assert shown.index("# Menu [...]") < shown.index("Rhubarb cake 4.20")
+
+
+def test_a_short_site_is_shown_as_it_is_and_one_of_very_many_sections_says_how_many_are_left_out() -> None:
+    files = long_site()
+    assert chosen(files, "Close it", max_bytes=20_000) == show_text(files, "Close it")
+    many = "".join(f"<h2>Part {number}</h2><p>Words</p>" for number in range(1_000)).encode()
+    shown = chosen({"index.html": many}, "Close part 700", max_bytes=2_000)
+    assert "## Part 700\nWords" in shown
+    assert re.search(r"\[\.\.\.\] and \d+ more sections", shown)
 
 
 def test_pages_are_read_while_there_is_room_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

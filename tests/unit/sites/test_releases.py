@@ -4,7 +4,9 @@ import os
 import shutil
 import tempfile
 import threading
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import hypothesis.strategies as st
@@ -13,10 +15,12 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from ledger.releases import ReleaseFacts, choose_swept
-from routing.policy.platform import Retention
+from ledger.tables import Release, Site
+from routing.policy.platform import Retention, platform_policy
 from sites.content_store import ContentStore, Manifest
 from sites.disk import Disk
-from sites.releases import VERDICTS, Kept, Shown, Sweeper
+from sites.errors import ReleaseAlteredError
+from sites.releases import VERDICTS, Kept, Shown, Sweeper, build_release, check_release_integrity, refusal_of
 from tests.unit.sites.test_content_store import project
 
 OLD = {"index.html": b"old", "same.css": b"same"}
@@ -34,6 +38,31 @@ def kept(*releases: tuple[str, Manifest]) -> Kept:
     blobs = frozenset(entry.sha256 for _, manifest in releases for entry in manifest.values())
     shown = Shown(frozenset(name for name, _ in releases), frozenset(manifest.digest for _, manifest in releases))
     return Kept(blobs, {SITE: shown})
+
+
+@pytest.mark.req("H-114")
+@pytest.mark.parametrize(
+    ("altered", "why"),
+    [
+        ({}, ""),
+        ({"digest": "0" * 64}, "do not match its digest"),
+        ({"manifest": {"files": {}}}, "do not match its digest"),
+        ({"scan_passed": False}, "did not pass"),
+        ({"scan": {"digest": "0" * 64}}, "about other files"),
+        ({"scan": {"csp": "default-src *"}}, "not the one that was approved"),
+        ({"scan_digest": "0" * 64}, "not the one that was approved"),
+    ],
+)
+def test_a_release_is_published_with_the_passing_report_of_its_own_files_alone(
+    tmp_path: Path, altered: dict[str, Any], why: str
+) -> None:
+    site, page = Site(tenant="acme", name="shop"), b"<!doctype html><html lang=en><title>Shop</title><h1>Bread</h1>"
+    made = build_release(
+        ContentStore(tmp_path), {"index.html": page}, site=site, policy=platform_policy(), base_release_id=None
+    )
+    scan = {"scan": {**made.scan, **altered.get("scan", {})}}
+    with pytest.raises(ReleaseAlteredError, match=why) if why else nullcontext():
+        check_release_integrity(Release(**vars(made) | altered | scan))
 
 
 @pytest.mark.threat("H7")
@@ -279,3 +308,31 @@ class SiteMachine(RuleBasedStateMachine):
 @pytest.mark.threat("H7")
 def test_any_order_of_drafts_publishes_rollbacks_and_sweeps_keeps_what_is_needed() -> None:
     run_state_machine_as_test(SiteMachine, settings=settings(max_examples=25, stateful_step_count=25))
+
+
+def test_what_was_scanned_for_its_author_is_not_scanned_again_for_its_release(tmp_path: Path) -> None:
+    content_store, policy, site = ContentStore(tmp_path), platform_policy(), Site(tenant="acme", name="shop")
+    keys = ("not-in-any-file-of-the-site",)
+    files = {"index.html": b"<!DOCTYPE html><title>Shop</title><p>Open.", "same.css": b"p { color: red }"}
+    base = content_store.put_tree(files)
+    assert refusal_of(content_store, files, site=site, policy=policy, known_keys=keys) == ""
+    verdicts = {path: path.stat().st_mtime_ns for path in (tmp_path / VERDICTS).rglob("*") if path.is_file()}
+    assert len(verdicts) == len(files)
+    new = build_release(
+        content_store, files, site=site, policy=policy, known_keys=keys, new_keys=("the-token-of-a-session",), base=base
+    )
+    assert new.scan_passed
+    assert verdicts == {path: path.stat().st_mtime_ns for path in (tmp_path / VERDICTS).rglob("*") if path.is_file()}
+
+
+def test_the_author_of_a_file_with_a_key_of_the_installation_learns_of_it(tmp_path: Path) -> None:
+    files = {"index.html": b"<!DOCTYPE html><title>Shop</title><p>hunter22-hunter22"}
+    said = refusal_of(
+        ContentStore(tmp_path),
+        files,
+        site=Site(tenant="acme", name="shop"),
+        policy=platform_policy(),
+        known_keys=("hunter22-hunter22",),
+    )
+    assert "index.html" in said
+    assert "hunter22" not in said

@@ -33,6 +33,8 @@ def test_a_page_of_a_host_that_is_not_allowed_becomes_a_link_and_the_owner_is_to
     assert len(notes) == 1
     assert "video.example" in notes[0]
     assert permitted(found, PROFILES["default"]) == (found, ())
+    (german,) = permitted(site, PROFILES["default"], told_in="de").notes
+    assert "sind verlinkt" in german
     assert permitted(site, PROFILES["default"].model_copy(update={"frames": ()})).site != found
 
 

@@ -53,7 +53,8 @@ def test_a_number_that_no_text_has_is_the_models_fault_where_a_new_site_is_trans
     texts = choose_texts(site, "")
     reply = {"texts": [{"n": 9_999, "text": "Willkommen"}]}
     spec = site.canonical()
-    poor = _with_versions(cast(Inputs, None), [reply], spec=spec, texts=texts, further=["de"], summary="")
+    inputs = cast(Inputs, SimpleNamespace(words=""))
+    poor = _with_versions(inputs, [reply], spec=spec, texts=texts, further=["de"], summary="")
     assert isinstance(poor, _Poor)
     assert poor.reason is Reason.SPEC_INVALID
 

@@ -10,6 +10,7 @@ from lxml import etree, html
 from pydantic import ValidationError
 
 from sites.errors import SpecError
+from sites.links import dead_links
 from sites.spec.catalog import Hue, IconName, component_rules
 from sites.spec.components.contact import ContactFormProps, MapLinkProps, NewsletterProps
 from sites.spec.components.content import VideoProps
@@ -19,6 +20,7 @@ from sites.spec.model import INDEX, parse_site
 from sites.spec.outline import expand_outline
 from sites.spec.render import referenced_assets, render
 from sites.spec.theme import BASE_RULES, MIN_TEXT_CONTRAST, contrast, parse_colour
+from sites.spec.validate import validate
 from tests.unit.sites.spec.samples import element, page
 
 PICTURE = {"src": "assets/x.svg", "alt": "A loaf"}
@@ -472,3 +474,53 @@ def test_small_print_stands_below_plans_and_a_link_below_a_table() -> None:
     link = {"label": "Or think further ahead", "href": "#one"}
     table = one("ComparisonTable", columns=["A"], rows=[{"label": "x", "values": ["y"]}], link=link)
     assert table.xpath(".//div/following-sibling::p[@class='small']/a/text()") == ["Or think further ahead"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "props"),
+    [
+        ("PriceList", {"items": [{"title": "Rye", "price": "5"}, {"title": "Cake", "price": "4", "sold_out": "Gone"}]}),
+        ("Features", {"items": [{"title": "Rye"}, {"title": "Cake", "sold_out": "Gone"}]}),
+        ("Features", {"items": [{"title": "Rye"}, {"title": "Cake", "sold_out": "Gone"}], "layout": "rows"}),
+        ("Features", {"items": [{"title": "Rye"}, {"title": "Cake", "sold_out": "Gone"}], "layout": "list"}),
+        ("Schedule", {"items": [{"time": "9", "title": "Rye"}, {"time": "9", "title": "Cake", "sold_out": "Gone"}]}),
+        ("Pricing", {"plans": [{"name": "Rye", "price": "5"}, {"name": "Cake", "price": "4", "sold_out": "Gone"}]}),
+    ],
+)
+def test_what_is_sold_out_says_so_in_grey_and_the_rest_is_built_as_before(kind: str, props: dict[str, Any]) -> None:
+    found = one(kind, **props)
+    (entry,) = found.xpath(".//li[contains(concat(' ', @class, ' '), ' sold-out ')]")
+    assert entry.xpath(".//*[@class='tag']/text()") == ["Gone"]
+    assert entry.xpath(".//h2/text()") == ["Cake"]
+    assert found.xpath("count(.//*[@class='tag'])") == 1
+
+
+def test_a_link_leads_to_a_person_of_the_team_who_has_an_anchor() -> None:
+    people = [{"name": "Ida Holm", "anchor": "ida"}, {"name": "Jo Berg"}]
+    note = element("RichText", heading="Note", body="Ask [Ida](#team.ida).")
+    button = element("Button", label="Ida", href="#team.ida")
+    site = parse_site(page(note=note, button=button, team=element("Team", people=people)))
+    assert validate(site) == []
+    document = html.document_fromstring(render(site)[INDEX])
+    assert "Ida Holm" in document.xpath("string(//li[@id='team.ida'])")
+    assert document.xpath("count(//li[@id])") == 1
+    assert dead_links(render(site)) == frozenset()
+    lost = page(button=element("Button", label="Jo", href="#team.jo"), team=element("Team", people=people))
+    assert [finding.code for finding in validate(parse_site(lost))] == ["broken_link"]
+    twice = page(team=element("Team", people=[people[0], people[0]]))
+    assert [finding.message for finding in validate(parse_site(twice))] == [
+        "value error, each anchor is that of one person"
+    ]
+
+
+def test_a_notice_stands_in_a_strip_above_the_header_of_each_page_that_shares_it() -> None:
+    header = element("Header", brand="Hearth", notice="Closed 24 to 26 December. [All hours](#hours)")
+    spec = page(header=header, hours=element("RichText", heading="Hours", body="Daily."))
+    further = page(header=element("Shared", of="header"), text=element("Text", text="x"))
+    built = render(parse_site({"pages": {INDEX: spec, "more.html": further}}))
+    for path, href in ((INDEX, "#hours"), ("more.html", "index.html#hours")):
+        document = html.document_fromstring(built[path])
+        (strip,) = document.xpath("//body/aside[@class='notice']")
+        assert strip.getnext().tag == "header"
+        assert strip.xpath(".//p/text()")[0] == "Closed 24 to 26 December. "
+        assert strip.xpath(".//a/@href") == [href]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from routing.policy.platform import platform_policy
 from sites.errors import SpecError
+from sites.links import dead_links
 from sites.spec.languages.address import address_line
 from sites.spec.languages.translation import (
     MAX_CHUNK_CHARACTERS,
@@ -159,6 +160,33 @@ def test_a_new_section_comes_into_the_version_that_is_there_and_nothing_else_cha
     assert made.site.pages["de/classes.html"] == site.pages["de/classes.html"]
 
 
+def test_a_version_of_only_some_sections_leaves_out_the_rest_and_what_leads_there() -> None:
+    made = added(f"{INDEX} page", f"{INDEX} hero", f"{INDEX} faq", partial=True)
+    assert made.written == ("de/index.html",)
+    version, original = made.site.pages["de/index.html"], demo_site().pages[INDEX]
+    shown = [version["elements"][key]["type"] for key in version["elements"]["page"]["children"]]
+    assert shown == ["Header", "Hero", "FAQ", "Footer"]
+    lost = [f"#{key}" for key in original["elements"] if key not in version["elements"]]
+    texts = json.dumps(version)
+    assert lost
+    assert not [key for key in lost if f'"{key}"' in texts or f"({key})" in texts]
+    assert dead_links(render(made.site)) == frozenset()
+    assert made.site.pages[INDEX] == original
+    whole = reply(f"{INDEX} hero", f"{INDEX} faq", partial=True)
+    assert left_over(demo_site(), TEXTS, [whole]) == ()
+
+
+def test_links_to_what_a_version_of_some_sections_lacks_lead_to_the_original_where_they_cannot_be_left_out() -> None:
+    note = element("RichText", heading="Note", body="See [the prices](#prices).")
+    card = element("Features", items=[{"title": "Bread", "link": {"label": "Prices", "href": "#prices"}}])
+    prices = element("PriceList", heading="Prices", items=[{"title": "Rye", "price": "5"}])
+    site = parse_site(page(note=note, card=card, prices=prices))
+    made = added(f"{INDEX} note", f"{INDEX} card", site=site, partial=True)
+    document = render(made.site)["de/index.html"].decode()
+    assert document.count('href="../index.html#prices"') == 2
+    assert "Rye" not in document
+
+
 def test_a_section_that_has_become_another_is_replaced_only_whole_and_otherwise_told() -> None:
     document = added().site.to_dict()
     faq = document["pages"][INDEX]["elements"]["faq"]["props"]["items"]
@@ -178,6 +206,8 @@ def test_a_section_that_has_become_another_is_replaced_only_whole_and_otherwise_
 def test_sentences_that_no_reply_translates_are_told_and_names_are_not() -> None:
     (note,) = left_over(demo_site(), TEXTS, [reply(f"{INDEX} header")])
     assert "texts stay as they are, such as" in note
+    (german,) = left_over(demo_site(), TEXTS, [reply(f"{INDEX} header")], told_in="de")
+    assert "Texte bleiben, wie sie sind, etwa" in german
     named = [{"n": n, "text": "x"} for n, entry in enumerate(TEXTS) if len(entry.text.split()) > 3]
     assert left_over(demo_site(), TEXTS, [{"texts": named}]) == ()
 

@@ -80,15 +80,26 @@ def test_a_language_that_is_only_mentioned_is_no_translation(wish: str) -> None:
 @pytest.mark.parametrize(
     "wish",
     [
-        "Eine Seite auf Deutsch bitte, aber nicht alles: nur worum es geht und die Pflanztage",
-        "can you put a page in polish, just what we do, prices, and ring Piotr",
-        "just a page with hours and contact in German",
-        "Une page en allemand, seulement l'essentiel",
+        "can you put a page in polish, just what we do, prices, and ring Piotr 087 555 0163",
         "A short page in French for our guests",
+        "Eine Seite auf Deutsch, nicht alles, und mit unserer Nummer 0170 1234567",
     ],
 )
-def test_a_page_of_a_few_things_in_another_language_is_for_the_editor(wish: str) -> None:
+def test_a_short_page_in_another_language_or_one_of_new_facts_is_for_the_editor(wish: str) -> None:
     assert not is_translation(wish, in_language("en"))
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        "Eine Seite auf Deutsch bitte, aber nicht alles: nur worum es geht und die Pflanztage",
+        "just a page with hours and contact in German",
+        "Une page en allemand, seulement l'essentiel",
+        "A German page with 3 things: hours, prices, contact",
+    ],
+)
+def test_a_page_of_some_sections_in_another_language_is_a_translation_of_these(wish: str) -> None:
+    assert is_translation(wish, in_language("en"))
 
 
 def test_a_whole_page_or_what_is_to_be_translated_is_no_page_of_a_few_things() -> None:

@@ -10,7 +10,7 @@ from lxml import html
 from routing.policy.platform import platform_policy
 from sites.links import dead_links
 from sites.scan.engine import scan
-from sites.spec.languages.versions import languages_of, outdated, own_name
+from sites.spec.languages.versions import languages_of, lead_everywhere, outdated, own_name
 from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.read_back import read_back
 from sites.spec.render import referenced_assets, render
@@ -93,6 +93,31 @@ def test_no_rule_of_the_catalog_knows_left_from_right_where_a_page_can_be_mirror
 def test_a_page_without_a_header_leads_to_its_versions_too() -> None:
     site = in_french(INDEX, site=parse_site({"pages": {INDEX: page(text=element("Text", text="Hello"))}}))
     assert tree_of(site, INDEX).xpath("//body/nav[@class='languages']//a/@href") == ["fr/index.html"]
+
+
+def _links(site: Site, path: str) -> list[str]:
+    return [str(href) for href in tree_of(site, path).xpath("//header//nav[@class='languages']//a/@href")]
+
+
+def test_a_page_without_a_version_leads_to_the_home_page_in_that_language_where_index_says_so() -> None:
+    document = in_french(INDEX, "classes.html", site=in_french(INDEX, lang="de")).to_dict()
+    document["pages"]["news.html"] = deepcopy(document["pages"]["classes.html"])
+    assert _links(parse_site(document), "news.html") == []
+    document["pages"][INDEX]["elements"]["page"]["props"]["languages_everywhere"] = True
+    site = parse_site(document)
+    assert _links(site, "news.html") == ["de/index.html", "fr/index.html"]
+    assert _links(site, "classes.html") == ["fr/classes.html", "de/index.html"]
+    assert _links(site, "fr/classes.html") == ["../classes.html", "../de/index.html"]
+    assert not tree_of(site, "news.html").xpath("//link[@rel='alternate']")
+    assert dead_links(render(site)) == frozenset()
+
+
+def test_a_first_version_of_the_home_page_is_led_to_from_every_page_and_one_that_was_there_is_not() -> None:
+    before, after = demo_site(), in_french(INDEX)
+    assert _links(lead_everywhere(before, after), "classes.html") == ["fr/index.html"]
+    assert _links(lead_everywhere(None, after), "classes.html") == ["fr/index.html"]
+    assert lead_everywhere(after, in_french(INDEX, "classes.html")) == in_french(INDEX, "classes.html")
+    assert lead_everywhere(before, in_french("classes.html")) == in_french("classes.html")
 
 
 def test_links_of_a_version_lead_to_versions_where_they_exist_and_elsewhere_stay() -> None:

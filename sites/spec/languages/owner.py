@@ -1,0 +1,40 @@
+"""The language of an owner's words, for what the builder itself has to tell them.
+
+Models write to owners in their language; its notes beside that, in the site's, were read as a mistake.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+_COMMON: Final = {
+    "de": "der die das den dem des ein eine einen und oder ist sind nicht bitte wir ich sie uns auf für mit von auch "
+    "noch bei zum zur im am als wie nur",
+    "en": "the and or is are not please we our you your it on for with of to from also at in as that this can put make",
+    "es": "el la los las un una y o es son no por favor nosotros para con del también al como que se lo más está",
+    "fr": "le la les un une et ou est sont pas nous vous pour avec du des aussi au aux dans que qui sur il je plus ce",
+    "it": "il la gli in un una e o è sono non per favore noi con del della anche al alla come che di nel più lo questo",
+    "nl": "het een en of is zijn niet graag wij we u voor met van ook bij op aan als dat die nog de er naar",
+    "pl": "i lub jest są nie proszę my na dla z w do się także jak że to od po przy może tylko",
+    "pt": "os um uma e ou é são não por favor nós para com da também ao como que em mais está isso na no",
+}
+"""Words that hardly any sentence of a language does without."""
+_BY_LANGUAGE: Final[Mapping[str, frozenset[str]]] = {lang: frozenset(words.split()) for lang, words in _COMMON.items()}
+_WORD: Final = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
+_QUOTED: Final = re.compile(r"[\"“„«][^\"“”„«»]*[\"”“»]")
+
+
+def written_in(text: str, *, otherwise: str) -> str:
+    """Return the language (BCP 47) that a text is written in, its quotations aside.
+
+    Args:
+        text: what an owner wrote.
+        otherwise: the answer where no language has more of its words than every other one.
+    """
+    words = _WORD.findall(_QUOTED.sub(" ", text).lower())
+    counts = {lang: sum(word in common for word in words) for lang, common in _BY_LANGUAGE.items()}
+    most = max(counts.values())
+    found = [lang for lang, count in counts.items() if count == most]
+    return found[0] if len(found) == 1 else otherwise
