@@ -1,6 +1,7 @@
 """Tier 1's limits, and what it makes of an edit that a model left empty."""
 
 import pickle
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,7 +15,9 @@ from sites.spec.languages.translation import choose_texts
 from sites.spec.outline import expand_outline
 from tests.unit.sites.spec.test_outline import OUTLINE
 from workers.attempt import Inputs
-from workers.handlers.spec import _Poor, _with_versions, decline, limits_of
+from workers.compute import collecting
+from workers.handlers.spec import _Poor, _Task, _use, _with_versions, decline, limits_of
+from workers.outcomes import Candidate
 
 
 @pytest.mark.req("H-088")
@@ -39,6 +42,21 @@ def test_a_model_is_told_which_pictures_are_missing() -> None:
     files = {"index.html": b'<img src="assets/room.jpg"><img src="assets/door.jpg">', "assets/door.jpg": b""}
     inputs = SimpleNamespace(policy=platform_policy(), site=SimpleNamespace(profile="default"), files=files)
     assert limits_of(cast(Inputs, inputs)).endswith("Shown by pages, but no files of the site: assets/room.jpg.")
+
+
+@pytest.mark.parametrize(("page", "is_poor"), [(b'<a href="#none">x</a>', True), (b'<a href="/">x</a>', False)])
+def test_a_fault_of_an_outline_is_told_before_its_drawing_is_asked_for(
+    page: bytes, is_poor: bool, tmp_path: Path
+) -> None:
+    """A button led nowhere, and the drawing was refused for it and made twice (issue 20)."""
+    site = SimpleNamespace(profile="default", id=None)
+    store = SimpleNamespace(root=tmp_path)
+    inputs = SimpleNamespace(policy=platform_policy(), site=site, files={}, content_store=store)
+    candidate = Candidate(files={"index.html": page}, summary="")
+    drawing = _Task("spec_draw", str, [], dict, cast(Any, None), otherwise=lambda inputs: candidate)
+    with collecting([]):
+        result = _use(cast(Inputs, inputs), lambda inputs, replies: drawing, [{}], may_mend=True, known_keys=())
+    assert isinstance(result, _Poor) is is_poor
 
 
 def test_an_answer_keeps_its_lines_and_a_question_is_one() -> None:
