@@ -96,11 +96,15 @@ def _use(
     may_mend: bool,
     known_keys: tuple[str, ...],
 ) -> Outcome | Poor | Task:
-    """Return what becomes of a model's replies; what the scan will refuse is poor while the model may mend it."""
-    result = use(inputs, replies)
-    if may_mend and isinstance(result, Candidate):
-        refusal = refused_by_scan(inputs, result, known_keys=known_keys)
-        return Poor(Reason.SCAN_REFUSED, refusal) if refusal else result
+    """Return what becomes of a model's replies; what the scan will refuse is poor while the model may mend it.
+
+    That holds for what a next call only adds to, as a drawing: whoever makes that could not mend it.
+    """
+    result = made = use(inputs, replies)
+    while may_mend and isinstance(made, Task) and made.otherwise is not None:
+        made = made.otherwise(inputs)
+    if may_mend and isinstance(made, Candidate) and (refusal := refused_by_scan(inputs, made, known_keys=known_keys)):
+        return Poor(Reason.SCAN_REFUSED, refusal)
     return result
 
 

@@ -105,7 +105,8 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
         props["art"] = _art_for(business)
     if (drawing := section.drawing or business.drawing) and not section.image:
         props["drawing"] = {"of": drawing}
-    if business.contact_href and len(links) < _ENOUGH and all(link["href"] != business.contact_href for link in links):
+    is_written_to = any(link["href"] == business.contact_href or link["href"].startswith("mailto:") for link in links)
+    if business.contact_href and len(links) < _ENOUGH and not is_written_to:
         links.append({"label": business.say("Get in touch"), "href": business.contact_href})
     return props | ({"actions": links[:3]} if links else {}) | ({"notes": notes[:4]} if notes else {})
 
@@ -200,8 +201,8 @@ def _called(given: str | None, business: Business) -> str | None:
     example={"heading": "Come for breakfast", "actions": [{"label": "Book a table", "href": "#contact"}]},
     words=("call to action", "cta", "call-to-action", "call to action section"),
     outline=_outline_call,
-    outline_hint="one item or two: title = button label, detail = its address (https:, tel:, mailto:, #contact) where "
-    "it is not the contact",
+    outline_hint="one item or two: title = button label, detail = its address (https:, tel:, mailto:, or # and the "
+    "name of a page or section) where it is not the contact",
 )
 def _call_to_action(props: CallToActionProps, ctx: RenderContext) -> Html:
     panel = tag("div", intro(ctx, props), buttons(ctx, props.actions), class_="panel")
@@ -287,7 +288,8 @@ def _outline_rich_text(section: OutlineSection, business: Business) -> JsonObjec
 
 @Component(
     "RichText",
-    summary="running text: body (blank line = paragraph, '- ' = list, **bold**, *emphasis*, [words](address)), image or drawing",
+    summary="running text: body (blank line = paragraph, '- ' = list, **bold**, *emphasis*, [words](address)), image "
+    "or drawing",
     example={"heading": "Our story", "body": "We began in **1998**.\n\nThe oven is older."},
     words=("rich text", "text section", "about", "story", "about section", "text block"),
     outline=_outline_rich_text,

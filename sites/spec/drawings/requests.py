@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, TypeAdapter, ValidationError
 
 from sites.errors import Finding, SpecError
-from sites.spec.drawings.shapes import MAX_SHAPES, TONES, Shape
+from sites.spec.drawings.shapes import MAX_LETTERS, MAX_SHAPES, TONES, Shape
 from sites.spec.model import INDEX, JsonObject, Site, pointer, site_of
 from sites.spec.theme import Theme, palette
 
@@ -97,7 +97,12 @@ def brief(site: Site, of: str) -> str:
 
 def draw_tool() -> JsonObject:
     """Return the tool that a model is forced to call for a drawing."""
-    shapes = {"type": "array", "minItems": _MIN_SHAPES, "maxItems": MAX_SHAPES, "items": {"type": "string"}}
+    shapes = {
+        "type": "array",
+        "minItems": _MIN_SHAPES,
+        "maxItems": MAX_SHAPES,
+        "items": {"type": "string", "maxLength": MAX_LETTERS},
+    }
     return {
         "name": "draw",
         "description": "Hand over the shapes of the drawing, from the back to the front.",

@@ -91,6 +91,25 @@ def test_a_button_leads_where_the_outline_says() -> None:
     assert b'href="https://book.example/"' in render(expand_outline(with_sections(call)))[INDEX]
 
 
+@pytest.mark.parametrize(
+    ("given", "labels"),
+    [
+        ([], ["Get in touch"]),
+        ([("Ring", "tel:+4423")], ["Ring", "Get in touch"]),
+        ([("Ring", "tel:+4423"), ("Send a photo", "mailto:us@bakery.example")], ["Ring", "Send a photo"]),
+        ([("Ring", "tel:+4423"), ("The rooms", "#features")], ["Ring", "The rooms"]),
+    ],
+)
+def test_an_opening_has_a_button_to_get_in_touch_where_none_leads_there_and_two_would_be_too_many(
+    given: list[tuple[str, str]], labels: list[str]
+) -> None:
+    hero = {"kind": "Hero", "heading": "x", "items": [{"title": title, "detail": href} for title, href in given]}
+    features = {"kind": "Features", "items": [{"title": "A", "text": "b"}]}
+    site = expand_outline(with_sections(hero, features, {"kind": "ContactForm"}))
+    actions = site.pages[INDEX]["elements"]["hero"]["props"]["actions"]
+    assert [action["label"] for action in actions] == labels
+
+
 def test_a_number_to_ring_is_the_first_button_and_a_further_way_to_write_stands_beside_the_form() -> None:
     whatsapp = {"title": "WhatsApp", "detail": "https://wa.me/34600555017"}
     ring = {"title": "Ring 958 555 017", "detail": "tel:958555017"}

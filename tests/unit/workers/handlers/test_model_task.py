@@ -1,4 +1,5 @@
 import pickle
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,7 +9,9 @@ from routing.model_call import summary_of, way_out
 from routing.policy.platform import platform_policy
 from routing.queues import Tier
 from workers.attempt import Inputs
-from workers.handlers.model_task import decline, limits_of
+from workers.compute import collecting
+from workers.handlers.model_task import Poor, Task, _use, decline, limits_of
+from workers.outcomes import Candidate
 
 
 @pytest.mark.parametrize("way", ["answer", "ask", "cannot"])
@@ -27,6 +30,21 @@ def test_a_model_is_told_which_pictures_are_missing() -> None:
     files = {"index.html": b'<img src="assets/room.jpg"><img src="assets/door.jpg">', "assets/door.jpg": b""}
     inputs = SimpleNamespace(policy=platform_policy(), site=SimpleNamespace(profile="default"), files=files)
     assert limits_of(cast(Inputs, inputs)).endswith("Shown by pages, but no files of the site: assets/room.jpg.")
+
+
+@pytest.mark.parametrize(("page", "is_poor"), [(b'<a href="#none">x</a>', True), (b'<a href="/">x</a>', False)])
+def test_a_fault_of_an_outline_is_told_before_its_drawing_is_asked_for(
+    page: bytes, is_poor: bool, tmp_path: Path
+) -> None:
+    """A button led nowhere, and the drawing was refused for it and made twice (issue 20)."""
+    site = SimpleNamespace(profile="default", id=None)
+    store = SimpleNamespace(root=tmp_path)
+    inputs = SimpleNamespace(policy=platform_policy(), site=site, files={}, content_store=store)
+    candidate = Candidate(files={"index.html": page}, summary="")
+    drawing = Task("spec_draw", str, [], dict, cast(Any, None), otherwise=lambda inputs: candidate)
+    with collecting([]):
+        result = _use(cast(Inputs, inputs), lambda inputs, replies: drawing, [{}], may_mend=True, known_keys=())
+    assert isinstance(result, Poor) is is_poor
 
 
 def test_an_answer_keeps_its_lines_and_a_question_is_one() -> None:
