@@ -53,6 +53,7 @@ from sites.spec.quality import is_unchanged, loses_copy, lost_change
 from sites.spec.render import detached_files, render, render_onto, theme_notes
 from workers.attempt import Attempt, Inputs
 from workers.compute import timed
+from workers.handlers.cut_replies import Begun
 from workers.outcomes import Answered, Asked, Candidate, Escalate, Outcome
 
 IMPORTED = "the site was imported without a spec"
@@ -224,9 +225,9 @@ class _Task:
 
 
 def _by_model(attempt: Attempt, task: _Task) -> Outcome:
-    problem, tries = _Poor(Reason.SPEC_INVALID, ""), attempt.policy.attempts.spec
+    problem, tries, begun = _Poor(Reason.SPEC_INVALID, ""), attempt.policy.attempts.spec, None
     for number in range(1, tries + 1):
-        again = [Text(problem.quoted())] if problem.replies else []
+        again = [Text(begun.request())] if begun else [Text(problem.quoted())] if problem.replies else []
         prompts = [[*parts, *again] for parts in task.prompts]
         try:
             calls = attempt.tool_calls(task.purpose, prompts, system=task.system(), tool=task.tool())
@@ -234,8 +235,11 @@ def _by_model(attempt: Attempt, task: _Task) -> Outcome:
             if task.otherwise is None:
                 raise
             break
-        replies = [call.input for call in calls]
+        replies = [begun.joined(call.input) if begun else call.input for call in calls]
         is_cut = any(call.is_cut for call in calls)
+        begun = Begun.of(replies[0], task.tool()) if is_cut and len(replies) == 1 and number < tries else None
+        if begun:
+            continue
         result = _CUT if is_cut else attempt.compute(_use, task.use, replies, may_mend=number < tries)
         if isinstance(result, _Task):
             return _by_model(attempt, result)
