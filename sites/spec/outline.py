@@ -6,12 +6,11 @@ An outline takes 1,500 tokens and the finished site six times as many, so two at
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from routing.model_call import SUMMARY, WAYS_OUT
 from sites.errors import Finding, SpecError, refuse, shown
@@ -37,6 +36,7 @@ from sites.spec.languages.typography import with_kept_spaces
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.outlines.arrange import arranged, opening_of
+from sites.spec.outlines.links import addressed, lead, slug
 from sites.spec.outlines.looks import look_of, style_of
 from sites.spec.theme import PAIRINGS, Colour, PresetName
 from sites.spec.trades import TRADES, Trade, trade_of
@@ -56,7 +56,7 @@ class OutlinedItem(_Outlined):
 
     title: Annotated[str, Field(max_length=140)] | None = None
     text: Annotated[str, Field(max_length=600)] | None = None
-    detail: Annotated[str, Field(max_length=200)] | None = None
+    detail: Annotated[str, Field(max_length=200), AfterValidator(addressed)] | None = None
 
 
 class OutlinedSection(_Outlined):
@@ -67,6 +67,7 @@ class OutlinedSection(_Outlined):
     text: Annotated[str, Field(max_length=2000)] | None = None
     items: Annotated[tuple[OutlinedItem, ...], Field(max_length=12)] = ()
     image: ImageUrl | None = None
+    drawing: Annotated[str, Field(max_length=200)] | None = None
     page: Annotated[str, Field(max_length=40)] | None = None
     """Name of the page it stands on; null or "Home" is the front page."""
 
@@ -131,7 +132,9 @@ def compose(outline: Outline) -> JsonObject:
     """
     pages = _by_page(_with_content(outline), home=say("Home", outline.lang))
     business = _business(outline, pages)
-    return {path: _page(path, pages, outline, business) for path in pages} | _post_pages(outline, pages)
+    made = {path: _page(path, pages, outline, business) for path in pages} | _post_pages(outline, pages)
+    lead(made, {name: path for path, (name, _) in pages.items()}, lang=outline.lang, otherwise=business.contact_href)
+    return made
 
 
 def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
@@ -163,16 +166,15 @@ def _props(section: OutlinedSection, business: Business) -> JsonObject:
     component = components()[section.kind]
     assert component.outline is not None
     items = tuple(item.model_dump(exclude_none=True) for item in section.items)
-    return component.outline(
-        OutlineSection(section.kind, section.heading, section.text, items, section.image), business
-    )
+    shown = OutlineSection(section.kind, section.heading, section.text, items, section.image, section.drawing)
+    return component.outline(shown, business)
 
 
 def _by_page(sections: tuple[OutlinedSection, ...], *, home: str) -> _Pages:
     pages: _Pages = {INDEX: (home, [])}
     for section in sections:
         name = (section.page or "").strip()
-        path = INDEX if name.lower() in _HOME else f"{_slug(name)}.html"
+        path = INDEX if name.lower() in _HOME else f"{slug(name)}.html"
         pages.setdefault(path, (name, []))[1].append(section)
     return pages
 
@@ -234,7 +236,7 @@ def _post_pages(outline: Outline, pages: _Pages) -> JsonObject:
                 day = _DAY.validate_python(item.detail)
             except ValidationError:
                 raise refuse("bad_outline", f"{place}/detail", "is the date of the entry, as 2026-05-31") from None
-            path = base = NEWS + _slug(item.title)
+            path = base = NEWS + slug(item.title)
             copy = 2
             while f"{path}.html" in found:
                 path, copy = f"{base}-{copy}", copy + 1
@@ -347,11 +349,6 @@ def _key(component: Component) -> str:
     if component.name == "Shared":
         return "shared"
     return "contact" if component.name == "ContactForm" else re.sub(r"(?<=[a-z])(?=[A-Z])", "-", component.name).lower()
-
-
-def _slug(name: str) -> str:
-    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    return re.sub(r"[^a-z0-9]+", "-", ascii_name).strip("-")[:40] or "page"
 
 
 def outline_schema() -> JsonObject:

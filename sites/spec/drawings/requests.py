@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, TypeAdapter, ValidationError
 
 from sites.errors import Finding, SpecError
-from sites.spec.drawings.shapes import MAX_SHAPES, TONES, Shape
+from sites.spec.drawings.shapes import MAX_LETTERS, MAX_SHAPES, TONES, Shape
 from sites.spec.model import INDEX, JsonObject, Site, pointer, site_of
 from sites.spec.theme import Theme, palette
 
@@ -18,9 +18,17 @@ _SHAPES: Final[TypeAdapter[tuple[str, ...]]] = TypeAdapter(_Shapes)
 
 
 def wanted(site: Site) -> tuple[str, ...]:
-    """Return what those drawings of a site show that nobody has drawn yet, each once; none that an image hides."""
-    elements = [element for page in site.pages.values() for element in page["elements"].values()]
-    shown = [_drawing_of(element) for element in elements if "image" not in element.get("props", {})]
+    """Return what those drawings of a site show that nobody has drawn yet, each once; none that an image hides.
+
+    That of the opening comes first.
+    """
+    elements = [
+        (path != INDEX, element["type"] != "Hero", element)
+        for path, page in site.pages.items()
+        for element in page["elements"].values()
+        if "image" not in element.get("props", {})
+    ]
+    shown = [_drawing_of(element) for *_, element in sorted(elements, key=lambda each: each[:2])]
     return tuple(dict.fromkeys(each["of"] for each in shown if each and not each.get("shapes")))
 
 
@@ -82,12 +90,19 @@ def brief(site: Site, of: str) -> str:
     colours = palette(theme, dark=theme.mode == "dark")
     tones = ", ".join(f"{tone} {colours[name]}" for tone, name in TONES.items())
     about = " ".join(str(props[name]) for name in ("title", "description") if props.get(name))
-    return f"The website: {about}\nIts tones: {tones}\nThe drawing shows: {of}"
+    others = "; ".join(dict.fromkeys(each["of"] for each in _drawings(site.pages) if each["of"] != of))
+    beside = f"\nOther drawings of the site, which this one does not repeat: {others}" if others else ""
+    return f"The website: {about}\nIts tones: {tones}{beside}\nThe drawing shows: {of}"
 
 
 def draw_tool() -> JsonObject:
     """Return the tool that a model is forced to call for a drawing."""
-    shapes = {"type": "array", "minItems": _MIN_SHAPES, "maxItems": MAX_SHAPES, "items": {"type": "string"}}
+    shapes = {
+        "type": "array",
+        "minItems": _MIN_SHAPES,
+        "maxItems": MAX_SHAPES,
+        "items": {"type": "string", "maxLength": MAX_LETTERS},
+    }
     return {
         "name": "draw",
         "description": "Hand over the shapes of the drawing, from the back to the front.",

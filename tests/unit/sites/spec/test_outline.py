@@ -68,9 +68,9 @@ RECORDED = Path(__file__).parents[3] / "data" / "model_cases"
 
 
 def test_every_phrase_of_the_builder_is_there_in_every_language() -> None:
-    told = SPEC.parents[1] / "workers" / "handlers" / "spec.py"
-    code = "".join(path.read_text() for path in (*SPEC.rglob("*.py"), told))
-    phrases = {*re.findall(r'say\(\s*[\'"]([^\'"]+)', code), *re.findall(r'nav_label="([^"]+)"', code)}
+    told = SPEC.parents[1] / "workers" / "handlers"
+    code = "".join(path.read_text() for root in (SPEC, told) for path in root.rglob("*.py"))
+    phrases = {*re.findall(r'(?:say|phrased)\(\s*[\'"]([^\'"]+)', code), *re.findall(r'nav_label="([^"]+)"', code)}
     assert len(phrases) > 30
     for lang, words in WORDS.items():
         assert set(words) == phrases if lang != "familiar" else {key.split(": ")[1] for key in words} <= phrases, lang
@@ -89,6 +89,25 @@ def test_a_german_site_has_no_english_words_of_the_builder() -> None:
 def test_a_button_leads_where_the_outline_says() -> None:
     call = {"kind": "CallToAction", "items": [{"title": "Book", "detail": "https://book.example/"}]}
     assert b'href="https://book.example/"' in render(expand_outline(with_sections(call)))[INDEX]
+
+
+@pytest.mark.parametrize(
+    ("given", "labels"),
+    [
+        ([], ["Get in touch"]),
+        ([("Ring", "tel:+4423")], ["Ring", "Get in touch"]),
+        ([("Ring", "tel:+4423"), ("Send a photo", "mailto:us@bakery.example")], ["Ring", "Send a photo"]),
+        ([("Ring", "tel:+4423"), ("The rooms", "#features")], ["Ring", "The rooms"]),
+    ],
+)
+def test_an_opening_has_a_button_to_get_in_touch_where_none_leads_there_and_two_would_be_too_many(
+    given: list[tuple[str, str]], labels: list[str]
+) -> None:
+    hero = {"kind": "Hero", "heading": "x", "items": [{"title": title, "detail": href} for title, href in given]}
+    features = {"kind": "Features", "items": [{"title": "A", "text": "b"}]}
+    site = expand_outline(with_sections(hero, features, {"kind": "ContactForm"}))
+    actions = site.pages[INDEX]["elements"]["hero"]["props"]["actions"]
+    assert [action["label"] for action in actions] == labels
 
 
 def test_a_number_to_ring_is_the_first_button_and_a_further_way_to_write_stands_beside_the_form() -> None:

@@ -58,7 +58,7 @@ def test_a_shape_is_an_element_of_numbers_in_a_tone_of_the_palette(shape: str, e
         ("accent path M0 0url(#x)", "a path has letters"),
         ('accent path M0 0"/><script>', "a path has letters"),
         ("accent line 100 M0 0L9 9", "a shape is TONE"),
-        ("accent path M0 0" + "L1 1" * 100, "at most 400 characters"),
+        ("accent path M0 0" + "L1 1" * 300, "at most 1200 characters"),
     ],
 )
 def test_what_is_no_shape_is_refused_with_the_rule(shape: str, rule: str) -> None:

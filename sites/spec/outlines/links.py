@@ -1,0 +1,63 @@
+"""Where the buttons of a new site lead: an outline names a page or a section in its own words."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic_core import PydanticCustomError
+
+from sites.spec.catalog import components
+from sites.spec.html import complaint_about_link, phone_url, say
+from sites.spec.model import JsonObject
+
+
+def slug(name: str) -> str:
+    """Return a name as part of a path, an address or a key."""
+    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", ascii_name).strip("-")[:40] or "page"
+
+
+def addressed(detail: str) -> str:
+    """Return a detail that is an address as a link has it: a number without blanks, a name as a slug."""
+    if detail.startswith("tel:"):
+        return phone_url(detail)
+    if detail.startswith("#"):
+        return f"#{slug(detail)}"
+    if detail.startswith(("https:", "http:", "mailto:")) and (complaint := complaint_about_link(detail)):
+        raise PydanticCustomError("bad_url", "{complaint}", {"complaint": complaint})
+    return detail
+
+
+def lead(pages: Mapping[str, JsonObject], names: Mapping[str, str], *, lang: str, otherwise: str | None) -> None:
+    """Let each link to `#name` lead to the section with that key, or else to the page, heading or kind of that name.
+
+    Args:
+        pages: the page specs by path, which are changed in place.
+        names: the paths of pages by their names.
+        lang: the language of the site.
+        otherwise: where a link leads whose name is none.
+    """
+    targets = {slug(name): path for name, path in names.items()}
+    for path, page in pages.items():
+        for key, element in page["elements"].items():
+            component, heading = components()[element["type"]], element["props"].get("heading")
+            label = component.nav_label and say(component.nav_label, lang)
+            for name in filter(None, (key, heading, label, *component.words)):
+                targets.setdefault(slug(name), f"{path}#{key}")
+    for page in pages.values():
+        for link in _links(page["elements"]):
+            if link["href"][1:] not in page["elements"]:
+                link["href"] = targets.get(slug(link["href"]), otherwise or link["href"])
+
+
+def _links(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the links within a page's section."""
+    if isinstance(value, dict):
+        if isinstance(href := value.get("href"), str) and href.startswith("#"):
+            yield value
+        value = list(value.values())
+    for each in value if isinstance(value, list) else ():
+        yield from _links(each)

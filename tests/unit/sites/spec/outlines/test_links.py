@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from sites.errors import SpecError
+from sites.links import dead_links
+from sites.spec.model import INDEX
+from sites.spec.outline import expand_outline
+from sites.spec.render import render
+from tests.unit.sites.spec.test_outline import with_sections
+
+SECTIONS = [
+    {"kind": "PriceList", "heading": "What it costs", "items": [{"title": "Cards", "detail": "£180"}]},
+    {"kind": "Schedule", "heading": "Workshops", "items": [{"title": "9 January", "detail": "10 till 4"}]},
+    {"kind": "ContactForm", "heading": "Write to me"},
+    {"kind": "PageIntro", "page": "Our boats", "heading": "Eight of them"},
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "href"),
+    [
+        ("#workshops", "index.html#schedule"),
+        ("#schedule", "#schedule"),
+        ("#What it costs", "index.html#price-list"),
+        ("#prices", "index.html#price-list"),
+        ("#our-boats", "our-boats.html"),
+        ("#contact", "index.html#contact"),
+        ("#unheard-of", "index.html#contact"),
+    ],
+)
+def test_a_button_of_a_new_site_leads_to_what_it_names(name: str, href: str) -> None:
+    """`#workshops` led nowhere, and the drawing was asked for again instead of the outline (issue 20)."""
+    hero = {"kind": "Hero", "heading": "I print", "items": [{"title": "See", "detail": name}]}
+    site = expand_outline(with_sections(hero, *SECTIONS))
+    assert site.pages[INDEX]["elements"]["hero"]["props"]["actions"][0] == {"label": "See", "href": href}
+    assert not dead_links(render(site))
+
+
+def test_a_number_to_ring_may_be_written_with_blanks_and_no_address_with_one_breaks_the_job() -> None:
+    def button(detail: str) -> str:
+        hero = {"kind": "Hero", "heading": "x", "items": [{"title": "Ring", "detail": detail}]}
+        site = expand_outline(with_sections(hero, *SECTIONS))
+        return str(site.pages[INDEX]["elements"]["header"]["props"]["action"]["href"])
+
+    assert button("tel:01876 555 0104") == "tel:018765550104"
+    with pytest.raises(SpecError, match="an address holds no space"):
+        button("https://bakery.example/a b")
