@@ -306,7 +306,8 @@ def plain(phrase: str) -> str:
 
 
 def whole_words(text: str, *, ignore_case: bool) -> re.Pattern[str]:
-    """Return a pattern for a text that is not part of a longer word."""
+    """Return a pattern for a text that is not part of a longer word; a site may keep its words together."""
     start = r"(?<!\w)" if text[0].isalnum() else ""
     end = r"(?!\w)" if text[-1].isalnum() else ""
-    return re.compile(start + re.escape(text) + end, re.I if ignore_case else 0)
+    words = re.escape(text).replace(r"\ ", "[ \N{NO-BREAK SPACE}]")
+    return re.compile(start + words + end, re.I if ignore_case else 0)

@@ -240,6 +240,8 @@ class OutlineSection:
     items: tuple[Mapping[str, str], ...]
     """Each with `title`, `text` and `detail`, all optional."""
     image: str | None = None
+    drawing: str | None = None
+    """What a drawing of its own shows."""
 
 
 @dataclass(frozen=True)

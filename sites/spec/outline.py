@@ -67,6 +67,7 @@ class OutlinedSection(_Outlined):
     text: Annotated[str, Field(max_length=2000)] | None = None
     items: Annotated[tuple[OutlinedItem, ...], Field(max_length=12)] = ()
     image: ImageUrl | None = None
+    drawing: Annotated[str, Field(max_length=200)] | None = None
     page: Annotated[str, Field(max_length=40)] | None = None
     """Name of the page it stands on; null or "Home" is the front page."""
 
@@ -165,9 +166,8 @@ def _props(section: OutlinedSection, business: Business) -> JsonObject:
     component = components()[section.kind]
     assert component.outline is not None
     items = tuple(item.model_dump(exclude_none=True) for item in section.items)
-    return component.outline(
-        OutlineSection(section.kind, section.heading, section.text, items, section.image), business
-    )
+    shown = OutlineSection(section.kind, section.heading, section.text, items, section.image, section.drawing)
+    return component.outline(shown, business)
 
 
 def _by_page(sections: tuple[OutlinedSection, ...], *, home: str) -> _Pages:

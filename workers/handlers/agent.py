@@ -28,7 +28,7 @@ from sites.releases import manifest_of
 from workers.attempt import Attempt
 from workers.errors import SoftTimeLimit
 from workers.handlers.build import build_candidate, build_commands, without_box
-from workers.handlers.spec import unchanged
+from workers.handlers.model_task import unchanged
 from workers.outcomes import Candidate, Deferred, Ended, Outcome
 from workers.retries import decide_end
 from workers.session import Begun, allowance_of, hold_session, leave_box, obstacle_to

@@ -25,7 +25,7 @@ from workers.attempt import Attempt, Inputs
 from workers.compute import timed
 from workers.handlers.build import build_in_box
 from workers.handlers.imports import import_upload
-from workers.handlers.spec import decline, limits_of, refused_by_scan
+from workers.handlers.model_task import decline, limits_of, refused_by_scan
 from workers.outcomes import Candidate, Ended, Escalate, Outcome
 
 _FORBIDDEN = frozenset(

@@ -77,9 +77,18 @@ def _hero_picture(props: HeroProps, ctx: RenderContext) -> Html | None:
         return tag("div", aside, class_="hero-aside")
     if props.image:
         return tag("div", image(ctx, props.image, eager=True), class_="hero-picture")
-    if props.drawing and props.drawing.shapes:
-        return tag("div", props.drawing.html(), class_="hero-picture hero-art")
-    return tag("div", art(props.art), class_="hero-picture hero-art") if props.art else None
+    drawing = _drawn(props.drawing) or (art(props.art) if props.art else None)
+    return tag("div", drawing, class_="hero-picture hero-art") if drawing else None
+
+
+def _drawn(drawing: Drawing | None) -> Html | None:
+    return drawing.html() if drawing and drawing.shapes else None
+
+
+def _outlined_picture(section: OutlineSection) -> JsonObject:
+    if section.image:
+        return {"image": {"src": section.image, "alt": ""}}
+    return {"drawing": {"of": section.drawing}} if section.drawing else {}
 
 
 def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
@@ -94,8 +103,8 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
         props["image"] = {"src": section.image, "alt": ""}
     elif business.art or business.opening != "statement":  # which stands well on its own
         props["art"] = _art_for(business)
-    if business.drawing and not section.image:
-        props["drawing"] = {"of": business.drawing}
+    if (drawing := section.drawing or business.drawing) and not section.image:
+        props["drawing"] = {"of": drawing}
     is_written_to = any(link["href"] == business.contact_href or link["href"].startswith("mailto:") for link in links)
     if business.contact_href and len(links) < _ENOUGH and not is_written_to:
         links.append({"label": business.say("Get in touch"), "href": business.contact_href})
@@ -109,7 +118,7 @@ def _art_for(business: Business) -> str:
 
 @Component(
     "Hero",
-    summary="opening: actions (max 3), image, art or drawing {of: what}, layout split|mirrored|framed|centered|"
+    summary="opening: actions (max 3), image, art or drawing, layout split|mirrored|framed|centered|"
     "cover (light words over the shaded picture)|statement, notes [text]; slot aside",
     example={
         "heading": "Bread worth getting up for",
@@ -142,23 +151,24 @@ class PageIntroProps(SectionProps):
 
     heading: Title
     image: Picture | None = None
+    drawing: Drawing | None = None
 
 
 def _outline_page_intro(section: OutlineSection, business: Business) -> JsonObject:
-    picture = {"image": {"src": section.image, "alt": ""}} if section.image else {}
-    return {"heading": business.name, **section_props(section), **picture}
+    return {"heading": business.name, **section_props(section), **_outlined_picture(section)}
 
 
 @Component(
     "PageIntro",
-    summary="opening of a further page: image",
+    summary="opens a further page: image or drawing",
     example={"heading": "Our classes", "text": "Small groups, every weekend."},
     words=("page intro", "page header", "page introduction"),
     outline=_outline_page_intro,
     outline_hint="opening of a page other than the first",
 )
 def _page_intro(props: PageIntroProps, ctx: RenderContext) -> Html:
-    picture = tag("div", image(ctx, props.image, eager=True), class_="page-intro-picture") if props.image else None
+    shown = image(ctx, props.image, eager=True) if props.image else _drawn(props.drawing)
+    picture = tag("div", shown, class_="page-intro-picture") if shown else None
     when = post_line(ctx.day, ctx.author, ctx.lang) if ctx.day else None
     return band(ctx, props, intro(ctx, props, above=when), picture, classes=f"page-intro tone-{props.tone}")
 
@@ -191,8 +201,8 @@ def _called(given: str | None, business: Business) -> str | None:
     example={"heading": "Come for breakfast", "actions": [{"label": "Book a table", "href": "#contact"}]},
     words=("call to action", "cta", "call-to-action", "call to action section"),
     outline=_outline_call,
-    outline_hint="one item or two: title = button label, detail = its address (https:, tel:, mailto:, or # and the "
-    "name of a page or section) where it is not the contact",
+    outline_hint="one item or two: title = button label, detail = where it leads, if not to the contact "
+    "(https:, tel:, mailto:, #NAME of a page or section)",
 )
 def _call_to_action(props: CallToActionProps, ctx: RenderContext) -> Html:
     panel = tag("div", intro(ctx, props), buttons(ctx, props.actions), class_="panel")
@@ -266,18 +276,20 @@ class RichTextProps(SectionProps):
 
     body: LongText
     image: Picture | None = None
+    drawing: Drawing | None = None
 
 
 def _outline_rich_text(section: OutlineSection, business: Business) -> JsonObject:
     head = {key: value for key, value in section_props(section).items() if key != "text"}
     extra = [": ".join(part for part in (item.get("title"), item.get("text")) if part) for item in section.items]
     blocks = [section.text or "", "\n".join(f"- {line}" for line in extra if line)]
-    return {**head, "body": "\n\n".join(block for block in blocks if block)}
+    return {**head, "body": "\n\n".join(block for block in blocks if block), **_outlined_picture(section)}
 
 
 @Component(
     "RichText",
-    summary="running text: body (blank line = paragraph, '- ' = list, **bold**, *emphasis*, [words](address)), image",
+    summary="running text: body (blank line = paragraph, '- ' = list, **bold**, *emphasis*, [words](address)), "
+    "image or drawing",
     example={"heading": "Our story", "body": "We began in **1998**.\n\nThe oven is older."},
     words=("rich text", "text section", "about", "story", "about section", "text block"),
     outline=_outline_rich_text,
@@ -286,9 +298,10 @@ def _outline_rich_text(section: OutlineSection, business: Business) -> JsonObjec
 )
 def _rich_text(props: RichTextProps, ctx: RenderContext) -> Html:
     body = tag("div", paragraphs(ctx, props.body), class_="prose")
-    if props.image is None:
+    shown = image(ctx, props.image) if props.image else _drawn(props.drawing)
+    if shown is None:
         return section(ctx, props, body, kind="rich-text rich-text-plain")
-    row = tag("div", tag("div", intro(ctx, props), body), tag("div", image(ctx, props.image), class_="prose-picture"))
+    row = tag("div", tag("div", intro(ctx, props), body), tag("div", shown, class_="prose-picture"))
     return band(ctx, props, row, classes=f"tone-{props.tone} rich-text rich-text-split")
 
 

@@ -18,9 +18,17 @@ _SHAPES: Final[TypeAdapter[tuple[str, ...]]] = TypeAdapter(_Shapes)
 
 
 def wanted(site: Site) -> tuple[str, ...]:
-    """Return what those drawings of a site show that nobody has drawn yet, each once; none that an image hides."""
-    elements = [element for page in site.pages.values() for element in page["elements"].values()]
-    shown = [_drawing_of(element) for element in elements if "image" not in element.get("props", {})]
+    """Return what those drawings of a site show that nobody has drawn yet, each once; none that an image hides.
+
+    That of the opening comes first.
+    """
+    elements = [
+        (path != INDEX, element["type"] != "Hero", element)
+        for path, page in site.pages.items()
+        for element in page["elements"].values()
+        if "image" not in element.get("props", {})
+    ]
+    shown = [_drawing_of(element) for *_, element in sorted(elements, key=lambda each: each[:2])]
     return tuple(dict.fromkeys(each["of"] for each in shown if each and not each.get("shapes")))
 
 
@@ -82,7 +90,9 @@ def brief(site: Site, of: str) -> str:
     colours = palette(theme, dark=theme.mode == "dark")
     tones = ", ".join(f"{tone} {colours[name]}" for tone, name in TONES.items())
     about = " ".join(str(props[name]) for name in ("title", "description") if props.get(name))
-    return f"The website: {about}\nIts tones: {tones}\nThe drawing shows: {of}"
+    others = "; ".join(dict.fromkeys(each["of"] for each in _drawings(site.pages) if each["of"] != of))
+    beside = f"\nOther drawings of the site, which this one does not repeat: {others}" if others else ""
+    return f"The website: {about}\nIts tones: {tones}{beside}\nThe drawing shows: {of}"
 
 
 def draw_tool() -> JsonObject:

@@ -96,6 +96,15 @@ def test_a_quoted_text_is_replaced_where_it_stands(prompt: str, gone: str, new: 
     assert words.count(new) == times
 
 
+def test_words_that_a_site_keeps_on_one_line_are_replaced_as_others_are() -> None:
+    kept = page(
+        one=element("Heading", text="Doors at 7\N{NO-BREAK SPACE}pm"), two=element("Heading", text="7 pm sharp")
+    )
+    words = "\n".join(copy_of(after("replace '7 pm' with '8 pm' everywhere", parse_site(kept))))
+    assert "7" not in words
+    assert words.count("8 pm") == 2
+
+
 THEMES = [
     ("Change the primary color to teal", "primary", "teal"),
     ("set the accent colour to #ff6600", "accent", "#ff6600"),

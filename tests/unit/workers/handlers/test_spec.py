@@ -1,82 +1,12 @@
-"""Tier 1's limits, and what it makes of an edit that a model left empty."""
-
-import pickle
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+"""Tier 1's limits."""
 
 import pytest
 
-from routing.jobs import Reason
-from routing.model_call import summary_of, way_out
 from routing.policy.platform import platform_policy
 from routing.queues import Tier
-from sites.spec.languages.translation import choose_texts
-from sites.spec.outline import expand_outline
-from tests.unit.sites.spec.test_outline import OUTLINE
-from workers.attempt import Inputs
-from workers.compute import collecting
-from workers.handlers.spec import _Poor, _Task, _use, _with_versions, decline, limits_of
-from workers.outcomes import Candidate
 
 
 @pytest.mark.req("H-088")
 def test_the_limits_give_tier_one_no_container() -> None:
     limits = platform_policy().limits_of(Tier.SPEC)
     assert (limits.container, limits.network, limits.shell) == ("none", "none", "none")
-
-
-@pytest.mark.parametrize("way", ["answer", "ask", "cannot"])
-@pytest.mark.parametrize("begun", [None, "an earlier round"])
-def test_what_follows_an_edit_that_a_model_left_empty_travels_from_the_child_that_computes_it(
-    way: str, begun: Any
-) -> None:
-    inputs = SimpleNamespace(begun=begun, files={"index.html": b"<p>"}, spec=None, may_ask=True)
-    declined = decline(cast(Inputs, inputs), {way: "It is so already."}, to=Tier.PATCH)
-    assert pickle.loads(pickle.dumps(declined)) == declined
-    assert "It is so already." in repr(declined)
-
-
-def test_a_model_is_told_which_pictures_are_missing() -> None:
-    """A page was made to look good without its pictures, and kept the frame of one that was no file (issue 20)."""
-    files = {"index.html": b'<img src="assets/room.jpg"><img src="assets/door.jpg">', "assets/door.jpg": b""}
-    inputs = SimpleNamespace(policy=platform_policy(), site=SimpleNamespace(profile="default"), files=files)
-    assert limits_of(cast(Inputs, inputs)).endswith("Shown by pages, but no files of the site: assets/room.jpg.")
-
-
-@pytest.mark.parametrize(("page", "is_poor"), [(b'<a href="#none">x</a>', True), (b'<a href="/">x</a>', False)])
-def test_a_fault_of_an_outline_is_told_before_its_drawing_is_asked_for(
-    page: bytes, is_poor: bool, tmp_path: Path
-) -> None:
-    """A button led nowhere, and the drawing was refused for it and made twice (issue 20)."""
-    site = SimpleNamespace(profile="default", id=None)
-    store = SimpleNamespace(root=tmp_path)
-    inputs = SimpleNamespace(policy=platform_policy(), site=site, files={}, content_store=store)
-    candidate = Candidate(files={"index.html": page}, summary="")
-    drawing = _Task("spec_draw", str, [], dict, cast(Any, None), otherwise=lambda inputs: candidate)
-    with collecting([]):
-        result = _use(cast(Inputs, inputs), lambda inputs, replies: drawing, [{}], may_mend=True, known_keys=())
-    assert isinstance(result, _Poor) is is_poor
-
-
-def test_an_answer_keeps_its_lines_and_a_question_is_one() -> None:
-    """An owner asked for a little list of colours, and got it as one line (issue 20)."""
-    text = "Fonts:\n- Georgia\n\n- Gill\x00 Sans\n"
-    assert way_out({"answer": text}, "answer") == "Fonts:\n- Georgia\n- Gill Sans"
-    assert way_out({"ask": text}, "ask") == "Fonts: - Georgia - Gill Sans"
-
-
-def test_a_number_that_no_text_has_is_the_models_fault_where_a_new_site_is_translated() -> None:
-    site = expand_outline(OUTLINE)
-    texts = choose_texts(site, "")
-    reply = {"texts": [{"n": 9_999, "text": "Willkommen"}]}
-    spec = site.canonical()
-    inputs = cast(Inputs, SimpleNamespace(words=""))
-    poor = _with_versions(inputs, [reply], spec=spec, texts=texts, further=["de"], summary="")
-    assert isinstance(poor, _Poor)
-    assert poor.reason is Reason.SPEC_INVALID
-
-
-def test_a_report_to_the_owner_is_whole_up_to_six_hundred_letters() -> None:
-    said = ("The hours are changed. " * 26)[:598] + "."
-    assert summary_of({"summary": said}, otherwise="") == said

@@ -17,7 +17,7 @@ from sites.spec.quality import copy_of
 from sites.spec.render import render
 from tests.unit.sites.spec.test_outline import OUTLINE
 
-_GOAT = ["ground rect 0 0 600 500", "fill path M60 500V290a150 150 0 0 1 300 0V500z", *["accent circle 9 9 2"] * 6]
+GOAT = ["ground rect 0 0 600 500", "fill path M60 500V290a150 150 0 0 1 300 0V500z", *["accent circle 9 9 2"] * 6]
 
 
 def _site(*, of: str = "a goat", shapes: list[str] | None = None, **more: Any) -> Site:
@@ -34,14 +34,14 @@ def _drawing(site: Site) -> Any:
 
 def _edit(site: Site, of: str) -> Site:
     path = f"/pages/{INDEX}/elements/hero/props/drawing"
-    return apply_edit(site, [{"op": "add", "path": path, "value": {"of": of, "shapes": _GOAT[::-1]}}])
+    return apply_edit(site, [{"op": "add", "path": path, "value": {"of": of, "shapes": GOAT[::-1]}}])
 
 
 def test_an_opening_shows_the_stock_drawing_until_its_own_is_drawn() -> None:
     page = render(_site())[INDEX]
     assert b"art-fill" in page
     assert wanted(_site()) == ("a goat",)
-    own = drawn(_site(), {"a goat": _GOAT})
+    own = drawn(_site(), {"a goat": GOAT})
     assert wanted(own) == wanted(_site(image={"src": "assets/goat.jpg", "alt": ""})) == ()
     assert b"M60 500V290" in render(own)[INDEX]
     assert b"art-fill" not in render(own)[INDEX]
@@ -49,27 +49,27 @@ def test_an_opening_shows_the_stock_drawing_until_its_own_is_drawn() -> None:
 
 def test_shapes_come_from_drawing_alone_and_stay_with_what_they_show() -> None:
     """What an edit writes as shapes is not read: the model that writes it sees none."""
-    site = _site(shapes=_GOAT)
-    assert _drawing(_edit(site, "a goat")) == {"of": "a goat", "shapes": _GOAT}
+    site = _site(shapes=GOAT)
+    assert _drawing(_edit(site, "a goat")) == {"of": "a goat", "shapes": GOAT}
     assert _drawing(_edit(site, "a cow")) == {"of": "a cow"}
-    assert with_shapes_of(site, _site(of="a cow", shapes=_GOAT)) == _site(of="a cow")
+    assert with_shapes_of(site, _site(of="a cow", shapes=GOAT)) == _site(of="a cow")
 
 
 def test_a_drawing_that_does_not_come_out_is_what_it_was_before() -> None:
-    site = _site(shapes=_GOAT)
+    site = _site(shapes=GOAT)
     assert drawn(_edit(site, "a cow"), {}, before=site) == site
     assert _drawing(drawn(_site(), {})) is None
 
 
 def test_a_model_that_edits_reads_what_a_drawing_shows_and_no_shapes() -> None:
-    site = _site(shapes=_GOAT)
+    site = _site(shapes=GOAT)
     assert without_shapes(site) == _site()
     assert "M60" not in relevant_part(site, "Another picture").to_text()
     assert '"of":"a goat"' in relevant_part(site, "Another picture").to_text()
 
 
 def test_a_drawing_is_no_copy_of_the_site() -> None:
-    site = _site(shapes=_GOAT)
+    site = _site(shapes=GOAT)
     assert copy_of(site) == ("Goats", "Goats")
     assert [spot.value for spot in find_strings(site) if is_copy(spot)] == ["Goats", "Goats"]
 
@@ -90,13 +90,13 @@ def test_who_draws_knows_the_site_its_tones_and_what_to_show() -> None:
     ("reply", "place", "rule"),
     [
         ({}, "/shapes", "valid tuple"),
-        ({"shapes": _GOAT[:7]}, "/shapes", "at least 8"),
-        ({"shapes": _GOAT * 8}, "/shapes", "at most 60"),
-        ({"shapes": [*_GOAT, "red circle 1 2 3"]}, "/shapes/8", "a shape is TONE"),
+        ({"shapes": GOAT[:7]}, "/shapes", "at least 8"),
+        ({"shapes": GOAT * 8}, "/shapes", "at most 60"),
+        ({"shapes": [*GOAT, "red circle 1 2 3"]}, "/shapes/8", "a shape is TONE"),
     ],
 )
 def test_a_reply_that_is_no_drawing_is_refused_with_its_place(reply: dict[str, Any], place: str, rule: str) -> None:
-    assert shapes_of({"shapes": _GOAT}) == tuple(_GOAT)
+    assert shapes_of({"shapes": GOAT}) == tuple(GOAT)
     with pytest.raises(SpecError) as refused:
         shapes_of(reply)
     (finding,) = refused.value.findings
@@ -107,3 +107,26 @@ def test_a_reply_that_is_no_drawing_is_refused_with_its_place(reply: dict[str, A
 def test_the_drawing_that_the_prompt_shows_as_an_example_is_one() -> None:
     prompt = read_prompt("drawing.md")
     assert len(shapes_of({"shapes": json.loads(prompt[prompt.rindex('["ground') :])})) >= 18
+
+
+@pytest.mark.parametrize(("kind", "props"), [("PageIntro", {"heading": "Goats"}), ("RichText", {"body": "Six goats."})])
+def test_a_page_s_opening_and_a_text_may_have_a_drawing(kind: str, props: dict[str, Any]) -> None:
+    part = {"type": kind, "props": {**props, "drawing": {"of": "kids"}}, "children": []}
+    document = _site().to_dict()
+    page = document["pages"][INDEX]
+    page["elements"] |= {"a-part": part, "page": {**page["elements"]["page"], "children": ["hero", "a-part"]}}
+    site = parse_site(document)
+    assert wanted(site) == ("a goat", "kids")
+    assert "does not repeat: kids\nThe drawing shows: a goat" in brief(site, "a goat")
+    assert b"<svg" not in render(drawn(site, {"a goat": GOAT}))[INDEX].partition(b"</svg>")[2]
+    assert render(drawn(site, {"a goat": GOAT, "kids": GOAT}))[INDEX].count(b"M60 500") == 2
+
+
+def test_an_outline_says_what_else_is_drawn() -> None:
+    sections = [
+        {"kind": "PageIntro", "page": "Visit", "heading": "Come in", "drawing": "an open gate"},
+        {"kind": "RichText", "text": "Six goats.", "drawing": "kids"},
+        {"kind": "RichText", "text": "One dog.", "drawing": "a dog", "image": "https://img.example/dog.jpg"},
+    ]
+    site = expand_outline({**OUTLINE, "sections": [*OUTLINE["sections"], *sections]})
+    assert set(wanted(site)) == {"an open gate", "kids"}

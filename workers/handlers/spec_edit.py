@@ -1,0 +1,71 @@
+"""An edit of the site document that a model writes as a patch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from gateway.client import Text
+from routing.jobs import Reason
+from routing.model_call import summary_of
+from routing.queues import Tier
+from sites.errors import SpecError
+from sites.spec.catalog import catalog_prompt
+from sites.spec.drawings.requests import wanted
+from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
+from sites.spec.model import Site, parse_site
+from sites.spec.quality import is_unchanged, loses_copy, lost_change
+from workers.attempt import Inputs
+from workers.handlers.candidate import candidate_of
+from workers.handlers.drawing import drawing_task
+from workers.handlers.model_task import Poor, Task, decline, limits_of
+from workers.outcomes import Candidate, Outcome
+
+_NO_EFFECT = (
+    "what it sets has no effect: every page is the same after it. Do it otherwise, or say in `cannot` what the builder "
+    "cannot do"
+)
+
+
+def edit_task(inputs: Inputs, site: Site, detached: frozenset[str]) -> Task:
+    """Return the task of an edit: rules and catalog, which all sites share, then the document, then the request."""
+    document = f"{limits_of(inputs)}\n\nThe site document:\n{relevant_part(site, inputs.words).to_text()}"
+    by_hand = ", ".join(sorted(detached))
+    fixed = f"These files were edited by hand and stay as they are: {by_hand}\n\n" if detached else ""
+    return Task(
+        "spec_edit",
+        catalog_prompt,
+        [[Text(document, ends_prefix=True), Text(f"{fixed}{inputs.asked}")]],
+        edit_tool,
+        _edited,
+    )
+
+
+def _edited(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | Poor | Task:
+    site, reply = inputs.spec, replies[0]
+    assert site is not None
+    if not reply.get("operations") and (declined := decline(inputs, reply, to=Tier.PATCH)):
+        return Poor(Reason.SPEC_POOR, declined) if isinstance(declined, str) else declined
+    try:
+        changed = apply_edit(site, edit_of(reply))
+    except SpecError as error:
+        return Poor(Reason.SPEC_INVALID, str(error))
+    if is_unchanged(site, changed):
+        return Poor(Reason.SPEC_POOR, "the model's patch changes nothing")
+    if loses_copy(site, changed, request=inputs.words):
+        return Poor(Reason.SPEC_POOR, "the model's patch drops more than half of the site's copy")
+    if lost := lost_change(inputs.words, site, changed):
+        return Poor(Reason.SPEC_POOR, lost)
+    summary = summary_of(reply, otherwise="Edited by the model.")
+    if wanted(changed):
+        return drawing_task(inputs, changed, partial(_of_edit, summary=summary))
+    return _of_edit(inputs, spec=changed.canonical(), summary=summary)
+
+
+def _of_edit(inputs: Inputs, *, spec: str, summary: str, left: Sequence[str] = ()) -> Outcome | Poor:
+    how = "a model's patch of the spec"
+    candidate = candidate_of(inputs, parse_site(spec), before=inputs.spec, summary=summary, how=how, left=left)
+    if isinstance(candidate, Candidate) and candidate.files == inputs.files:
+        return Poor(Reason.SPEC_POOR, _NO_EFFECT)
+    return candidate

@@ -1,0 +1,102 @@
+"""A site's texts in another language, in parts that are translated side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from gateway.client import Text
+from routing.jobs import Reason
+from routing.model_call import summary_of, way_out
+from routing.queues import Tier
+from sites.errors import SpecError
+from sites.spec.catalog import read_prompt
+from sites.spec.html import say
+from sites.spec.languages.address import address_line
+from sites.spec.languages.translation import (
+    MAX_CHUNK_CHARACTERS,
+    MAX_CHUNKS,
+    Choice,
+    add_versions,
+    apply_translation,
+    chunks,
+    left_over,
+    translate_tool,
+)
+from sites.spec.model import MAX_PAGES, Site
+from sites.spec.quality import is_unchanged
+from workers.attempt import Inputs
+from workers.handlers.candidate import candidate_of, owner_language, phrased
+from workers.handlers.model_task import Poor, Task, decline
+from workers.handlers.spec_edit import edit_task
+from workers.outcomes import Escalate, Outcome
+
+
+def translation_task(inputs: Inputs, site: Site, texts: Choice, detached: frozenset[str]) -> Task:
+    """Return the task of translating chosen texts of a site."""
+    return Task(
+        "spec_edit",
+        partial(read_prompt, "translate.md"),
+        [[text, Text(inputs.asked)] for text in parts_of(inputs, site, texts)],
+        translate_tool,
+        partial(_translated, texts=texts, detached=detached),
+    )
+
+
+def parts_of(inputs: Inputs, site: Site, texts: Choice) -> list[Text]:
+    """Return the texts to translate, in parts that side by side calls get."""
+    parts, address = chunks(texts.entries), address_line(site, inputs.words)
+    which = ", part {} of {}; others get the rest" if len(parts) > 1 else ""
+    return [
+        Text(f"{address}\n\nThe site's texts{which.format(number, len(parts))}:\n{part}")
+        for number, part in enumerate(parts, 1)
+    ]
+
+
+def _translated(
+    inputs: Inputs, replies: Sequence[Mapping[str, Any]], *, texts: Choice, detached: frozenset[str]
+) -> Outcome | Poor | Task:
+    site = inputs.spec
+    assert site is not None
+    if not any(reply.get("texts") for reply in replies):
+        if any(way_out(reply, "cannot") for reply in replies):
+            return edit_task(inputs, site, detached)  # its words only sounded like a translation
+        declined = next(
+            (found for reply in replies if (found := decline(inputs, reply, to=Tier.PATCH))), "no text came"
+        )
+        return Poor(Reason.SPEC_POOR, declined) if isinstance(declined, str) else declined
+    owner = owner_language(inputs, site)
+    try:
+        changed, summary, left = _in_language(site, texts, replies, owner=owner)
+    except SpecError as error:
+        return Poor(Reason.SPEC_INVALID, str(error))
+    if is_unchanged(site, changed):
+        if len(site.pages) < MAX_PAGES or not _is_beside(replies):
+            return Poor(Reason.SPEC_POOR, "the translation changes nothing")
+        full = f"a site holds at most {MAX_PAGES} pages, and this one has {len(site.pages)}: no version has room"
+        return Escalate(Tier.PATCH, Reason.BEYOND_TIER, full)
+    if by_hand := sorted(detached & site.pages.keys()):
+        left.append(phrased("{pages} stays as it is, as it was edited by hand", owner, pages=", ".join(by_hand)))
+    said = next((text for reply in replies if (text := summary_of(reply, otherwise=""))), f"{summary}.")
+    return candidate_of(inputs, changed, before=site, summary=said, how="a model's translation", left=left)
+
+
+def _is_beside(replies: Sequence[Mapping[str, Any]]) -> bool:
+    return any(reply.get("beside") is True for reply in replies)
+
+
+def _in_language(
+    site: Site, texts: Choice, replies: Sequence[Mapping[str, Any]], *, owner: str
+) -> tuple[Site, str, list[str]]:
+    """Return a site with its translated texts, in their place or beside them; what was done; and what was not."""
+    left = [*left_over(site, texts.entries, replies, told_in=owner)]
+    if texts.left:
+        phrase = say(
+            "not translated: {pages}, as a job translates at most {n} characters; ask for these pages next", owner
+        )
+        left.append(phrase.format(pages=", ".join(texts.left), n=f"{MAX_CHUNKS * MAX_CHUNK_CHARACTERS:,}"))
+    if not _is_beside(replies):
+        return apply_translation(site, texts.entries, replies), "Translated by the model", left
+    made = add_versions(site, texts.entries, replies, told_in=owner)
+    return made.site, f"In a further language: {', '.join(made.written)}", [*made.left, *left]
