@@ -67,7 +67,7 @@ class ProviderConfig(Section):
     """The only tenants that may use this key, whatever the ledger says; empty for every tenant the operator assigned it
     to. A project may name only a key that lists its tenant here."""
     day_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """The owner's spending limit per day (UTC). Without one, work in a box is refused."""
+    """The owner's spending limit per day (UTC), in each cell. Without one, work in a box is refused."""
 
     def price_of(self, prices: Mapping[str, Price], model: str) -> Price:
         """Return what this account pays for a model by the provider's name."""

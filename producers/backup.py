@@ -256,12 +256,15 @@ def _named_blobs(releases: Iterable[KeptRelease]) -> set[str]:
 def _copy(
     content_store: ContentStore, blobs: Iterable[str], target: ContentStore, progress: Progress
 ) -> tuple[dict[str, int], set[str]]:
-    """Copy files, each verified against its digest; return their sizes, and the missing or damaged ones."""
+    """Copy files, each verified against its digest; return their sizes, and the missing or damaged ones.
+
+    Past the cache of an object store: damage in the bucket would stay hidden behind it.
+    """
     sizes: dict[str, int] = {}
     damaged: set[str] = set()
     for number, sha256 in enumerate(sorted(blobs), 1):
         try:
-            data = content_store.get(sha256)
+            data = content_store.blobs.scrub(sha256)
         except (BlobMissingError, BlobCorruptError):
             damaged.add(sha256)
             continue

@@ -149,6 +149,25 @@ class ObjectBlobs:
         """
         if (cached := self._cache.get(check_digest(sha256))) is not None:
             return cached
+        data = self._get(sha256)
+        self._cache.put(sha256, data)
+        return data
+
+    def scrub(self, sha256: str) -> bytes:
+        """Return a blob from whichever key has it unharmed; if none has, from the cache, and write it anew.
+
+        Raises:
+            StoreUnavailableError: as `get`.
+        """
+        try:
+            return self._get(check_digest(sha256))
+        except (BlobCorruptError, BlobMissingError):
+            if (cached := self._cache.get(sha256)) is None:
+                raise
+            self._put_if_absent(sha256, cached, len(cached))
+            return cached
+
+    def _get(self, sha256: str) -> bytes:
         is_corrupt = False
         for key in self._keys(sha256):
             data = self._fetch(key)
@@ -160,7 +179,6 @@ class ObjectBlobs:
                 is_corrupt = True
                 self._client.corrupt.add(key)
                 continue
-            self._cache.put(sha256, data)
             return data
         if is_corrupt:
             raise BlobCorruptError(f"blob {sha256} does not match its digest")

@@ -156,7 +156,10 @@ def export_site(
 
     with connected(ctx) as client:
         shown = client.list_releases(name, limit=200)
-        wanted = release_id_of(client, name, release) or next((one.id for one in shown if one.is_active), None)
+        active = next((site.active_release_id for site in client.list_sites() if site.name == name), None)
+        wanted = release_id_of(client, name, release) or active
+        if wanted is None:
+            fail(f"{name} has no release yet")
         archive = client.export_site(name, release=wanted, sources=sources)
     with clear_errors():
         write_directory(read_tar(archive), directory)

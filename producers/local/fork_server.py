@@ -178,6 +178,8 @@ def main(argv: Sequence[str]) -> int:
         import_module(module)
     if orm := sys.modules.get("sqlalchemy.orm"):
         orm.configure_mappers()
+    if vocabulary := sys.modules.get("routing.prompt.vocabulary"):
+        vocabulary.shipped_vocabulary()
     gc.freeze()
     program, (*given, server) = ForkServer(Path(database)).serve()
     with program, program.makefile() as orders:

@@ -38,6 +38,9 @@ class LocalBench:
         path.unlink(missing_ok=True)
         path.write_bytes(data)
 
+    def lose(self, sha256: str) -> None:
+        (self.root / "blobs" / sha256[:2] / sha256).unlink()
+
     def store(self) -> ContentStore:
         return ContentStore(self.root, blobs=self.blobs)
 
@@ -72,6 +75,12 @@ class ObjectBench:
 
         for key in ("even", "odd"):
             obstore.put(open_store(self.place), f"{key}/{sha256}", data)
+        self.blobs = self.on_another_host(uuid4().hex)
+
+    def lose(self, sha256: str) -> None:
+        import obstore
+
+        obstore.delete(open_store(self.place), [f"{key}/{sha256}" for key in ("even", "odd")])
         self.blobs = self.on_another_host(uuid4().hex)
 
     def store(self) -> ContentStore:

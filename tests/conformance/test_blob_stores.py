@@ -70,6 +70,19 @@ def test_other_bytes_are_never_given_out_and_are_mended_by_the_next_put(bench: B
     assert bench.blobs.get(HELLO) == b"hello"
 
 
+@pytest.mark.parametrize("bad", [b"hellO", None])
+def test_a_scrub_finds_what_the_store_itself_has_lost_and_mends_it_from_a_copy(bench: Bench, bad: bytes | None) -> None:
+    bench.blobs.put_if_absent(HELLO, b"hello")
+    assert bench.blobs.scrub(HELLO) == b"hello"
+    copies = bench.blobs
+    bench.plant(HELLO, b"hellO") if bad else bench.lose(HELLO)
+    with pytest.raises((BlobCorruptError, BlobMissingError)):
+        bench.blobs.scrub(HELLO)
+    if isinstance(bench, ObjectBench):
+        assert copies.scrub(HELLO) == b"hello"
+        assert bench.on_another_host("third").scrub(HELLO) == b"hello"
+
+
 def test_a_file_is_stored_over_other_bytes_of_its_length(bench: Bench) -> None:
     bench.plant(HELLO, b"hellO")
     with pytest.raises(BlobCorruptError):

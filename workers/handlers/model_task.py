@@ -18,6 +18,7 @@ from sites.releases import profile_of, refusal_of
 from sites.scan.rules import describe_limits
 from workers.attempt import Attempt, Inputs
 from workers.compute import timed
+from workers.handlers.cut_replies import Begun
 from workers.outcomes import Answered, Asked, Candidate, Escalate, Outcome
 
 MAX_QUOTED_CHARACTERS = 6_000
@@ -58,9 +59,9 @@ class Task:
 
 def by_model(attempt: Attempt, task: Task) -> Outcome:
     """Ask a model until a reply can be used or its tries are over, and return what becomes of it."""
-    problem, tries = Poor(Reason.SPEC_INVALID, ""), attempt.policy.attempts.spec
+    problem, tries, begun = Poor(Reason.SPEC_INVALID, ""), attempt.policy.attempts.spec, None
     for number in range(1, tries + 1):
-        again = [Text(problem.quoted())] if problem.replies else []
+        again = [Text(begun.request())] if begun else [Text(problem.quoted())] if problem.replies else []
         prompts = [[*parts, *again] for parts in task.prompts]
         try:
             calls = attempt.tool_calls(task.purpose, prompts, system=task.system(), tool=task.tool())
@@ -68,8 +69,11 @@ def by_model(attempt: Attempt, task: Task) -> Outcome:
             if task.otherwise is None:
                 raise
             break
-        replies = [call.input for call in calls]
+        replies = [begun.joined(call.input) if begun else call.input for call in calls]
         is_cut = any(call.is_cut for call in calls)
+        begun = Begun.of(replies[0], task.tool()) if is_cut and len(replies) == 1 and number < tries else None
+        if begun:
+            continue
         may_mend, keys = number < tries, attempt.known_keys
         result = _CUT if is_cut else attempt.compute(_use, task.use, replies, may_mend=may_mend, known_keys=keys)
         if isinstance(result, Task):

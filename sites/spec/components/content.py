@@ -201,8 +201,8 @@ def _called(given: str | None, business: Business) -> str | None:
     example={"heading": "Come for breakfast", "actions": [{"label": "Book a table", "href": "#contact"}]},
     words=("call to action", "cta", "call-to-action", "call to action section"),
     outline=_outline_call,
-    outline_hint="one item or two: title = button label, detail = where it leads, if not to the contact "
-    "(https:, tel:, mailto:, #NAME of a page or section)",
+    outline_hint="one item or two: title = button label, detail = its address (https:, tel:, mailto:, or # and the "
+    "name of a page or section) where it is not the contact",
 )
 def _call_to_action(props: CallToActionProps, ctx: RenderContext) -> Html:
     panel = tag("div", intro(ctx, props), buttons(ctx, props.actions), class_="panel")
@@ -288,8 +288,8 @@ def _outline_rich_text(section: OutlineSection, business: Business) -> JsonObjec
 
 @Component(
     "RichText",
-    summary="running text: body (blank line = paragraph, '- ' = list, **bold**, *emphasis*, [words](address)), "
-    "image or drawing",
+    summary="running text: body (blank line = paragraph, '- ' = list, **bold**, *emphasis*, [words](address)), image "
+    "or drawing",
     example={"heading": "Our story", "body": "We began in **1998**.\n\nThe oven is older."},
     words=("rich text", "text section", "about", "story", "about section", "text block"),
     outline=_outline_rich_text,

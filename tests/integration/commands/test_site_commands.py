@@ -112,6 +112,16 @@ def test_a_rollback_goes_to_the_release_before_or_to_the_one_that_is_named(
     assert "never overwrites" in taken.stderr
 
 
+def test_an_export_names_its_release_and_a_site_without_one_says_so(
+    run: Run, shop: Shop, bakery: list[str], tmp_path: Path
+) -> None:
+    assert run("export", "bakery", tmp_path / "out").stdout == f"wrote release {bakery[1]} to {tmp_path / 'out'}\n"
+    assert run("create", "new").exit_code == 0
+    taken = run("export", "new", tmp_path / "none")
+    assert (taken.exit_code, taken.stderr) == (1, "pointsman: new has no release yet\n")
+    assert not (tmp_path / "none").exists()
+
+
 def test_sites_are_listed_with_their_live_page_and_whether_it_is_shown(run: Run, shop: Shop, bakery: list[str]) -> None:
     (site,) = json.loads(run("list", "--json").stdout)
     assert site["live_url"] == "https://pages.example/live/demo/bakery/"

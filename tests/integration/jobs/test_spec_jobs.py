@@ -129,6 +129,28 @@ rules:
     say:
       - tool: draw
         input: {shapes: [red circle 1 2 3]}
+  - name: rest-of-a-page
+    when: {tag: long-page, prompt: 'cut off at its limit', tools: [edit_site]}
+    say:
+      - tool: edit_site
+        input:
+          summary: A page of five texts.
+          operations:
+            - {op: add, path: /pages/long.html/elements/e, value: {type: RichText, props: {body: "Five"}, children: []}}
+            - {op: add, path: /pages/long.html/elements/page/children/-, value: e}
+            - {op: add, path: /pages/index.html/elements/header/props/links/-, value: {label: Long, href: long.html}}
+  - name: long-page
+    when: {tag: long-page, tools: [edit_site]}
+    say:
+      - tool: edit_site
+        input:
+          operations:
+            - {op: add, path: /pages/long.html, value: {root: page, elements: {page: {type: Page,
+               props: {title: Long}, children: [header, a]}, header: {type: Shared, props: {of: header}},
+               a: {type: RichText, props: {body: '{{ "Bread and time. " * 250 }}'}, children: []}}}}
+            - {op: add, path: /pages/long.html/elements/b, value: {type: RichText, props:
+               {body: '{{ "Flour and water. " * 250 }}'}, children: []}}
+          summary: Cut.
   - name: long-report
     when: {tag: long-report, tools: [edit_site]}
     say:
@@ -365,6 +387,15 @@ def test_an_edit_by_the_model_takes_exactly_one_call(rig: Rig) -> None:
     (call,) = rig.calls()
     spent = rig.shop.scalar("SELECT sum(cost_nanousd) FROM call WHERE job_id = :id", id=job.id)
     assert spent == billed_nanousd(call, rig.shop.policy.prices) > 0
+
+
+def test_a_page_longer_than_a_reply_comes_in_two_calls(rig: Rig) -> None:
+    """It was cut, asked for again, cut again, and handed to a tier that would have detached the site's pages."""
+    job = rig.edit("Write the long page anew [rehearse:long-page]", rig.site())
+    assert (job.state, job.result["summary"]) == ("awaiting_approval", "A page of five texts.")
+    page = rig.files(job.release_id)["long.html"]
+    assert page.index(b"Bread and time.") < page.index(b"Five")
+    assert len(rig.calls()) == 2
 
 
 def test_a_second_edit_of_an_unchanged_document_reads_it_from_the_cache(rig: Rig) -> None:

@@ -248,6 +248,20 @@ def test_a_forked_program_ends_as_one_of_its_own_would(
     assert [word in said for word in ("wrong", "ZeroDivisionError")] == ["wrong" in how, "/" in how]
 
 
+LOOKING = """
+from routing.prompt.vocabulary import shipped_vocabulary
+def main():
+    print("read", shipped_vocabulary.cache_info().currsize, "times", flush=True)
+    return 5
+"""
+
+
+def test_the_words_that_programs_share_are_read_once_for_all(forking: Supervisor, tmp_path: Path) -> None:
+    (tmp_path / "played.py").write_text(LOOKING)
+    with pytest.raises(InstallationError, match="^read 1 times$"):
+        forking.run(played("go"))
+
+
 def test_a_forked_program_may_be_gone_before_its_supervisor_looks(
     forking: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

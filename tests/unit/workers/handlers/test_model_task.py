@@ -37,7 +37,8 @@ def test_a_fault_of_an_outline_is_told_before_its_drawing_is_asked_for(
     page: bytes, is_poor: bool, tmp_path: Path
 ) -> None:
     """A button led nowhere, and the drawing was refused for it and made twice (issue 20)."""
-    site, store = SimpleNamespace(profile="default"), SimpleNamespace(root=tmp_path)
+    site = SimpleNamespace(profile="default", id=None)
+    store = SimpleNamespace(root=tmp_path)
     inputs = SimpleNamespace(policy=platform_policy(), site=site, files={}, content_store=store)
     candidate = Candidate(files={"index.html": page}, summary="")
     drawing = Task("spec_draw", str, [], dict, cast(Any, None), otherwise=lambda inputs: candidate)
