@@ -191,6 +191,8 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
     if deep and dark and contrast(WHITE, deep) < _ON_DEEP:
         deep = None  # a pale ground among dark ones
     colours = _palette(primary, accent, background, is_dark=is_dark, is_night=is_night, deep=deep)
+    if is_night:  # whose other fields of colour glow enough
+        colours |= {"panel": colours["deep"], "on-panel": colours["on-deep"]}
     return colours | _words_of(theme, colours)
 
 

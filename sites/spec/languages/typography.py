@@ -33,12 +33,24 @@ def with_kept_spaces(value: object, lang: str) -> object:
     if isinstance(value, str):
         return kept_spaces(value, lang)
     if isinstance(value, dict):
-        return {name: item if name in _WITHOUT else with_kept_spaces(item, lang) for name, item in value.items()}
+        return {name: item if name in _WITHOUT else _named(name, item, lang) for name, item in value.items()}
     return [with_kept_spaces(item, lang) for item in value] if isinstance(value, list) else value
 
 
-def kept_spaces(text: str, lang: str) -> str:
-    """Return a text whose dates, times, prices, and phone numbers stay whole."""
+def _named(name: str, value: object, lang: str) -> object:
+    is_heading = name == "heading" and isinstance(value, str)
+    return kept_spaces(str(value), lang, numbers=False) if is_heading else with_kept_spaces(value, lang)
+
+
+def kept_spaces(text: str, lang: str, *, numbers: bool = True) -> str:
+    """Return a text whose dates, times, prices, and phone numbers stay whole.
+
+    Args:
+        text: what is written.
+        lang: BCP 47.
+        numbers: whether those of phones do, which are wider than a column in the letters of a heading.
+    """
     whole = _MONTH_DAY.sub(rf"\1{_KEPT}", _WHOLE.sub(_KEPT, text))
-    whole = _PHONE.sub(lambda number: number[0].replace(" ", _KEPT), whole)
+    if numbers:
+        whole = _PHONE.sub(lambda number: number[0].replace(" ", _KEPT), whole)
     return _FRENCH.sub(_KEPT, whole) if primary(lang) == "fr" else whole

@@ -28,6 +28,8 @@ _FEW_ANSWERED: Final = 700
 """So few questions, with answers of so many characters, show at once: what a business does not do must not hide."""
 _STATEMENT: Final = 320
 """Characters of a text that can stand large."""
+_DAY: Final = 40
+"""Characters of a title that may be a date."""
 _OF_VISIT: Final = frozenset({"phone", "address", "hours", "timezone"})
 """What of a form stands in the section on the visit instead."""
 
@@ -52,6 +54,8 @@ def arranged(body: list[Section], business: Business, look: Look) -> list[Sectio
             props = props | {"layout": layout}
         if kind == "FAQ" and _shows_at_once(props["items"]):
             props = props | {"open": "all"}
+        if kind == "Schedule":
+            props = props | {"items": _by_what_differs(props["items"])}
         if kind == "Hero" and len(props.get("notes", ())) > 1:
             props = props | {"strip": look.strip}
         found.append((kind, props if tone == "plain" else props | {"tone": tone}))
@@ -70,6 +74,15 @@ def _features_layout(items: list[dict[str, Any]], *, before: str | None) -> str:
     else:
         wanted = ["cards", "list"]
     return wanted[1] if wanted[0] == before else wanted[0]
+
+
+def _by_what_differs(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the entries of a programme; where all are at the same hour of other days, the day leads."""
+    if len(items) < 2 or len({item["time"] for item in items}) > 1:
+        return items
+    if not all(any(map(str.isdigit, item["title"])) and len(item["title"]) <= _DAY for item in items):
+        return items
+    return [item | {"time": item["title"], "title": item["time"]} for item in items]
 
 
 def _with_visit(body: list[Section], business: Business) -> list[Section]:
@@ -97,12 +110,12 @@ def _shows_at_once(items: list[dict[str, Any]]) -> bool:
 
 def _tones(body: list[Section], look: Look) -> list[Tone]:
     """Set the grounds of sections: one is strong, the visit dark, and of the others no two tinted ones meet."""
-    strong = _strong_one(body)
+    strong, has_panel = _strong_one(body), any(kind == "CallToAction" for kind, _ in body)
     tones: list[Tone] = []
     for place, (kind, _) in enumerate(body):
         before = tones[-1] if tones else None
         if place == strong:
-            tones.append(look.band)
+            tones.append("deep" if has_panel else look.band)  # a panel has the site's colour
         elif kind == "MapLink" and place > 0 and before != "deep":
             tones.append("deep")
         else:

@@ -118,6 +118,15 @@ def test_one_section_of_a_page_is_strong_the_one_that_it_suits_best_and_the_visi
     assert tones(hero, offers(3), ("RichText", {"body": "Long. " * 80}), faq) == ["plain", "plain", "plain", "tinted"]
     assert tones(hero, text, ("MapLink", PLACE)) == ["plain", "plain", "deep"]
     assert tones(("PageIntro", {}), ("Stats", {})) == ["filled", "plain"]
+    assert tones(hero, offers(3), ("Stats", {}), ("CallToAction", {}))[2] == "deep"
+
+
+def test_the_day_leads_where_all_entries_are_at_one_hour() -> None:
+    for times, leads in ((("10 till 4", "10 till 4"), "Saturday 5 December"), (("10 till 4", "2pm"), "10 till 4")):
+        days = ["Saturday 5 December", "Sunday 6 December"]
+        items = [{"time": time, "title": day} for time, day in zip(times, days, strict=True)]
+        [(_, props)] = arranged([("Schedule", {"items": items})], AKERS, LOOK)
+        assert props["items"][0]["time"] == leads
 
 
 def test_the_facts_of_an_opening_stand_in_a_strip_where_there_are_some() -> None:
