@@ -11,10 +11,12 @@ from routing.model_call import summary_of, way_out
 from routing.policy.platform import platform_policy
 from routing.queues import Tier
 from sites.spec.languages.translation import choose_texts
+from sites.spec.model import INDEX
 from sites.spec.outline import expand_outline
+from tests.unit.sites.spec.samples import demo_site
 from tests.unit.sites.spec.test_outline import OUTLINE
 from workers.attempt import Inputs
-from workers.handlers.spec import _Poor, _with_versions, decline
+from workers.handlers.spec import _in_language, _Poor, _with_versions, decline
 
 
 @pytest.mark.req("H-088")
@@ -50,6 +52,17 @@ def test_a_number_that_no_text_has_is_the_models_fault_where_a_new_site_is_trans
     poor = _with_versions(inputs, [reply], spec=spec, texts=texts, further=["de"], summary="")
     assert isinstance(poor, _Poor)
     assert poor.reason is Reason.SPEC_INVALID
+
+
+def test_a_page_of_only_some_sections_leaves_the_original_as_it_is_whatever_else_the_reply_says() -> None:
+    site = demo_site()
+    texts = choose_texts(site, "")
+    hero = [n for n, entry in enumerate(texts.entries) if (entry.page, entry.element) == (INDEX, "hero")]
+    reply = {"language": "de", "source": "en", "partial": True, "texts": [{"n": n, "text": "Brot"} for n in hero]}
+    changed, _, left = _in_language(site, texts, [reply], owner="en")
+    assert changed.pages[INDEX] == site.pages[INDEX]
+    assert "hero" in changed.pages["de/index.html"]["elements"]
+    assert left == []
 
 
 def test_a_report_to_the_owner_is_whole_up_to_six_hundred_letters() -> None:
