@@ -13,10 +13,12 @@ from routing.queues import Tier
 from sites.spec.languages.translation import choose_texts
 from sites.spec.model import INDEX
 from sites.spec.outline import expand_outline
+from sites.spec.render import render
+from tests.unit.sites.spec.languages.test_versions import in_french
 from tests.unit.sites.spec.samples import demo_site
 from tests.unit.sites.spec.test_outline import OUTLINE
 from workers.attempt import Inputs
-from workers.handlers.spec import _in_language, _Poor, _with_versions, decline
+from workers.handlers.spec import _in_language, _Poor, _rendered, _with_versions, decline
 
 
 @pytest.mark.req("H-088")
@@ -63,6 +65,17 @@ def test_a_page_of_only_some_sections_leaves_the_original_as_it_is_whatever_else
     assert changed.pages[INDEX] == site.pages[INDEX]
     assert "hero" in changed.pages["de/index.html"]["elements"]
     assert left == []
+
+
+def test_a_page_without_a_version_leads_to_the_new_language_unless_it_was_edited_by_hand() -> None:
+    before, files = demo_site(), render(demo_site())
+    site, built = _rendered(before, in_french(INDEX), files)
+    assert b'href="fr/index.html"' in built["classes.html"]
+    assert built == render(site)
+    by_hand = files | {"classes.html": files["classes.html"] + b"<!-- mine -->"}
+    site, built = _rendered(before, in_french(INDEX), by_hand)
+    assert built["classes.html"] == by_hand["classes.html"]
+    assert site == in_french(INDEX)
 
 
 def test_a_report_to_the_owner_is_whole_up_to_six_hundred_letters() -> None:
