@@ -145,10 +145,10 @@ def _doubt(parsed: ParsedPrompt, heavy: _Cause) -> float:
     """Return below which probability of an agent the opinion replaces what asks for one."""
     if heavy.is_fed or _is_operators(parsed, heavy):
         return 0.0
-    if heavy.group != "package":
-        return DOUBTFUL[Tier.AGENT]
     named = {parsed.tokens[hit.last].word for hit in heavy.evidence}
-    return 0.0 if named.isdisjoint(parsed.vocabulary.words["everyday"]) else _EVERYDAY
+    if not named.isdisjoint(parsed.vocabulary.words["everyday"]):
+        return _EVERYDAY
+    return 0.0 if heavy.group == "package" else DOUBTFUL[Tier.AGENT]
 
 
 def _is_operators(parsed: ParsedPrompt, cause: _Cause) -> bool:

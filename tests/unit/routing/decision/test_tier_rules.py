@@ -56,6 +56,9 @@ def test_live_data_that_stopped_is_a_fault_of_what_is_there() -> None:
         "Hugo has left, put Anna in his place on the team page",
         "Add our husky Balto to the team page",
         "From order to parcel it takes two weeks now, put that under delivery",
+        "Canvas bags are 14 now, please change",
+        "Change physics lessons to 35 an hour",
+        "Put the generator hire at 60 a day",
     ],
 )
 def test_a_word_of_everyday_life_that_names_a_tool_too_needs_no_agent(prompt: str) -> None:
