@@ -87,6 +87,8 @@ _DEEP_CONTRAST: Final = 11
 """From this contrast with white on, a colour is dark enough for whole sections."""
 _ON_DEEP: Final = 6
 """The least contrast of words on a ground for deep sections that the theme chooses."""
+_ALIKE: Final = 1.6
+"""Contrast of two colours below which a page that has both in large fields is of one."""
 _NEARLY_BLACK: Final = 0.015
 """Below this luminance, nothing is darker that anybody would see."""
 _HEX: Final = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
@@ -195,11 +197,13 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
     colours = _palette(primary, accent, background, is_dark=is_dark, is_night=is_night, deep=deep)
     if is_night:  # whose other fields of colour glow enough
         colours |= {"panel": colours["deep"], "on-panel": colours["on-deep"]}
+    elif theme.style is not None and contrast(primary, colours["deep"]) < _ALIKE:  # its fields are dark enough
+        colours |= {"panel": colours["tint"], "on-panel": colours["ink"]}
     return colours | _words_of(theme, colours)
 
 
 def _deep_of_style(primary: str, background: str, *, is_night: bool) -> str:
-    """Return the dark ground of a page with a style: a dark red or green rather than a black, and grey on a dark page."""
+    """Return the dark ground of a page with a style: of its own colour, and a grey on a dark page."""
     if is_night:
         nearly_black = luminance(background) < _NEARLY_BLACK
         return mix(background, WHITE, 0.12) if nearly_black else mix(background, BLACK, 0.45)

@@ -10,8 +10,8 @@ from sites.spec.theme import PRESETS, Style, Theme, fonts_of, luminance, parse_c
 
 _LOUD: Final = 0.75
 """Chroma of neon, signal red or lava; that of brick and petrol is about a half."""
-_STRONG: Final = 0.2
-"""From this chroma a colour is taken for one, not for a grey or a brown."""
+_STRONG: Final = (0.12, 0.3)
+"""From this chroma and saturation on, a colour is taken for one, not for a grey."""
 _NIGHT: Final = 0.05
 """Luminance of a ground on which a loud colour glows."""
 _POSTER_FONTS: Final = frozenset({"oswald-1", "condensed"})
@@ -28,9 +28,18 @@ class Look(NamedTuple):
 
 def chroma(colour: str) -> float:
     """Return how far a colour is from grey, 0 to 1."""
-    digits = parse_colour(colour)
-    channels = [int(digits[at : at + 2], 16) for at in (1, 3, 5)]
+    channels = _channels(colour)
     return (max(channels) - min(channels)) / 255
+
+
+def _is_colour(colour: str) -> bool:
+    least, saturation = _STRONG
+    return chroma(colour) >= max(least, saturation * max(_channels(colour)) / 255)
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    digits = parse_colour(colour)
+    return int(digits[1:3], 16), int(digits[3:5], 16), int(digits[5:7], 16)
 
 
 def style_of(theme: dict[str, Any]) -> Style:
@@ -46,10 +55,10 @@ def style_of(theme: dict[str, Any]) -> Style:
 
 def look_of(theme: dict[str, Any]) -> Look:
     """Return the grounds of the strong parts of a site."""
-    primary, accent, _ = (chroma(colour) for colour in _colours(Theme(**theme)))
-    if primary >= _STRONG:
-        return Look("filled", "accent" if accent >= _STRONG else "deep")
-    return Look("accent", "filled") if accent >= _STRONG else Look("deep", "filled")
+    colours = _colours(Theme(**theme))
+    if _is_colour(colours.primary):
+        return Look("filled", "accent" if _is_colour(colours.accent) else "deep")
+    return Look("accent", "filled") if _is_colour(colours.accent) else Look("deep", "filled")
 
 
 class _Colours(NamedTuple):

@@ -44,12 +44,6 @@ def test_dates_times_prices_and_numbers_stay_whole_in_any_language(written: str,
     assert typeset({"phone": written}, "en") == {"phone": written}
 
 
-def test_a_heading_may_break_within_a_number_that_is_wider_than_its_column() -> None:
-    given = {"heading": "01982 555 0188, till 7 pm", "text": "01982 555 0188"}
-    kept = {"heading": "01982 555 0188, till 7\xa0pm", "text": "01982\xa0555\xa00188"}
-    assert typeset(given, "en") == kept
-
-
 def test_a_new_french_site_breaks_no_line_before_a_mark() -> None:
     question = {"kind": "FAQ", "heading": "Une question ?", "items": [{"title": "Et ici ?", "text": "Oui !"}]}
     for lang, kept in (("fr", "\xa0"), ("en", " ")):
