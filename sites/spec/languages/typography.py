@@ -1,4 +1,7 @@
-"""Spaces at which a line must not break: inside a time, a date, a price or a phone number, and at French marks."""
+"""Spaces at which a line must not break: inside a time, a date, a price or a phone number, and at French marks.
+
+And the apostrophe that printers set.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,9 @@ _WHOLE: Final = re.compile(
 _MONTH_DAY: Final = re.compile(rf"\b({_MONTH}) (?=\d{{1,2}}(?:,|$))", re.IGNORECASE)
 _PHONE: Final = re.compile(r"(?<![\w.])(?:\+|\(?0)[\d(][\d ()/-]{5,18}\d\b")
 _FRENCH: Final = re.compile(r"(?<=\S) (?=[?!:;»](?:\W|$))|(?<=«) (?=\S)")
+_POSTCODE: Final = re.compile(r"\b([A-Z]{1,2}\d[A-Z\d]?) (?=\d[A-Z]{2}\b)|\b(\d{5}) (?=[A-ZÀ-Þ])")
+"""Of the United Kingdom, and of five digits before the town."""
+_APOSTROPHE: Final = re.compile(r"(?<=[^\W\d_])'(?=[^\W\d_])")
 _WITHOUT: Final = frozenset({"phone", "email", "url", "lang"})
 """Names of what is no text."""
 
@@ -43,13 +49,14 @@ def _named(name: str, value: object, lang: str) -> object:
 
 
 def kept_spaces(text: str, lang: str, *, numbers: bool = True) -> str:
-    """Return a text whose dates, times, prices, and phone numbers stay whole.
+    """Return a text whose dates, times, prices, and phone numbers stay whole, with the apostrophes of print.
 
     Args:
         text: what is written.
         lang: BCP 47.
         numbers: whether those of phones do, which are wider than a column in the letters of a heading.
     """
+    text = _POSTCODE.sub(lambda code: code[0][:-1] + _KEPT, _APOSTROPHE.sub("’", text))
     whole = _MONTH_DAY.sub(rf"\1{_KEPT}", _WHOLE.sub(_KEPT, text))
     if numbers:
         whole = _PHONE.sub(lambda number: number[0].replace(" ", _KEPT), whole)
