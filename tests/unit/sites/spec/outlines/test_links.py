@@ -24,6 +24,8 @@ SECTIONS = [
         ("#schedule", "#schedule"),
         ("#What it costs", "index.html#price-list"),
         ("#prices", "index.html#price-list"),
+        ("#PriceList", "index.html#price-list"),
+        ("#ContactForm", "index.html#contact"),
         ("#our-boats", "our-boats.html"),
         ("#contact", "index.html#contact"),
         ("#unheard-of", "index.html#contact"),
