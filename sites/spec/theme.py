@@ -199,7 +199,7 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
 
 
 def _deep_of_style(primary: str, background: str, *, is_night: bool) -> str:
-    """Return the dark ground of a page with a style: a dark red or green rather than a black, and grey on a dark page."""
+    """Return the dark ground of a page with a style: a dark red rather than a black, and grey on a dark page."""
     if is_night:
         nearly_black = luminance(background) < _NEARLY_BLACK
         return mix(background, WHITE, 0.12) if nearly_black else mix(background, BLACK, 0.45)

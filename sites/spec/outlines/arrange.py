@@ -124,7 +124,7 @@ def _tones(body: list[Section], look: Look) -> list[Tone]:
 
 
 def _strong_one(body: list[Section]) -> int | None:
-    """Return the place of the section that is strong: the opening of a further page, a call, else what suits it best."""
+    """Return the place of the strong section: the opening of a further page, a call, else what suits it best."""
     for opening in ("PageIntro", "CallToAction"):
         if (place := _place_of(opening, body)) is not None:
             return place
