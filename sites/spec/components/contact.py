@@ -408,13 +408,14 @@ def _map_link(props: MapLinkProps, ctx: RenderContext) -> Html:
     place = tag("address", icon("pin"), tag("span", props.address), class_="map-address")
     reached = contact_lines(email=props.email, phone=props.phone, address=None)
     ways = tag("ul", *(tag("li", way) for way in props.directions), class_="map-ways") if props.directions else None
-    href = ctx.url(props.href) if props.href else _MAP_SEARCH + quote(props.address, safe="")
+    searched = props.address.replace("\N{NO-BREAK SPACE}", " ")
+    href = ctx.url(props.href) if props.href else _MAP_SEARCH + quote(searched, safe="")
     link = tag("p", tag("a", props.button or ctx.say("Open the map"), class_="button", href=href), class_="actions")
     hours = hours_list(props.hours, ctx, props.timezone)
     words = tag("div", intro(ctx, props), place, ways, link, class_="map-words")
     drawing = tag("div", street_map(), class_="map-drawing")
     if props.embed:
-        frame = map_frame_of(props.address, props.href)
+        frame = map_frame_of(searched, props.href)
         call = ctx.say("Show the map")
         drawing = framed(ctx, frame, title=props.address[:140], call=call, still=drawing, href=href)
     if not (reached or hours):

@@ -45,7 +45,7 @@ def lead(pages: Mapping[str, JsonObject], names: Mapping[str, str], *, lang: str
         for key, element in page["elements"].items():
             component, heading = components()[element["type"]], element["props"].get("heading")
             label = component.nav_label and say(component.nav_label, lang)
-            for name in filter(None, (key, heading, label, *component.words)):
+            for name in filter(None, (key, heading, label, component.name, *component.words)):
                 targets.setdefault(slug(name), f"{path}#{key}")
     for page in pages.values():
         for link in _links(page["elements"]):

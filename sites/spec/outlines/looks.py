@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from colorsys import rgb_to_hsv
 from typing import Any, Final, NamedTuple
 
 from sites.spec.catalog import Tone
@@ -14,6 +15,11 @@ _STRONG: Final = (0.12, 0.3)
 """From this chroma and saturation on, a colour is taken for one, not for a grey."""
 _NIGHT: Final = 0.05
 """Luminance of a ground on which a loud colour glows."""
+_DARK: Final = 0.18
+"""Below this luminance a page is a dark one."""
+_PINK: Final = 0.83
+_RED: Final = 0.04
+"""Hues, as parts of the circle, between which a colour is no red."""
 _POSTER_FONTS: Final = frozenset({"oswald-1", "condensed"})
 
 
@@ -49,16 +55,32 @@ def style_of(theme: dict[str, Any]) -> Style:
     headings, _ = fonts_of(parsed)
     *_, second, first = sorted(chroma(colour) for colour in colours)
     is_loud = first >= _LOUD and (second >= _LOUD or luminance(parse_colour(colours.background)) < _NIGHT)
-    is_elegant = "serif" in FONTS[headings].stack.replace("sans-serif", "")
-    return "poster" if headings in _POSTER_FONTS or (is_loud and not is_elegant) else "display"
+    return "poster" if headings in _POSTER_FONTS or (is_loud and not _is_calm(parsed)) else "display"
 
 
 def look_of(theme: dict[str, Any]) -> Look:
-    """Return the grounds of the strong parts of a site."""
-    colours = _colours(Theme(**theme))
-    if _is_colour(colours.primary):
-        return Look("filled", "accent" if _is_colour(colours.accent) else "deep")
-    return Look("accent", "filled") if _is_colour(colours.accent) else Look("deep", "filled")
+    """Return the grounds of the strong parts of a site.
+
+    A bright field glares on a dark page, and a red or pink one beside letters with serifs.
+    """
+    parsed = Theme(**theme)
+    primary, accent, background = _colours(parsed)
+    if luminance(parse_colour(background)) < _DARK and style_of(theme) != "poster":
+        return Look("deep", "filled" if _is_colour(primary) else "tinted")
+    may_be_accent = _is_colour(accent) and not (_is_calm(parsed) and _is_red(accent))
+    if _is_colour(primary):
+        return Look("filled", "accent" if may_be_accent else "deep")
+    return Look("accent", "filled") if may_be_accent else Look("deep", "filled")
+
+
+def _is_calm(theme: Theme) -> bool:
+    return "serif" in FONTS[fonts_of(theme)[0]].stack.replace("sans-serif", "")
+
+
+def _is_red(colour: str) -> bool:
+    """Whether a colour is a red, pink or raspberry; an ochre or a coral is none."""
+    hue, _, _ = rgb_to_hsv(*(channel / 255 for channel in _channels(colour)))
+    return hue >= _PINK or hue <= _RED
 
 
 class _Colours(NamedTuple):

@@ -8,6 +8,7 @@ from routing.decision.evaluation import batch_line
 from routing.policy.platform import Assist, platform_policy
 
 SITE = {"files": 4, "has_js": False, "has_build": False}
+RULES_ALONE = platform_policy().model_copy(update={"assist": Assist(second_opinion=False)})
 
 
 def tier(prompt: str) -> int | None:
@@ -83,12 +84,18 @@ def test_pages_that_are_counted_and_wished_for_are(prompt: str) -> None:
     assert by_rules(prompt)[0] == 3
 
 
+def test_a_file_to_download_is_a_link_where_a_spec_has_one() -> None:
+    def on_a_spec(prompt: str) -> int | None:
+        return batch_line({"id": "t", "prompt": prompt, "site": {**SITE, "has_spec": True}}, RULES_ALONE)["tier"]
+
+    assert on_a_spec("People should be able to download the menu as PDF, it's in assets/menu.pdf") == 1
+    assert on_a_spec("Visitors can download our price list (assets/prices.pdf) under the table") == 1
+    assert on_a_spec("Members should be able to download their invoices") == 3
+
+
 @pytest.mark.parametrize("prompt", ["Stell die Seite auf Vue um", "set up prettier in the repo", "migrate it to Hugo"])
 def test_a_tool_that_is_meant_needs_one(prompt: str) -> None:
     assert tier(prompt) == 3
-
-
-RULES_ALONE = platform_policy().model_copy(update={"assist": Assist(second_opinion=False)})
 
 
 def by_rules(prompt: str) -> tuple[int | None, str]:

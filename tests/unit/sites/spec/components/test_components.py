@@ -282,6 +282,11 @@ def test_the_button_of_a_form_can_have_it_too(kind: str, accent: bool | str, sty
     assert found.xpath(".//button/@class") == [f"button {style}"]
 
 
+def test_a_map_is_searched_for_an_address_as_people_type_it() -> None:
+    found = one("MapLink", address="11 rue de Saint-Malo, 35000\xa0Rennes")
+    assert found.xpath(".//a[@class='button']/@href")[0].endswith("Saint-Malo%2C%2035000%20Rennes")
+
+
 def test_a_gallery_enlarges_its_pictures_without_a_script() -> None:
     pictures = [{**PICTURE, "caption": "Rye"}, {**PICTURE, "alt": ""}]
     found = one("Gallery", heading="Loaves", images=pictures, enlarge=True)
