@@ -32,7 +32,7 @@ from sites.spec.components.posts import NEWS
 from sites.spec.fonts.families import NewFont
 from sites.spec.html import ArtName, say
 from sites.spec.languages.address import is_familiar
-from sites.spec.languages.typography import with_kept_spaces
+from sites.spec.languages.typography import typeset
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.outlines.arrange import arranged, opening_of
@@ -459,7 +459,7 @@ def _without_blanks(value: Any) -> Any:
 def _as_written(value: Any) -> Any:
     """Return an outline with the spaces that its language keeps."""
     lang = value.get("lang") if isinstance(value, dict) else None
-    return with_kept_spaces(value, lang) if isinstance(lang, str) else value
+    return typeset(value, lang) if isinstance(lang, str) else value
 
 
 _NOT_SHOWN: Final = ("$defs", "description", "default", "title")

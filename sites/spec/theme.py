@@ -190,10 +190,21 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
     deep = readable(parse_colour(theme.deep), [_text_on(parse_colour(theme.deep))], _ON_DEEP) if theme.deep else None
     if deep and dark and contrast(WHITE, deep) < _ON_DEEP:
         deep = None  # a pale ground among dark ones
+    if deep is None and theme.style is not None and (is_night or not is_dark):
+        deep = _deep_of_style(primary, background, is_night=is_night)
     colours = _palette(primary, accent, background, is_dark=is_dark, is_night=is_night, deep=deep)
     if is_night:  # whose other fields of colour glow enough
         colours |= {"panel": colours["deep"], "on-panel": colours["on-deep"]}
     return colours | _words_of(theme, colours)
+
+
+def _deep_of_style(primary: str, background: str, *, is_night: bool) -> str:
+    """Return the dark ground of a page with a style: a dark red or green rather than a black, and grey on a dark page."""
+    if is_night:
+        nearly_black = luminance(background) < _NEARLY_BLACK
+        return mix(background, WHITE, 0.12) if nearly_black else mix(background, BLACK, 0.45)
+    shades = (mix(primary, BLACK, step / 25) for step in range(25))
+    return next(shade for shade in shades if contrast(WHITE, shade) >= _DEEP_CONTRAST)
 
 
 def _words_of(theme: Theme, colours: Mapping[str, str]) -> dict[str, str]:
@@ -234,10 +245,6 @@ def _palette(
     ink = readable(mix(WHITE if is_dark else "#1b1b1f", primary, 0.08), grounds, 9)
     if deep is None:
         deep = mix(mix(BLACK, primary, 0.08 if is_pale else 0.22), background, 0.04)
-        if is_night:
-            deep = (
-                mix(background, WHITE, 0.12) if luminance(background) < _NEARLY_BLACK else mix(background, BLACK, 0.45)
-            )
         if not is_dark and contrast(WHITE, primary) >= _DEEP_CONTRAST:  # a navy that was asked for is the page's dark
             deep = primary
     on_deep = readable(mix(WHITE, accent, 0.1), [deep], 9)

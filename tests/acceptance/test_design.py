@@ -99,6 +99,17 @@ def test_axe_finds_nothing_on_a_page_in_several_languages_with_posts_questions_a
     for kind in ("ContactForm", "PriceList"):
         index[kind] = {"type": kind, "props": components()[kind].example}
         index["page"]["children"].insert(3, kind)
+    index["header"]["props"]["notice"] = (
+        "Closed from 24 to 26 December. [Donaudampfschifffahrtsgesellschaft](#gone-pricing)"
+    )
+    for kind, prop in (("PriceList", "items"), ("Features", "items"), ("Pricing", "plans"), ("Schedule", "items")):
+        props = deepcopy(components()[kind].example)
+        props[prop] = [{**entry, "sold_out": "Sold out"} for entry in props[prop]]
+        index[f"gone-{kind}".lower()] = {
+            "type": kind,
+            "props": {**props, "heading": f"No more {kind}", "tone": "deep" if prop == "plans" else "tinted"},
+        }
+        index["page"]["children"].insert(4, f"gone-{kind}".lower())
     for path in [*document["pages"]]:
         for lang in ("de", "fr", "nl"):
             version = document["pages"][f"{lang}/{path}"] = deepcopy(document["pages"][path])

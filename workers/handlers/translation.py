@@ -83,7 +83,7 @@ def _translated(
 
 
 def _is_beside(replies: Sequence[Mapping[str, Any]]) -> bool:
-    return any(reply.get("beside") is True for reply in replies)
+    return any(reply.get("beside") is True or reply.get("partial") is True for reply in replies)
 
 
 def _in_language(

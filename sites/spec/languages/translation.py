@@ -13,7 +13,7 @@ from sites.errors import refuse
 from sites.spec.catalog import components
 from sites.spec.expressions import SHARED_TYPE
 from sites.spec.html import say
-from sites.spec.languages.typography import kept_spaces
+from sites.spec.languages.typography import typeset_text
 from sites.spec.languages.versions import languages_of, primary
 from sites.spec.model import INDEX, MAX_PAGES, JsonObject, Site, parse_site
 from sites.spec.quality import is_copy
@@ -333,7 +333,7 @@ def _translated(entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]]) 
             found.setdefault(other, text)
     language = _said(replies, "language")
     return [
-        (entry, text if text == entry.text else kept_spaces(text, language))
+        (entry, text if text == entry.text else typeset_text(text, language))
         for entry, text in ((entries[number], text) for number, text in sorted(found.items()))
     ]
 

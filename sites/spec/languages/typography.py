@@ -1,7 +1,4 @@
-"""Spaces at which a line must not break: inside a time, a date, a price or a phone number, and at French marks.
-
-And the apostrophe that printers set.
-"""
+"""Texts as a typesetter sets them: no line breaks inside a time, a date, a price, a number or a postcode."""
 
 from __future__ import annotations
 
@@ -26,38 +23,39 @@ _WHOLE: Final = re.compile(
 )
 _MONTH_DAY: Final = re.compile(rf"\b({_MONTH}) (?=\d{{1,2}}(?:,|$))", re.IGNORECASE)
 _PHONE: Final = re.compile(r"(?<![\w.])(?:\+|\(?0)[\d(][\d ()/-]{5,18}\d\b")
-_FRENCH: Final = re.compile(r"(?<=\S) (?=[?!:;»](?:\W|$))|(?<=«) (?=\S)")
-_POSTCODE: Final = re.compile(r"\b([A-Z]{1,2}\d[A-Z\d]?) (?=\d[A-Z]{2}\b)|\b(\d{5}) (?=[A-ZÀ-Þ])")
-"""Of the United Kingdom, and of five digits before the town."""
+_POSTCODE: Final = re.compile(r"\b([A-Z]{1,2}\d[\dA-Z]?) (?=\d[A-Z]{2}\b|(?=[A-Z]*\d)[A-Z\d]{4}\b)")
+_TOWN: Final = re.compile(r"(?<=\b\d{5}) (?=[^\W\d_])")
+"""What stands before a town: `96052 Bamberg`."""
 _APOSTROPHE: Final = re.compile(r"(?<=[^\W\d_])'(?=[^\W\d_])")
+_FRENCH: Final = re.compile(r"(?<=\S) (?=[?!:;»](?:\W|$))|(?<=«) (?=\S)")
 _WITHOUT: Final = frozenset({"phone", "email", "url", "lang"})
 """Names of what is no text."""
 
 
-def with_kept_spaces(value: object, lang: str) -> object:
-    """Return JSON data whose texts in a language keep dates, times, prices, and phone numbers whole."""
+def typeset(value: object, lang: str) -> object:
+    """Return JSON data whose texts in a language are set: whole dates and numbers, curly apostrophes."""
     if isinstance(value, str):
-        return kept_spaces(value, lang)
+        return typeset_text(value, lang)
     if isinstance(value, dict):
         return {name: item if name in _WITHOUT else _named(name, item, lang) for name, item in value.items()}
-    return [with_kept_spaces(item, lang) for item in value] if isinstance(value, list) else value
+    return [typeset(item, lang) for item in value] if isinstance(value, list) else value
 
 
 def _named(name: str, value: object, lang: str) -> object:
     is_heading = name == "heading" and isinstance(value, str)
-    return kept_spaces(str(value), lang, numbers=False) if is_heading else with_kept_spaces(value, lang)
+    return typeset_text(str(value), lang, numbers=False) if is_heading else typeset(value, lang)
 
 
-def kept_spaces(text: str, lang: str, *, numbers: bool = True) -> str:
-    """Return a text whose dates, times, prices, and phone numbers stay whole, with the apostrophes of print.
+def typeset_text(text: str, lang: str, *, numbers: bool = True) -> str:
+    """Return a text as a typesetter sets it.
 
     Args:
         text: what is written.
         lang: BCP 47.
         numbers: whether those of phones do, which are wider than a column in the letters of a heading.
     """
-    text = _POSTCODE.sub(lambda code: code[0][:-1] + _KEPT, _APOSTROPHE.sub("’", text))
     whole = _MONTH_DAY.sub(rf"\1{_KEPT}", _WHOLE.sub(_KEPT, text))
+    whole = _APOSTROPHE.sub("’", _TOWN.sub(_KEPT, _POSTCODE.sub(rf"\1{_KEPT}", whole)))
     if numbers:
         whole = _PHONE.sub(lambda number: number[0].replace(" ", _KEPT), whole)
     return _FRENCH.sub(_KEPT, whole) if primary(lang) == "fr" else whole

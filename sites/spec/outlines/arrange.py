@@ -110,12 +110,12 @@ def _shows_at_once(items: list[dict[str, Any]]) -> bool:
 
 def _tones(body: list[Section], look: Look) -> list[Tone]:
     """Set the grounds of sections: one is strong, the visit dark, and of the others no two tinted ones meet."""
-    strong, has_panel = _strong_one(body), any(kind == "CallToAction" for kind, _ in body)
+    strong = _strong_one(body)
     tones: list[Tone] = []
     for place, (kind, _) in enumerate(body):
         before = tones[-1] if tones else None
         if place == strong:
-            tones.append("deep" if has_panel else look.band)  # a panel has the site's colour
+            tones.append(look.band)
         elif kind == "MapLink" and place > 0 and before != "deep":
             tones.append("deep")
         else:
@@ -124,11 +124,12 @@ def _tones(body: list[Section], look: Look) -> list[Tone]:
 
 
 def _strong_one(body: list[Section]) -> int | None:
-    """Return the place of the section that is strong: the opening of a further page, else what suits it best."""
-    if any(kind == "PageIntro" for kind, _ in body):
-        return next(place for place, (kind, _) in enumerate(body) if kind == "PageIntro")
+    """Return the place of the section that is strong: the opening of a further page, a call, else what suits it best."""
+    for opening in ("PageIntro", "CallToAction"):
+        if (place := _place_of(opening, body)) is not None:
+            return place
     fit = [
-        (_STRONG.index(kind), place)
+        (-1 if kind == "Schedule" and len(props["items"]) == 1 else _STRONG.index(kind), place)
         for place, (kind, props) in enumerate(body)
         if place > 1 and kind in _STRONG and len(props.get("body", "")) <= _STATEMENT and props.get("layout") != "cards"
     ]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sites.errors import SpecError, errors_of
+from sites.spec.drawings.requests import shapes_of
 from sites.spec.edit import apply_edit
 from sites.spec.model import INDEX, parse_site
 from sites.spec.outline import expand_outline
@@ -59,6 +60,7 @@ SPECS: dict[str, Any] = {
 EDITS: dict[str, Callable[[], object]] = {
     "bad_operation": lambda: apply_edit(demo_site(), "no edit at all"),
     "patch_failed": lambda: apply_edit(demo_site(), [{"op": "remove", "path": "/pages/gone.html"}]),
+    "bad_drawing": lambda: shapes_of({}),
     "bad_outline": lambda: expand_outline({"sections": 5}),
 }
 
@@ -84,7 +86,8 @@ def test_each_rule_for_edits_refuses_one_by_its_code(code: str) -> None:
 
 
 def test_the_page_about_json_render_lists_every_code_of_the_engine_once_and_no_other() -> None:
-    source = "".join(path.read_text() for path in (ROOT / "sites" / "spec").glob("*.py"))
+    spec = ROOT / "sites" / "spec"
+    source = "".join(path.read_text() for path in (*spec.glob("*.py"), spec / "drawings" / "requests.py"))
     listed = [code for table in TABLES for code in table]
     assert len(listed) == len(set(listed))
     assert set(_FIRST_CODE.findall(source)) <= set(listed)

@@ -162,6 +162,16 @@ def test_the_ground_of_deep_sections_can_be_chosen() -> None:
     assert [palette(sea, dark=dark)["deep"] for dark in (False, True)] == ["#1d4f5c"] * 2
 
 
+def test_the_dark_of_a_page_with_a_style_has_its_colour_and_that_of_a_dark_page_is_grey() -> None:
+    red = {"preset": "slate", "primary": "#c1261d"}
+    deep = palette(Theme(**red, style="display"), dark=False)["deep"]
+    assert contrast("#ffffff", deep) >= 11
+    assert int(deep[1:3], 16) > 3 * int(deep[3:5], 16)
+    assert palette(Theme(**red), dark=False)["deep"] != deep
+    night = palette(Theme(**red, background="#121110", style="display"), dark=False)
+    assert night["deep"] == night["panel"] == "#2e2e2d"
+
+
 def test_buttons_of_the_page_s_own_colour_have_the_accent_s() -> None:
     theme = Theme(preset="noir", primary="#1c1a19", accent="#f08a24")
     assert palette(theme, dark=False)["fill"] == "#f08a24"

@@ -118,7 +118,8 @@ def test_one_section_of_a_page_is_strong_the_one_that_it_suits_best_and_the_visi
     assert tones(hero, offers(3), ("RichText", {"body": "Long. " * 80}), faq) == ["plain", "plain", "plain", "tinted"]
     assert tones(hero, text, ("MapLink", PLACE)) == ["plain", "plain", "deep"]
     assert tones(("PageIntro", {}), ("Stats", {})) == ["filled", "plain"]
-    assert tones(hero, offers(3), ("Stats", {}), ("CallToAction", {}))[2] == "deep"
+    assert tones(hero, offers(3), ("Stats", {}), ("CallToAction", {}))[2:] == ["tinted", "filled"]
+    assert tones(hero, offers(3), ("Stats", {}), ("Schedule", {"items": [{"time": "7 pm"}]}))[3] == "filled"
 
 
 def test_the_day_leads_where_all_entries_are_at_one_hour() -> None:
