@@ -258,7 +258,7 @@ def main():
 
 def test_the_words_that_programs_share_are_read_once_for_all(forking: Supervisor, tmp_path: Path) -> None:
     (tmp_path / "played.py").write_text(LOOKING)
-    with pytest.raises(InstallationError, match="^read 1 times$"):
+    with pytest.raises(InstallationError, match=r"^read 1 times$"):
         forking.run(played("go"))
 
 
