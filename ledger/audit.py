@@ -463,5 +463,5 @@ class HeadFile:
         """Return the head that was written last, if any."""
         try:
             return self.path.read_text().strip() or None
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None

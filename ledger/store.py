@@ -26,7 +26,14 @@ from typing import Any, cast
 import psycopg
 from psycopg.rows import namedtuple_row
 from sqlalchemy import ColumnElement, Connection, Engine, create_engine, event, func, select
-from sqlalchemy.exc import DBAPIError, InterfaceError, InvalidatePoolError, OperationalError, ProgrammingError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    InvalidatePoolError,
+    OperationalError,
+    ProgrammingError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm.attributes import set_committed_value
 from sqlalchemy.pool import ManagesConnection, NullPool, QueuePool
@@ -206,8 +213,13 @@ def create_ledger_engine(
         pool_size: connections kept open, of as many again and four at least; 0 opens one for each transaction (for a
             process that forks).
         application: the name that the database shows for these connections.
+
+    Raises:
+        ArgumentError: the operator's fault: a URL is none of PostgreSQL's.
     """
     driver_url = (pooler_url or url).replace("postgresql://", "postgresql+psycopg://", 1)
+    if not driver_url.startswith("postgresql+psycopg://"):
+        raise ArgumentError("a ledger's URL begins with postgresql://")
     connect_args: dict[str, Any] = {"application_name": application, "connect_timeout": 5, **SILENCE}
     if pooler_url:
         connect_args["prepare_threshold"] = None

@@ -5,6 +5,7 @@ What hangs is a finding, and hides nothing of the rest.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,8 @@ from ledger.notifications import Undelivered
 from ledger.operations.activity import Blocker, Connections, Transaction
 from ledger.store import SESSION
 from routing.queues import QUEUES, QueueName
+
+logger = logging.getLogger(__name__)
 
 
 class Verdict(StrEnum):
@@ -86,24 +89,24 @@ def examine(checks: Iterable[Check], *, limit_seconds: float = LIMIT_SECONDS) ->
     for check, found in running:
         try:
             while (finding := found.get(timeout=max(0.0, deadline - time.monotonic()))) is not None:
-                if isinstance(finding, Exception):
-                    raise finding
                 yield finding
         except Empty:
             hint = "it hangs or is too slow (see its log), or this machine is too busy to ask"
             yield Finding(check.name, check.late, f"gave no answer within {limit_seconds:g} s", hint)
 
 
-def _begin(check: Check) -> SimpleQueue[Finding | Exception | None]:
+def _begin(check: Check) -> SimpleQueue[Finding | None]:
     """Run a check in a thread of its own, which ends with the process if it hangs; None is the end of its findings."""
-    found: SimpleQueue[Finding | Exception | None] = SimpleQueue()
+    found: SimpleQueue[Finding | None] = SimpleQueue()
 
     def run() -> None:
         try:
             for finding in check.run():
                 found.put(finding)
-        except Exception as error:  # noqa: BLE001 - raised again where the findings are read
-            found.put(error)
+        except Exception as error:
+            logger.exception("check_failed", extra={"check": check.name})
+            seen = f"{type(error).__name__}: {str(error)[:MOST_CHARACTERS]}"
+            found.put(fail(check.name, seen, "a setting that this check reads is wrong, or the check is: report it"))
         finally:
             found.put(None)
 

@@ -87,6 +87,7 @@ def checks_of(installation: Installation, environment: Mapping[str, str]) -> Seq
         Check("broker", lambda: check_broker(installation), late=Verdict.WARN),
         Check("connections over TLS", lambda: check_transport(installation)),
         Check("content store", lambda: check_files(installation)),
+        Check("workspaces", lambda: check_workspaces(installation)),
         Check("preview keys", lambda: check_secrets(installation)),
         Check("deploy keys", lambda: check_deploy_keys(installation.settings.accounts)),
         Check("gateway", lambda: check_gateway(gateway_url, environment), late=Verdict.WARN),
@@ -133,6 +134,8 @@ def check_ledger(installation: Installation) -> Iterator[Finding]:
             yield judge_workers({queue.queue: queue.slots for queue in slots_by_queue(session)})
             yield judge_webhooks(count_undelivered(session))
             yield from _audit(session, installation)
+        if not (place := installation.settings.content_store).url and place.root.exists():
+            yield check_files_of_sites(installation)
     except ArgumentError:
         yield fail("ledger", "POINTSMAN_LEDGER__URL is no URL", "use postgresql://user@host/database")
     except DBAPIError as error:
@@ -213,9 +216,8 @@ def check_broker(installation: Installation) -> Iterator[Finding]:
         yield judge_eviction(policy)
         yield judge_persistence({name: _setting(broker, name) for name in ("appendonly", "save")})
     except ResponseError as error:
-        hint = (
-            "free memory or raise maxmemory" if "OOM" in str(error) else "`pointsman broker acl` has its user's rules"
-        )
+        hints = {"OOM": "free memory or raise maxmemory", "NOPERM": "`pointsman broker acl` has its user's rules"}
+        hint = next((hint for word, hint in hints.items() if word in str(error)), "fix POINTSMAN_BROKER__URL")
         yield fail("broker", f"refuses: {str(error)[:MOST_CHARACTERS]}", hint)
     except RedisError as error:
         yield fail("broker", f"POINTSMAN_BROKER__URL: {str(error)[:MOST_CHARACTERS]}", "start it, or fix the URL")
@@ -276,13 +278,38 @@ def check_files(installation: Installation) -> Iterator[Finding]:
     yield judge_disk(free_bytes=shutil.disk_usage(nearest).free, where=str(nearest))
 
 
+def check_files_of_sites(installation: Installation) -> Finding:
+    """Check whether a content store on a disk holds the files of this ledger's live sites."""
+    name, config = "files of live sites", installation.settings.content_store
+    try:
+        check_place(installation.ledger, open_content_store(config))
+    except (SiteError, OSError) as error:
+        hint = "POINTSMAN_CONTENT_STORE__ROOT must be what API, workers and dispatcher share; is it mounted here?"
+        return fail(name, f"{config.root.absolute()}: {error}", hint)
+    return ok(name)
+
+
+def check_workspaces(installation: Installation) -> Iterator[Finding]:
+    """Check whether runs could have workspaces here; makes none."""
+    root = installation.settings.runs.root.absolute()
+    nearest = next(path for path in (root, *root.parents) if path.exists())
+    try:
+        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=nearest):
+            yield ok("workspaces", str(root))
+    except OSError as error:
+        seen = f"{root}: {error.strerror or error}"
+        yield warn("workspaces", seen, "only runs of projects need POINTSMAN_RUNS__ROOT, which this account must write")
+
+
 def check_object_store(installation: Installation, url: str) -> Finding:
     """Check whether an object store lets this program write and read, and holds this ledger's files."""
     began = time.monotonic()
     config = installation.settings.content_store
     limit = {"timeout_seconds": min(config.timeout_seconds, _STORE_TIMEOUT_SECONDS)}
     try:
-        check_place(installation.ledger, open_content_store(config.model_copy(update=limit)))
+        content_store = open_content_store(config.model_copy(update=limit))
+        content_store.check_room(1)
+        check_place(installation.ledger, content_store)
     except (ArgumentError, DBAPIError):
         return warn("content store", f"{url}: not compared with the ledger", "see what is said of the ledger")
     except (SiteError, PolicyError) as error:
@@ -355,7 +382,9 @@ def check_gateway(url: str, environment: Mapping[str, str]) -> Iterator[Finding]
     key says nothing then.
     """
     answer = _get(f"{url}/healthz")
-    if answer is not None:
+    if answer is not None and "pointsman-gateway" not in answer.body:
+        yield fail("gateway", f"what answers at {url} is no gateway", f"fix {_GATEWAY_URL}")
+    elif answer is not None:
         yield judge_speed("gateway", url, seconds=answer.seconds)
     elif {_GATEWAY_URL, f"{_GATEWAY_URL}{IN_FILE}"}.isdisjoint(environment):
         hint = f"start `pointsman gateway`; if it runs on another machine, workers need {_GATEWAY_URL}"
@@ -390,7 +419,10 @@ def check_exporter(installation: Installation) -> Iterator[Finding]:
             "start `pointsman exporter`; if it runs on another machine, run doctor there",
         )
         return
-    line = next((line for line in page.body.splitlines() if line.startswith(_LAG)), f"{_LAG}inf")
+    line = next((line for line in page.body.splitlines() if line.startswith(_LAG)), None)
+    if line is None:
+        yield warn("exporter", f"what answers at {place} is no exporter", "fix POINTSMAN_EXPORTER__PORT")
+        return
     yield judge_lag(float(line.removeprefix(_LAG)))
 
 

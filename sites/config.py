@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, model_validator
@@ -68,5 +69,5 @@ class ContentStoreConfig(Section):
 class PreviewConfig(Section):
     """How preview links are signed."""
 
-    keys: tuple[SecretStr, ...] = Field(default=(), max_length=5)
-    """Secrets, newest first: the first signs, all verify, so that keys can be rotated."""
+    keys: tuple[Annotated[SecretStr, Field(min_length=32)], ...] = Field(default=(), max_length=5)
+    """Secrets of at least 32 characters, newest first: the first signs, all verify, so that keys can be rotated."""

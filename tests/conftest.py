@@ -68,8 +68,9 @@ def logging_as_it_was() -> Iterator[None]:
     handlers, level, disabled = root.handlers[:], root.level, root.manager.disable
     yield
     root.handlers[:] = [handler for handler in root.handlers if handler in handlers] or handlers
-    root.setLevel(level)
-    logging.disable(disabled)
+    if (root.level, root.manager.disable) != (level, disabled):  # to set them empties every logger's cache
+        root.setLevel(level)
+        logging.disable(disabled)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -299,8 +299,13 @@ def load_rules(paths: Iterable[Path], *, faults: bool = False) -> tuple[Rule, ..
             except UnicodeDecodeError:
                 raise ScenarioError(f"{file}: is not UTF-8 text") from None
     for name in ("faults.yaml", "default.yaml") if faults else ("default.yaml",):
-        rules += parse_scenario(shipped(name), source=name).rules
+        rules += _shipped_rules(name)
     return tuple(rules)
+
+
+@cache
+def _shipped_rules(name: str) -> tuple[Rule, ...]:
+    return parse_scenario(shipped(name), source=name).rules
 
 
 def shipped(name: str) -> str:

@@ -306,7 +306,7 @@ def plain(phrase: str) -> str:
 
 
 def whole_words(text: str, *, ignore_case: bool) -> re.Pattern[str]:
-    """Return a pattern for a text that is not part of a longer word; a site may keep its words together, and have curly apostrophes."""
+    """Return a pattern for a text that is not part of a longer word, with the spaces and apostrophes of print."""
     start = r"(?<!\w)" if text[0].isalnum() else ""
     end = r"(?!\w)" if text[-1].isalnum() else ""
     words = re.escape(text).replace(r"\ ", "[ \N{NO-BREAK SPACE}]").replace("'", "['’]")

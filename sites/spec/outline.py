@@ -79,6 +79,7 @@ class OutlinedTheme(_Outlined):
     primary: Colour | None = None
     accent: Colour | None = None
     background: Colour | None = None
+    deep: Colour | None = None
     font: NewFont | None = None
     headings: NewFont | None = None
     art: ArtName | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args, get_origin
@@ -259,12 +260,10 @@ class _Reader:
                 and wanted.attributes[name] != shown.attributes[name]
             ):
                 changes[slot[0]] = _value(slot, wanted.attributes[name], is_address=name in ("href", "src"))
-        try:
-            return changes | self._contents(shown, wanted)
-        except MismatchError:
-            if shown.prose is None:
-                raise
-            return changes | {shown.prose: prose_of(wanted)}
+        if shown.prose is not None and wanted.children:
+            with suppress(MismatchError):
+                return changes | {shown.prose: prose_of(wanted)}
+        return changes | self._contents(shown, wanted)
 
     def _contents(self, shown: Element, wanted: Element) -> Changes:
         entries = [self._entry(child) for child in shown.children]

@@ -87,6 +87,10 @@ _DEEP_CONTRAST: Final = 11
 """From this contrast with white on, a colour is dark enough for whole sections."""
 _ON_DEEP: Final = 6
 """The least contrast of words on a ground for deep sections that the theme chooses."""
+_ANOTHER: Final = 1.5
+"""Contrast of a colour and its readable shade from which on that is another colour."""
+_ALIKE: Final = 1.6
+"""Contrast of two colours below which a page that has both in large fields is of one."""
 _NEARLY_BLACK: Final = 0.015
 """Below this luminance, nothing is darker that anybody would see."""
 _HEX: Final = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
@@ -193,13 +197,17 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
     if deep is None and theme.style is not None and (is_night or not is_dark):
         deep = _deep_of_style(primary, background, is_night=is_night)
     colours = _palette(primary, accent, background, is_dark=is_dark, is_night=is_night, deep=deep)
+    if theme.style is not None and contrast(accent, colours["deep-accent"]) > _ANOTHER:
+        colours["deep-accent"] = colours["on-deep"]  # a red that is lightened is a pink
     if is_night:  # whose other fields of colour glow enough
         colours |= {"panel": colours["deep"], "on-panel": colours["on-deep"]}
+    elif theme.style is not None and contrast(primary, colours["deep"]) < _ALIKE:  # its fields are dark enough
+        colours |= {"panel": colours["tint"], "on-panel": colours["ink"]}
     return colours | _words_of(theme, colours)
 
 
 def _deep_of_style(primary: str, background: str, *, is_night: bool) -> str:
-    """Return the dark ground of a page with a style: a dark red or green rather than a black, and grey on a dark page."""
+    """Return the dark ground of a page with a style: of its own colour, and a grey on a dark page."""
     if is_night:
         nearly_black = luminance(background) < _NEARLY_BLACK
         return mix(background, WHITE, 0.12) if nearly_black else mix(background, BLACK, 0.45)

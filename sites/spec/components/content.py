@@ -68,6 +68,8 @@ class HeroProps(SectionProps):
     layout: HeroLayout = "split"
     notes: Annotated[tuple[Label, ...], Field(max_length=4)] = ()
     """Short facts below the buttons."""
+    long: bool = False
+    """Whether the heading has a word or a number that would not fit its column in the largest letters."""
     strip: Tone | None = None
     """The ground of a strip at the foot of the opening, in which the notes stand instead."""
 
@@ -143,7 +145,8 @@ def _hero(props: HeroProps, ctx: RenderContext) -> Html:
         words = (intro(ctx, head), tag("div", paragraph(props.text, "lead"), *words[1:], class_="hero-rest"))
     tone = "deep" if layout == "cover" else props.tone
     words_box = tag("div", *words, class_="hero-words")
-    return band(ctx, props, words_box, picture, strip, classes=f"hero hero-{layout} tone-{tone}")
+    size = " hero-long" if props.long else ""
+    return band(ctx, props, words_box, picture, strip, classes=f"hero hero-{layout}{size} tone-{tone}")
 
 
 class PageIntroProps(SectionProps):

@@ -37,25 +37,13 @@ def typeset(value: object, lang: str) -> object:
     if isinstance(value, str):
         return typeset_text(value, lang)
     if isinstance(value, dict):
-        return {name: item if name in _WITHOUT else _named(name, item, lang) for name, item in value.items()}
+        return {name: item if name in _WITHOUT else typeset(item, lang) for name, item in value.items()}
     return [typeset(item, lang) for item in value] if isinstance(value, list) else value
 
 
-def _named(name: str, value: object, lang: str) -> object:
-    is_heading = name == "heading" and isinstance(value, str)
-    return typeset_text(str(value), lang, numbers=False) if is_heading else typeset(value, lang)
-
-
-def typeset_text(text: str, lang: str, *, numbers: bool = True) -> str:
-    """Return a text as a typesetter sets it.
-
-    Args:
-        text: what is written.
-        lang: BCP 47.
-        numbers: whether those of phones do, which are wider than a column in the letters of a heading.
-    """
+def typeset_text(text: str, lang: str) -> str:
+    """Return a text as a typesetter sets it."""
     whole = _MONTH_DAY.sub(rf"\1{_KEPT}", _WHOLE.sub(_KEPT, text))
     whole = _APOSTROPHE.sub("’", _TOWN.sub(_KEPT, _POSTCODE.sub(rf"\1{_KEPT}", whole)))
-    if numbers:
-        whole = _PHONE.sub(lambda number: number[0].replace(" ", _KEPT), whole)
+    whole = _PHONE.sub(lambda number: number[0].replace(" ", _KEPT), whole)
     return _FRENCH.sub(_KEPT, whole) if primary(lang) == "fr" else whole

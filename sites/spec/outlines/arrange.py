@@ -23,6 +23,8 @@ _SHORT: Final = 72
 """Characters of a text that would leave a card half empty."""
 _LONG: Final = 90
 """Characters of a text that wants a wide line."""
+_LONG_WORD: Final = 11
+"""Letters of a word that the largest heading has room for; those of a number that is kept whole count as one."""
 _FEW_QUESTIONS: Final = 6
 _FEW_ANSWERED: Final = 700
 """So few questions, with answers of so many characters, show at once: what a business does not do must not hide."""
@@ -56,6 +58,8 @@ def arranged(body: list[Section], business: Business, look: Look) -> list[Sectio
             props = props | {"open": "all"}
         if kind == "Schedule":
             props = props | {"items": _by_what_differs(props["items"])}
+        if kind == "Hero" and max(map(len, props.get("heading", "").split(" "))) > _LONG_WORD:
+            props = props | {"long": True}
         if kind == "Hero" and len(props.get("notes", ())) > 1:
             props = props | {"strip": look.strip}
         found.append((kind, props if tone == "plain" else props | {"tone": tone}))
@@ -124,7 +128,7 @@ def _tones(body: list[Section], look: Look) -> list[Tone]:
 
 
 def _strong_one(body: list[Section]) -> int | None:
-    """Return the place of the section that is strong: the opening of a further page, a call, else what suits it best."""
+    """Return the place of the strong section: the opening of a further page, a call, else what suits it best."""
     for opening in ("PageIntro", "CallToAction"):
         if (place := _place_of(opening, body)) is not None:
             return place

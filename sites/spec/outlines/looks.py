@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from colorsys import rgb_to_hsv
 from typing import Any, Final, NamedTuple
 
 from sites.spec.catalog import Tone
@@ -10,10 +11,15 @@ from sites.spec.theme import PRESETS, Style, Theme, fonts_of, luminance, parse_c
 
 _LOUD: Final = 0.75
 """Chroma of neon, signal red or lava; that of brick and petrol is about a half."""
-_STRONG: Final = 0.2
-"""From this chroma a colour is taken for one, not for a grey or a brown."""
+_STRONG: Final = (0.12, 0.3)
+"""From this chroma and saturation on, a colour is taken for one, not for a grey."""
 _NIGHT: Final = 0.05
 """Luminance of a ground on which a loud colour glows."""
+_DARK: Final = 0.18
+"""Below this luminance a page is a dark one."""
+_PINK: Final = 0.83
+_RED: Final = 0.04
+"""Hues, as parts of the circle, between which a colour is no red."""
 _POSTER_FONTS: Final = frozenset({"oswald-1", "condensed"})
 
 
@@ -28,9 +34,18 @@ class Look(NamedTuple):
 
 def chroma(colour: str) -> float:
     """Return how far a colour is from grey, 0 to 1."""
-    digits = parse_colour(colour)
-    channels = [int(digits[at : at + 2], 16) for at in (1, 3, 5)]
+    channels = _channels(colour)
     return (max(channels) - min(channels)) / 255
+
+
+def _is_colour(colour: str) -> bool:
+    least, saturation = _STRONG
+    return chroma(colour) >= max(least, saturation * max(_channels(colour)) / 255)
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    digits = parse_colour(colour)
+    return int(digits[1:3], 16), int(digits[3:5], 16), int(digits[5:7], 16)
 
 
 def style_of(theme: dict[str, Any]) -> Style:
@@ -40,16 +55,32 @@ def style_of(theme: dict[str, Any]) -> Style:
     headings, _ = fonts_of(parsed)
     *_, second, first = sorted(chroma(colour) for colour in colours)
     is_loud = first >= _LOUD and (second >= _LOUD or luminance(parse_colour(colours.background)) < _NIGHT)
-    is_elegant = "serif" in FONTS[headings].stack.replace("sans-serif", "")
-    return "poster" if headings in _POSTER_FONTS or (is_loud and not is_elegant) else "display"
+    return "poster" if headings in _POSTER_FONTS or (is_loud and not _is_calm(parsed)) else "display"
 
 
 def look_of(theme: dict[str, Any]) -> Look:
-    """Return the grounds of the strong parts of a site."""
-    primary, accent, _ = (chroma(colour) for colour in _colours(Theme(**theme)))
-    if primary >= _STRONG:
-        return Look("filled", "accent" if accent >= _STRONG else "deep")
-    return Look("accent", "filled") if accent >= _STRONG else Look("deep", "filled")
+    """Return the grounds of the strong parts of a site.
+
+    A bright field glares on a dark page, and a red or pink one beside letters with serifs.
+    """
+    parsed = Theme(**theme)
+    primary, accent, background = _colours(parsed)
+    if luminance(parse_colour(background)) < _DARK and style_of(theme) != "poster":
+        return Look("deep", "filled" if _is_colour(primary) else "tinted")
+    may_be_accent = _is_colour(accent) and not (_is_calm(parsed) and _is_red(accent))
+    if _is_colour(primary):
+        return Look("filled", "accent" if may_be_accent else "deep")
+    return Look("accent", "filled") if may_be_accent else Look("deep", "filled")
+
+
+def _is_calm(theme: Theme) -> bool:
+    return "serif" in FONTS[fonts_of(theme)[0]].stack.replace("sans-serif", "")
+
+
+def _is_red(colour: str) -> bool:
+    """Whether a colour is a red, pink or raspberry; an ochre or a coral is none."""
+    hue, _, _ = rgb_to_hsv(*(channel / 255 for channel in _channels(colour)))
+    return hue >= _PINK or hue <= _RED
 
 
 class _Colours(NamedTuple):

@@ -564,7 +564,7 @@ def test_the_commands_back_up_and_restore(
 ) -> None:
     site_id = origin.site()
     publish(origin, site_id, "one")
-    for name, value in {"AUDIT__SIGNING_KEY": KEY.decode(), "PREVIEW__KEYS": '["k"]'}.items():
+    for name, value in {"AUDIT__SIGNING_KEY": KEY.decode(), "PREVIEW__KEYS": f'["{"k" * 32}"]'}.items():
         monkeypatch.setenv(f"POINTSMAN_{name}", value)
 
     def run(rig: Rig, *arguments: str) -> Any:

@@ -31,7 +31,10 @@ from producers.diagnosis import Finding, examine
 from routing.config import read_settings
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
+from sites.content_store import ContentStore
+from sites.ownership import adopt
 from tests.factories import Shop
+from tests.integration.jobs.test_lifecycle import Rig
 from tests.services import Postgres, Valkey, wait_until
 
 KEY = "the key of the seals"
@@ -62,6 +65,13 @@ def test_a_ledger_that_is_away_is_all_that_is_said_of_it() -> None:
         (finding,) = doctor.check_ledger(installation)
     assert (finding.name, finding.verdict.value) == ("ledger", "FAIL")
     assert "POINTSMAN_LEDGER__URL" in finding.seen
+
+
+@pytest.mark.parametrize("url", ["mysql://x@y/z", "nonsense", "postgresql+asyncpg://x@y/z"])
+def test_a_url_that_is_no_ledger_s_is_named(url: str) -> None:
+    with installed(ledger__url=url) as installation:
+        (finding,) = doctor.check_ledger(installation)
+    assert (finding.verdict.value, "POINTSMAN_LEDGER__URL is no URL" in finding.seen) == ("FAIL", True)
 
 
 def test_a_ledger_that_nobody_migrated_says_what_to_run(postgres: Postgres) -> None:
@@ -191,6 +201,7 @@ def test_a_slow_gateway_is_not_well() -> None:
             threading.Event().wait(0.7)
             self.send_response(200)
             self.end_headers()
+            self.wfile.write(b'{"service": "pointsman-gateway"}')
 
         def log_message(self, *_: object) -> None:
             pass
@@ -230,11 +241,37 @@ def test_a_den_that_cannot_be_written_to_or_cannot_link(tmp_path: Path) -> None:
         assert verdicts(doctor.check_files(installation))["content store"] == "OK"
         assert list((tmp_path / "content-store").iterdir()) == []
     (tmp_path / "file").write_text("")
-    for root in (tmp_path / "file" / "content-store", Path("/proc/den"), Path("/sys")):
+    with installed(content_store__root=tmp_path / "file") as installation:
+        assert installation.audit_heads.newest() is None, "it is the store's finding, and hides none of the ledger"
+    for root in (tmp_path / "file", tmp_path / "file" / "content-store", Path("/proc/den"), Path("/sys")):
         with installed(content_store__root=root) as installation:
             (finding,) = doctor.check_files(installation)
             assert (finding.name, finding.verdict.value) == ("content store", "FAIL")
             assert str(root) in finding.seen
+
+
+def test_a_content_store_without_this_ledger_s_files_is_named(shop: Shop, tmp_path: Path) -> None:
+    rig = Rig(shop, ContentStore(tmp_path / "own"))
+    rig.site()
+    adopt(shop.ledger, rig.content_store)
+    (tmp_path / "empty").mkdir()
+    ContentStore(tmp_path / "other").blobs.own("another")
+    for name, verdict in (("own", "OK"), ("other", "FAIL"), ("empty", "FAIL")):
+        with installed(content_store__root=tmp_path / name, ledger__url=shop.url) as installation:
+            found = by_name(doctor.check_ledger(installation))["files of live sites"]
+            assert found.verdict.value == verdict, found
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_workspaces_that_could_not_be_written_are_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with installed(runs__root=tmp_path / "runs") as installation:
+        assert verdicts(doctor.check_workspaces(installation)) == {"workspaces": "OK"}
+    assert not (tmp_path / "runs").exists()
+    for root in (tmp_path / "file", tmp_path / "file" / "runs", Path("/proc/runs")):
+        with installed(runs__root=root) as installation:
+            (finding,) = doctor.check_workspaces(installation)
+            assert (finding.verdict.value, str(root) in finding.seen) == ("WARN", True)
 
 
 def test_connections_in_the_clear_over_a_network_are_named() -> None:
@@ -272,6 +309,27 @@ def test_a_gateway_that_accepts_and_says_nothing_costs_seconds() -> None:
         url = f"http://127.0.0.1:{hole.getsockname()[1]}"
         (finding,) = doctor.check_gateway(url, {"POINTSMAN_WORKER__GATEWAY_URL": url})
     assert (finding.name, finding.verdict.value) == ("gateway", "FAIL")
+
+
+def test_another_server_is_neither_gateway_nor_exporter() -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"status": "ok"}')
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.serve_forever).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        with installed(exporter__port=server.server_port) as installation:
+            (exporter,) = doctor.check_exporter(installation)
+        (gateway,) = doctor.check_gateway(url, {"POINTSMAN_WORKER__GATEWAY_URL": url})
+        server.shutdown()
+    assert (gateway.verdict.value, gateway.seen) == ("FAIL", f"what answers at {url} is no gateway")
+    assert (exporter.verdict.value, "is no exporter" in exporter.seen) == ("WARN", True)
 
 
 def test_what_speaks_something_else_than_http_is_no_gateway() -> None:

@@ -380,7 +380,7 @@ def test_every_program_ends_with_exit_code_2_on_a_schema_that_stays_old(
         "LEDGER__URL": shop.url,
         "LEDGER__MIGRATION_WAIT_SECONDS": "0",
         "AUDIT__SIGNING_KEY": "k",
-        "PREVIEW__KEYS": '["k"]',
+        "PREVIEW__KEYS": f'["{"k" * 32}"]',
         "GATEWAY__PEPPER": "p" * 16,
     }
     for name, value in settings.items():

@@ -247,9 +247,9 @@ def url_of(world: World) -> str:
     return world.ledger.engine.url.render_as_string(hide_password=False)
 
 
-def restored(world: World) -> None:
+def restored(ledger: Ledger) -> None:
     """Let the ledger be another: as one that was restored beside the first."""
-    with world.ledger.begin() as session:
+    with ledger.begin() as session:
         session.add(Epoch())
 
 
@@ -277,7 +277,7 @@ def test_a_ledger_removes_nothing_from_the_store_of_another(
         for path in (tmp_path / "local").rglob("*"):
             os.utime(path, (1_000_000, 1_000_000), follow_symlinks=False)
         bench.later(9 * PERIOD_SECONDS)
-        restored(world)
+        restored(world.ledger)
         with pytest.raises(StoreTakenError, match="another ledger"):
             collect_garbage(world.ledger, far, world.policy, clock=lambda: bench.now)
         assert far.exists(old)
@@ -294,6 +294,7 @@ def test_only_a_ledger_without_releases_marks_an_empty_bucket(
     adopt(world.ledger, empty)
     assert empty.blobs.owner() is None, "it may be a wrong one"
     with postgres.database() as url, closing(Ledger(create_ledger_engine(url))) as new:
+        restored(new)  # as all databases here are copies of one, with its name
         stopping = threading.Event()
         stopping.set()
         Housekeeper(new, empty, world.policy, runs_root=tmp_path, holder="a dispatcher").run(stopping, hours=1)
@@ -398,7 +399,7 @@ def test_the_doctor_says_that_a_bucket_is_wrong_and_leaves_it_so(
     for _ in range(2):
         verdict, seen = examined(own_world, wrong)[0]
         assert (verdict, "is not a content store" in seen) == ("FAIL", True)
-    restored(own_world)
+    restored(own_world.ledger)
     verdict, seen = examined(own_world, right)[0]
     assert (verdict, "another ledger" in seen) == ("FAIL", True)
 

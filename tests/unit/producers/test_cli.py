@@ -236,6 +236,7 @@ def test_the_doctor_says_of_each_part_what_to_do(tmp_path: Path) -> None:
         ("FAIL", "ledger"),
         ("FAIL", "broker"),
         ("OK", "content store"),
+        ("OK", "workspaces"),
         ("WARN", "preview keys"),
         ("FAIL", "gateway"),
         ("WARN", "exporter"),

@@ -160,6 +160,7 @@ def test_what_is_no_ordinary_error_ends_a_check_at_once() -> None:
             thread.join(5)
 
 
-def test_a_defect_of_a_check_is_raised_where_it_is_read() -> None:
-    with pytest.raises(ZeroDivisionError):
-        list(examine([Check("wrong", lambda: [ok(str(1 // 0))])]))
+def test_a_defect_of_a_check_is_a_finding_and_hides_nothing_of_the_rest() -> None:
+    found = list(examine([Check("wrong", lambda: [ok(str(1 // 0))]), Check("last", lambda: [ok("last")])]))
+    assert [(one.name, one.verdict.value) for one in found] == [("wrong", "FAIL"), ("last", "OK")]
+    assert "ZeroDivisionError" in found[0].seen

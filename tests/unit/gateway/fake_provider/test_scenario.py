@@ -127,3 +127,8 @@ def test_an_error_before_any_reply_does_not_use_up_the_rule_behind():
     rules = cast("[{name: e, times: 1, fault: {kind: status}}, {name: b, times: 1, say: []}]")
     names = [part.name for part in (rules.match(make_request()) for _ in range(2)) if part]
     assert names == ["e", "b"]
+
+
+def test_the_shipped_rules_are_read_once_for_every_server_of_a_process():
+    first, second = load_rules([], faults=True), load_rules([], faults=True)
+    assert all(one is other for one, other in zip(first, second, strict=True))

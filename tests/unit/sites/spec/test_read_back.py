@@ -133,6 +133,17 @@ def test_a_page_with_the_builder_s_own_script_is_read_back() -> None:
     assert b"Loaves</h1>" in render(after)[INDEX]
 
 
+@pytest.mark.parametrize("body", ["Closed **24 to 26**.", "Closed 24 to 26. [Hours](https://x.example/)\n\nMore."])
+@pytest.mark.parametrize("kind", ["RichText", "Header"])
+def test_a_word_of_running_text_with_marks_is_read_back(kind: str, body: str) -> None:
+    props = {"heading": "Note", "body": body} if kind == "RichText" else {"brand": "Hearth", "notice": body}
+    site = parse_site(page(note=element(kind, **props), text=element("Text", text="Bread")))
+    files = render(site)
+    after = read_back(site, files | {INDEX: files[INDEX].replace(b"24 to 26", b"27 to 28")})
+    assert after is not None
+    assert body.replace("24 to 26", "27 to 28") in after.pages[INDEX]["elements"]["note"]["props"].values()
+
+
 @pytest.mark.parametrize("path", [INDEX, "news/oven.html"])
 def test_running_text_with_links_is_read_back_on_any_page(path: str) -> None:
     body = "The oven is **new**. See [*our* bread](bread.html), [the site](https://oven.example/) or [more](#text)."

@@ -168,6 +168,8 @@ def test_the_dark_of_a_page_with_a_style_has_its_colour_and_that_of_a_dark_page_
     assert contrast("#ffffff", deep) >= 11
     assert int(deep[1:3], 16) > 3 * int(deep[3:5], 16)
     assert palette(Theme(**red), dark=False)["deep"] != deep
+    colours = palette(Theme(**red, accent="#8a1a14", style="display"), dark=False)
+    assert colours["deep-accent"] == colours["on-deep"]
     night = palette(Theme(**red, background="#121110", style="display"), dark=False)
     assert night["deep"] == night["panel"] == "#2e2e2d"
 

@@ -35,6 +35,8 @@ def test_french_marks_stay_with_their_words(written: str, kept: str) -> None:
         ("Unit 4, Stroud GL5 1DF, Galway H91 X5R2", "Unit 4, Stroud GL5\xa01DF, Galway H91\xa0X5R2"),
         ("Königstraße 28, 96052 Bamberg", "Königstraße 28, 96052\xa0Bamberg"),
         ("It's the '60s, l'oreille", "It’s the '60s, l’oreille"),
+        ("Abbeydale Rd, Sheffield S7 1FE", "Abbeydale Rd, Sheffield S7\xa01FE"),
+        ("11 rue de Saint-Malo, 35000 Rennes", "11 rue de Saint-Malo, 35000\xa0Rennes"),
         ("1921 mayors, 5 marks, 14 Mill Lane", "1921 mayors, 5 marks, 14 Mill Lane"),
     ],
 )
@@ -44,10 +46,19 @@ def test_dates_times_prices_and_numbers_stay_whole_in_any_language(written: str,
     assert typeset({"phone": written}, "en") == {"phone": written}
 
 
-def test_a_heading_may_break_within_a_number_that_is_wider_than_its_column() -> None:
-    given = {"heading": "01982 555 0188, till 7 pm", "text": "01982 555 0188"}
-    kept = {"heading": "01982 555 0188, till 7\xa0pm", "text": "01982\xa0555\xa00188"}
-    assert typeset(given, "en") == kept
+@pytest.mark.parametrize(
+    ("written", "set_"),
+    [
+        ("Accordé à l'oreille", "Accordé à l’oreille"),
+        ("What we'll do, since the '90s, at 6' by 4'", "What we’ll do, since the '90s, at 6' by 4'"),
+        ("dicht l’ascensore", "dicht l’ascensore"),
+    ],
+)
+def test_an_apostrophe_within_a_word_is_that_of_print(written: str, set_: str) -> None:
+    assert typeset({"heading": written, "email": "o'neil@bakery.example"}, "fr") == {
+        "heading": set_,
+        "email": "o'neil@bakery.example",
+    }
 
 
 def test_a_new_french_site_breaks_no_line_before_a_mark() -> None:

@@ -134,3 +134,9 @@ def test_the_facts_of_an_opening_stand_in_a_strip_where_there_are_some() -> None
     for notes, strip in ((["From €120", "Seventeen years"], "accent"), (["From €120"], None)):
         [(_, props)] = arranged([("Hero", {"notes": notes})], AKERS, LOOK)
         assert props.get("strip") == strip
+
+
+def test_an_opening_whose_heading_has_a_long_word_or_number_is_set_smaller() -> None:
+    for heading, is_long in (("Emergency? 01982\xa0555\xa00188", True), ("Sleep beside a light", False)):
+        [(_, props)] = arranged([("Hero", {"heading": heading})], AKERS, LOOK)
+        assert props.get("long", False) is is_long
