@@ -93,7 +93,7 @@ class VisitStep(Section):
 class Then(Section):
     """What must be true of a result. Links are always checked, and a preview always passed the scan.
 
-    Pages are globs of paths, texts are compared without regard to case and spacing.
+    Pages are globs of paths, texts are compared without regard to case, spacing and the shape of apostrophes.
     """
 
     shows: Mapping[str, Texts] = Field(default_factory=dict)
@@ -246,6 +246,10 @@ def _plain(text: str) -> str:
     return " ".join(text.replace("\xad", "").split())
 
 
+def _compared(text: str) -> str:
+    return _plain(text).casefold().replace("’", "'")
+
+
 def _lines(page: Any) -> Iterator[str]:
     """Yield the visible copy of a page, a block at a time, with the texts that stand for pictures and fields."""
     parts: list[str] = []
@@ -277,18 +281,18 @@ def _lines(page: Any) -> Iterator[str]:
 
 def _texts(then: Then, copy: Mapping[str, str]) -> Iterator[str]:
     for pattern, texts in then.shows.items():
-        pages = [text.casefold() for path, text in copy.items() if fnmatchcase(path, pattern)]
+        pages = [_compared(text) for path, text in copy.items() if fnmatchcase(path, pattern)]
         if not pages:
             yield f"there is no page {pattern}"
         for text in texts:
-            if pages and not all(_plain(text).casefold() in page for page in pages):
+            if pages and not all(_compared(text) in page for page in pages):
                 yield f"{pattern} does not show {text!r}"
     for pattern, texts in then.gone.items():
         for path, page in copy.items():
             yield from (
                 f"{path} still shows {text!r}"
                 for text in texts
-                if fnmatchcase(path, pattern) and _plain(text).casefold() in page.casefold()
+                if fnmatchcase(path, pattern) and _compared(text) in _compared(page)
             )
 
 

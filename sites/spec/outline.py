@@ -207,12 +207,11 @@ def _business(outline: Outline, pages: _Pages) -> Business:
 
 
 def _first_action(home: Sequence[OutlinedSection], to_contact: str | None) -> Link | None:
-    """Return the first button of the opening that leads where no menu does, which is the header's, too."""
+    """Return the first button of the opening, which is the header's, too."""
     for item in (item for section in home if section.kind == "Hero" for item in section.items):
         if item.title and is_link(item.model_dump(exclude_none=True)):
             href = to_contact if item.detail == "#contact" else item.detail
-            if href and not href.startswith("#"):
-                return Link(label=item.title[:60], href=href)
+            return Link(label=item.title[:60], href=href) if href else None
     return None
 
 

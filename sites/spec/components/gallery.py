@@ -110,7 +110,7 @@ def _outline_gallery(section: OutlineSection, business: Business) -> JsonObject:
     "Gallery",
     summary="images [{src or art, alt, caption}], layout grid (squares; mosaic where a row would have "
     "a gap)|mosaic (large and small, no gap)|wide|strip (to swipe), "
-    "columns 2|3|4 (of the grid; else 3, and 2 for 2 or 4 pictures), "
+    "columns 2|3|4 (of the grid; else 3, or 2 for 2 or 4), "
     "enlarge true (a click shows one large)",
     example={
         "heading": "From the oven",

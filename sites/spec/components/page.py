@@ -13,6 +13,7 @@ from sites.spec.catalog import (
     Component,
     Day,
     Email,
+    Hue,
     Label,
     Link,
     Phone,
@@ -93,6 +94,8 @@ class HeaderProps(Props):
     layout: Literal["bar", "centered"] = "bar"
     notice: Annotated[str, Field(min_length=1, max_length=240)] | None = None
     """What stands above it in a slim strip, such as when the business is closed."""
+    notice_hue: Hue | None = None
+    """The colour of the strip; the site's accent by default."""
     sticky: bool = False
     """Whether it stays in sight while the page scrolls."""
 
@@ -128,7 +131,7 @@ def _minimal_header(business: Business) -> JsonObject:
 @Component(
     "Header",
     summary="banner: brand, tagline, logo, links, action, layout bar|centered, sticky true, "
-    "notice (words of a slim strip on top of each page)",
+    "notice (words of a slim strip on top of all), notice_hue",
     example={
         "brand": "Hill Bakery",
         "links": [{"label": "Bread", "href": "#bread"}],
@@ -149,12 +152,12 @@ def _header(props: HeaderProps, ctx: RenderContext) -> Html:
     inner = tag("div", brand, *_navigation(props, ctx), languages, action, class_="wrap")
     stays = " site-header-sticky" if props.sticky else ""
     header = tag("header", inner, class_=f"site-header site-header-{props.layout}{stays}", id=ctx.id)
-    return join(_notice(props.notice, ctx), header) if props.notice else header
+    return join(_notice(props.notice, props.notice_hue, ctx), header) if props.notice else header
 
 
-def _notice(text: str, ctx: RenderContext) -> Html:
+def _notice(text: str, hue: Hue | None, ctx: RenderContext) -> Html:
     words = tag("div", paragraphs(ctx, text), class_="wrap")
-    return tag("aside", words, class_="notice", aria_label=ctx.say("Note"))
+    return tag("aside", words, class_=f"notice hue-{hue}" if hue else "notice", aria_label=ctx.say("Note"))
 
 
 class FooterProps(Props):

@@ -71,3 +71,9 @@ def test_places_are_named_by_page_and_section_and_spacing_is_no_change() -> None
     assert changed_places(BEFORE, after(("<h2>", "\n  <h2>"))) == set()
     assert changed_places(BEFORE, after(("Bakery", "Baker"), new=b"")) == {"index.html head", "new"}
     assert changed_places(BEFORE, {}) == {"index.html", "styles.css"}
+
+
+def test_an_apostrophe_of_print_is_one() -> None:
+    made = {"index.html": "<h1>Ada’s Bikes</h1>".encode()}
+    assert check(Then(shows={"index.html": ("Ada's Bikes",)}), {}, made) == []
+    assert check(Then(gone={"index.html": ("Ada's Bikes",)}), {}, made) == ["index.html still shows \"Ada's Bikes\""]

@@ -84,6 +84,19 @@ def test_pages_that_are_counted_and_wished_for_are(prompt: str) -> None:
     assert by_rules(prompt)[0] == 3
 
 
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("Put the awards at the end of the page", 1),
+        ("A link under the list, and one at the bottom of every page", 1),
+        ("when you are at the bottom of the list load the next picture softly", 2),
+        ("Show a pop-up when they reach the bottom of the page", 2),
+    ],
+)
+def test_the_end_of_a_page_is_a_place_and_to_come_to_it_an_event(prompt: str, expected: int) -> None:
+    assert by_rules(prompt)[0] == expected
+
+
 def test_a_file_to_download_is_a_link_where_a_spec_has_one() -> None:
     def on_a_spec(prompt: str) -> int | None:
         return batch_line({"id": "t", "prompt": prompt, "site": {**SITE, "has_spec": True}}, RULES_ALONE)["tier"]

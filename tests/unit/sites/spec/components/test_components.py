@@ -529,3 +529,10 @@ def test_a_notice_stands_in_a_strip_above_the_header_of_each_page_that_shares_it
         assert strip.getnext().tag == "header"
         assert strip.xpath(".//p/text()")[0] == "Closed 24 to 26 December. "
         assert strip.xpath(".//a/@href") == [href]
+
+
+def test_the_strip_of_a_notice_has_a_colour_of_its_own_where_one_is_wished() -> None:
+    """An owner asked for a red strip, and got one in the amber of the site's accent (issue 20)."""
+    header = element("Header", brand="Osteria", notice="Closed", notice_hue="red")
+    built = render(parse_site({"pages": {INDEX: page(header=header, text=element("Text", text="x"))}}))
+    assert html.document_fromstring(built[INDEX]).xpath("//aside/@class") == ["notice hue-red"]

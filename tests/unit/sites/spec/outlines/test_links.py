@@ -39,14 +39,6 @@ def test_a_button_of_a_new_site_leads_to_what_it_names(name: str, href: str) -> 
     assert not dead_links(render(site))
 
 
-def test_the_button_of_the_header_leads_where_the_menu_does_not() -> None:
-    items = [{"title": "The boats", "detail": "#our boats"}, {"title": "Ring", "detail": "tel:0198"}]
-    header = expand_outline(with_sections({"kind": "Hero", "items": items}, *SECTIONS)).pages[INDEX]["elements"][
-        "header"
-    ]
-    assert header["props"]["action"] == {"label": "Ring", "href": "tel:0198"}
-
-
 def test_a_number_to_ring_may_be_written_with_blanks_and_no_address_with_one_breaks_the_job() -> None:
     def button(detail: str) -> str:
         hero = {"kind": "Hero", "heading": "x", "items": [{"title": "Ring", "detail": detail}]}
