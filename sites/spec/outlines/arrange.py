@@ -61,7 +61,8 @@ def arranged(body: list[Section], business: Business, look: Look) -> list[Sectio
         if kind == "Hero" and max(map(len, props.get("heading", "").split(" "))) > _LONG_WORD:
             props = props | {"long": True}
         if kind == "Hero" and len(props.get("notes", ())) > 1:
-            props = props | {"strip": look.strip}
+            meets = ordered[1:2] and ordered[1][0] == "CallToAction" and look.call == look.strip
+            props = props | {"strip": "deep" if meets else look.strip}
         found.append((kind, props if tone == "plain" else props | {"tone": tone}))
     return found
 
@@ -119,7 +120,7 @@ def _tones(body: list[Section], look: Look) -> list[Tone]:
     for place, (kind, _) in enumerate(body):
         before = tones[-1] if tones else None
         if place == strong:
-            tones.append(look.band)
+            tones.append(look.call if kind == "CallToAction" else look.band)
         elif kind == "MapLink" and place > 0 and before != "deep":
             tones.append("deep")
         else:

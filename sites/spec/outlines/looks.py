@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from colorsys import rgb_to_hsv
 from typing import Any, Final, NamedTuple
 
 from sites.spec.catalog import Tone
@@ -17,9 +16,8 @@ _NIGHT: Final = 0.05
 """Luminance of a ground on which a loud colour glows."""
 _DARK: Final = 0.18
 """Below this luminance a page is a dark one."""
-_PINK: Final = 0.83
-_RED: Final = 0.04
-"""Hues, as parts of the circle, between which a colour is no red."""
+_REDDISH: Final = 0.24
+"""How much green, as a part of its chroma, a red may have and not be a coral."""
 _POSTER_FONTS: Final = frozenset({"oswald-1", "condensed"})
 
 
@@ -30,6 +28,8 @@ class Look(NamedTuple):
     """The ground of the one strong section."""
     strip: Tone
     """That of the facts at the foot of the opening: the other colour, if it is one."""
+    call: Tone
+    """That of a call, which may be louder than the others."""
 
 
 def chroma(colour: str) -> float:
@@ -66,11 +66,12 @@ def look_of(theme: dict[str, Any]) -> Look:
     parsed = Theme(**theme)
     primary, accent, background = _colours(parsed)
     if luminance(parse_colour(background)) < _DARK and style_of(theme) != "poster":
-        return Look("deep", "filled" if _is_colour(primary) else "tinted")
+        return Look("deep", "filled" if _is_colour(primary) else "tinted", "deep")
     may_be_accent = _is_colour(accent) and not (_is_calm(parsed) and _is_red(accent))
+    call: Tone = "accent" if _is_colour(accent) else "filled"
     if _is_colour(primary):
-        return Look("filled", "accent" if may_be_accent else "deep")
-    return Look("accent", "filled") if may_be_accent else Look("deep", "filled")
+        return Look("filled", "accent" if may_be_accent else "deep", call)
+    return Look("accent" if may_be_accent else "deep", "filled", call)
 
 
 def _is_calm(theme: Theme) -> bool:
@@ -79,8 +80,8 @@ def _is_calm(theme: Theme) -> bool:
 
 def _is_red(colour: str) -> bool:
     """Whether a colour is a red, pink or raspberry; an ochre or a coral is none."""
-    hue, _, _ = rgb_to_hsv(*(channel / 255 for channel in _channels(colour)))
-    return hue >= _PINK or hue <= _RED
+    red, green, blue = _channels(colour)
+    return red == max(red, green, blue) and green - blue <= _REDDISH * (red - min(green, blue))
 
 
 class _Colours(NamedTuple):

@@ -202,7 +202,7 @@ def tones(outline: dict[str, Any]) -> list[str]:
 
 def test_the_grounds_of_a_new_site_alternate_and_one_of_them_is_strong() -> None:
     made = tones(outlined("Hero", "Features", "Stats", "Steps", "FAQ", "Pricing", "CallToAction"))
-    assert made == ["plain", "plain", "tinted", "plain", "tinted", "plain", "filled"]
+    assert made == ["plain", "plain", "tinted", "plain", "tinted", "plain", "accent"]
 
 
 def test_a_new_site_opens_with_a_drawing_when_it_has_no_picture() -> None:

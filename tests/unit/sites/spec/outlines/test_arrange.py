@@ -14,7 +14,7 @@ from sites.spec.trades import TRADES
 
 CONTACT = {"phone": "01422 555 0182", "email": "dot@akers.example", "address": "Chapel Row"}
 AKERS = Business(name="Dot Akers", **CONTACT, hours=({"days": "Thu", "time": "10-16"},))
-LOOK = Look(band="filled", strip="accent")
+LOOK = Look(band="filled", strip="accent", call="accent")
 FORM = {"heading": "Write", **AKERS.contact_props()}
 PLACE = {"heading": "Find me", "address": "Chapel Row"}
 
@@ -131,7 +131,7 @@ def test_one_section_of_a_page_is_strong_the_one_that_it_suits_best_and_the_visi
     assert tones(hero, offers(3), ("RichText", {"body": "Long. " * 80}), faq) == ["plain", "plain", "plain", "tinted"]
     assert tones(hero, text, ("MapLink", PLACE)) == ["plain", "plain", "deep"]
     assert tones(("PageIntro", {}), ("Stats", {})) == ["filled", "plain"]
-    assert tones(hero, offers(3), ("Stats", {}), ("CallToAction", {}))[2:] == ["tinted", "filled"]
+    assert tones(hero, offers(3), ("Stats", {}), ("CallToAction", {}))[2:] == ["tinted", "accent"]
     assert tones(hero, offers(3), ("Stats", {}), ("Schedule", {"items": [{"time": "7 pm"}]}))[3] == "filled"
 
 
@@ -147,6 +147,8 @@ def test_the_facts_of_an_opening_stand_in_a_strip_where_there_are_some() -> None
     for notes, strip in ((["From €120", "Seventeen years"], "accent"), (["From €120"], None)):
         [(_, props)] = arranged([("Hero", {"notes": notes})], AKERS, LOOK)
         assert props.get("strip") == strip
+    (_, props), _ = arranged([("Hero", {"notes": ["One", "Two"]}), ("CallToAction", {})], AKERS, LOOK)
+    assert props["strip"] == "deep"  # which does not run into the call
 
 
 def test_an_opening_whose_heading_has_a_long_word_or_number_is_set_smaller() -> None:
