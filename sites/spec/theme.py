@@ -197,13 +197,23 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
     if deep is None and theme.style is not None and (is_night or not is_dark):
         deep = _deep_of_style(primary, background, is_night=is_night)
     colours = _palette(primary, accent, background, is_dark=is_dark, is_night=is_night, deep=deep)
-    if theme.style is not None and contrast(accent, colours["deep-accent"]) > _ANOTHER:
-        colours["deep-accent"] = colours["on-deep"]  # a red that is lightened is a pink
-    if is_night:  # whose other fields of colour glow enough
-        colours |= {"panel": colours["deep"], "on-panel": colours["on-deep"], "fade": "14%"}
-    elif theme.style is not None and contrast(primary, colours["deep"]) < _ALIKE:  # its fields are dark enough
-        colours |= {"panel": colours["tint"], "on-panel": colours["ink"]}
+    if theme.style is not None:
+        colours |= _of_style(colours, is_night=is_night, is_dark=is_dark)
     return colours | _words_of(theme, colours)
+
+
+def _of_style(colours: Mapping[str, str], *, is_night: bool, is_dark: bool) -> dict[str, str]:
+    """Return what a page with a style has beside: the panel of its form, its drawings, links on dark ground."""
+    is_one = contrast(colours["fill"], colours["deep"]) < _ALIKE
+    panel, words = ("deep", "on-deep") if is_night else ("tint", "ink") if is_one else ("fill", "on-fill")
+    is_another = contrast(colours["accent"], colours["deep-accent"]) > _ANOTHER  # a red that is lightened is a pink
+    return {
+        "panel": colours[panel],
+        "on-panel": colours[words],
+        "deep-accent": colours["on-deep" if is_another else "deep-accent"],
+        "art-deep": colours["deep"] if is_dark else mix(colours["deep"], BLACK, 0.5),
+        "fade": "14%" if is_night else "0%",
+    }
 
 
 def _deep_of_style(primary: str, background: str, *, is_night: bool) -> str:
