@@ -178,7 +178,7 @@ _NOTICED: Final = 1.2
 
 
 def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
-    """Return the colour of each CSS variable for one of the two schemes."""
+    """Return the colour of each CSS variable for one of the two schemes, and how a drawing ends on a dark page."""
     preset = PRESETS[theme.preset]
     primary = parse_colour(theme.primary or preset.primary)
     accent = parse_colour(theme.accent or preset.accent)
@@ -200,7 +200,7 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
     if theme.style is not None and contrast(accent, colours["deep-accent"]) > _ANOTHER:
         colours["deep-accent"] = colours["on-deep"]  # a red that is lightened is a pink
     if is_night:  # whose other fields of colour glow enough
-        colours |= {"panel": colours["deep"], "on-panel": colours["on-deep"]}
+        colours |= {"panel": colours["deep"], "on-panel": colours["on-deep"], "fade": "14%"}
     elif theme.style is not None and contrast(primary, colours["deep"]) < _ALIKE:  # its fields are dark enough
         colours |= {"panel": colours["tint"], "on-panel": colours["ink"]}
     return colours | _words_of(theme, colours)

@@ -6,8 +6,9 @@ the visitor's mail program.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 from urllib.parse import quote
 
 from pydantic import Field, model_validator
@@ -381,7 +382,7 @@ def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
     own = {
         name: words
         for name, words in section_props(section).items()
-        if name != "text" or words.strip(" .") not in known
+        if not (words.strip(" .") in known if name == "text" else _is_address(words, known))
     }
     return {
         "heading": business.say("Find us"),
@@ -389,6 +390,16 @@ def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
         **({"address": known} if known else {}),
         "directions": [way for way in ways if way and way.strip(" .") not in known][:5],
     }
+
+
+def _is_address(heading: str, address: str) -> bool:
+    """Whether a heading says hardly more than the address below it."""
+    words = _WORD.findall(heading.casefold())
+    return sum(word in _WORD.findall(address.casefold()) for word in words) >= _MOST * len(words) > 0
+
+
+_WORD: Final = re.compile(r"\w+")
+_MOST: Final = 0.66
 
 
 @Component(

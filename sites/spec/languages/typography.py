@@ -27,6 +27,8 @@ _POSTCODE: Final = re.compile(r"\b([A-Z]{1,2}\d[\dA-Z]?) (?=\d[A-Z]{2}\b|(?=[A-Z
 _TOWN: Final = re.compile(r"(?<=\b\d{5}) (?=[^\W\d_])")
 """What stands before a town: `96052 Bamberg`."""
 _APOSTROPHE: Final = re.compile(r"(?<=[^\W\d_])'(?=[^\W\d_])")
+_SENTENCE: Final = re.compile(r"(?:(?<=^)|(?<=[.!?] ))[^.!?]{3,10}[.!?](?= |$)")
+"""A short sentence of a heading: `I print.`"""
 _FRENCH: Final = re.compile(r"(?<=\S) (?=[?!:;»](?:\W|$))|(?<=«) (?=\S)")
 _WITHOUT: Final = frozenset({"phone", "email", "url", "lang"})
 """Names of what is no text."""
@@ -37,8 +39,14 @@ def typeset(value: object, lang: str) -> object:
     if isinstance(value, str):
         return typeset_text(value, lang)
     if isinstance(value, dict):
-        return {name: item if name in _WITHOUT else typeset(item, lang) for name, item in value.items()}
+        own = {name: item if name in _WITHOUT else typeset(item, lang) for name, item in value.items()}
+        heading = own.get("heading")
+        return own | {"heading": _SENTENCE.sub(_together, heading)} if isinstance(heading, str) else own
     return [typeset(item, lang) for item in value] if isinstance(value, list) else value
+
+
+def _together(sentence: re.Match[str]) -> str:
+    return sentence[0].replace(" ", _KEPT)
 
 
 def typeset_text(text: str, lang: str) -> str:

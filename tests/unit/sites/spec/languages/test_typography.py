@@ -61,6 +61,12 @@ def test_an_apostrophe_within_a_word_is_that_of_print(written: str, set_: str) -
     }
 
 
+def test_a_short_sentence_of_a_heading_stays_whole() -> None:
+    given = {"heading": "I print. By hand, with pressure. I mean it.", "text": "I mean it."}
+    kept = {"heading": "I\xa0print. By hand, with pressure. I\xa0mean\xa0it.", "text": "I mean it."}
+    assert typeset(given, "en") == kept
+
+
 def test_a_new_french_site_breaks_no_line_before_a_mark() -> None:
     question = {"kind": "FAQ", "heading": "Une question ?", "items": [{"title": "Et ici ?", "text": "Oui !"}]}
     for lang, kept in (("fr", "\xa0"), ("en", " ")):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sites.spec.catalog import Business
+from sites.spec.catalog import Business, OutlineSection, components
 from sites.spec.languages.address import is_familiar
 from sites.spec.outlines.arrange import arranged, opening_of
 from sites.spec.outlines.looks import Look
@@ -75,6 +75,19 @@ def test_a_place_without_a_form_says_how_to_call_and_a_form_without_a_place_keep
     [(_, place)] = arranged([("MapLink", PLACE)], AKERS, LOOK)
     assert place["phone"] == AKERS.phone
     assert arranged([("ContactForm", FORM)], AKERS, LOOK) == [("ContactForm", FORM)]
+
+
+@pytest.mark.parametrize(
+    ("heading", "shown"),
+    [("Unit 4, Brick Row", "Find us"), ("Am Storchen in Brick Row", "Find us"), ("Find the kettle", "Find the kettle")],
+)
+def test_a_heading_that_is_the_address_is_said_once(heading: str, shown: str) -> None:
+    business = Business(name="Dot Akers", address="Unit 4, Am Storchen, Brick Row, Stroud")
+    section = OutlineSection("MapLink", heading, None, ({"text": "Brick Row, Stroud."}, {"text": "Bus 61."}))
+    outline = components()["MapLink"].outline
+    assert outline is not None
+    props = outline(section, business)
+    assert (props["heading"], props["directions"]) == (shown, ["Bus 61."])
 
 
 def test_an_opening_is_its_trades_or_of_the_shapes_of_the_look_and_not_always_the_same() -> None:
