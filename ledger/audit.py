@@ -45,8 +45,8 @@ INSERT_AUDIT = f"""
 """For statements that write audit rows together with others, made by `audit_row`. It ends in a FROM clause."""
 _APPEND = Statement(INSERT_AUDIT)
 REFUSED = "job_refused"
-MOVED_OUT, MOVED_IN = "tenant_moved_out", "tenant_moved_in"
 """The action of a refused request."""
+MOVED_OUT, MOVED_IN = "tenant_moved_out", "tenant_moved_in"
 NONE = "none"
 """Stands for a missing fact: that a failed edit has no output is on record, too."""
 

@@ -61,5 +61,7 @@ def _drawn(
             problem = problem or str(error)
     if not shapes:
         return Poor(Reason.SPEC_INVALID, problem)
-    site = drawn(parse_site(spec), shapes, before=inputs.spec)
-    return then(inputs, spec=site.canonical(), left=left if len(shapes) == len(showing) else (*left, told))
+    site = parse_site(spec)
+    is_whole = len(shapes) == len(wanted(site))
+    done = drawn(site, shapes, before=inputs.spec)
+    return then(inputs, spec=done.canonical(), left=left if is_whole else (*left, told))

@@ -70,7 +70,9 @@ def by_model(attempt: Attempt, task: Task) -> Outcome:
                 raise
             break
         replies = [begun.joined(call.input) if begun else call.input for call in calls]
-        is_cut = any(call.is_cut for call in calls)
+        if task.otherwise is not None and len(calls) > 1:  # what came whole is used
+            replies = [{} if call.is_cut else reply for call, reply in zip(calls, replies, strict=True)]
+        is_cut = any(call.is_cut and reply for call, reply in zip(calls, replies, strict=True))
         begun = Begun.of(replies[0], task.tool()) if is_cut and len(replies) == 1 and number < tries else None
         if begun:
             continue
@@ -82,6 +84,10 @@ def by_model(attempt: Attempt, task: Task) -> Outcome:
             return result
         problem = replace(result, replies=replies)
         attempt.kept[:] = [f"{task.purpose} was tried; nothing usable was kept"]
+    return _otherwise(attempt, task, problem)
+
+
+def _otherwise(attempt: Attempt, task: Task, problem: Poor) -> Outcome:
     if task.otherwise is not None:
         instead = attempt.compute(task.otherwise)
         if isinstance(instead, Task):

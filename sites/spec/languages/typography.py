@@ -8,7 +8,7 @@ from typing import Final
 from sites.spec.languages.versions import primary
 
 _KEPT: Final = "\N{NO-BREAK SPACE}"
-_MONTH: Final = (
+MONTH: Final = (
     r"(?:jan(?:uary?|vier|uari)?|feb(?:ruary?|rero|braio|ruari)?|mar(?:ch|zo?|s)?|apr(?:il)?|may|jun[ei]?|jul[iy]?|"
     r"aug(?:ust)?|sept?(?:ember)?|oct(?:ober|obre)?|nov(?:ember|embre)?|dec(?:ember)?|jän(?:ner)?|mär(?:z)?|mai|"
     r"okt(?:ober)?|dez(?:ember)?|févr?(?:ier)?|avr(?:il)?|juin|juil(?:let)?|août|septembre|déc(?:embre)?|enero|abril|"
@@ -17,11 +17,11 @@ _MONTH: Final = (
 )
 _UNIT: Final = r"(?:Uhr|heures|h|hrs?|am|pm|a\.m|p\.m|min|m²|m|km|kg|g|cm|l|EUR|CHF)\b|[€£$%]"
 _WHOLE: Final = re.compile(
-    rf"(?<=\d) (?={_UNIT})|(?<=\d\.) (?={_MONTH})|(?<=\d) (?={_MONTH})|(?<=[€£$]) (?=\d)"
+    rf"(?<=\d) (?={_UNIT})|(?<=\d\.) (?={MONTH})|(?<=\d) (?={MONTH})|(?<=[€£$]) (?=\d)"
     r"|(?<=[\dh]) (?=[–-] \d)|(?<=[\dh] [–-]) (?=\d)",
     re.IGNORECASE,
 )
-_MONTH_DAY: Final = re.compile(rf"\b({_MONTH}) (?=\d{{1,2}}(?:,|$))", re.IGNORECASE)
+_MONTH_DAY: Final = re.compile(rf"\b({MONTH}) (?=\d{{1,2}}(?:,|$))", re.IGNORECASE)
 _PHONE: Final = re.compile(r"(?<![\w.])(?:\+|\(?0)[\d(][\d ()/-]{5,18}\d\b")
 _POSTCODE: Final = re.compile(r"\b([A-Z]{1,2}\d[\dA-Z]?) (?=\d[A-Z]{2}\b|(?=[A-Z]*\d)[A-Z\d]{4}\b)")
 _TOWN: Final = re.compile(r"(?<=\b\d{5}) (?=[^\W\d_])")
@@ -30,6 +30,7 @@ _APOSTROPHE: Final = re.compile(r"(?<=[^\W\d_])'(?=[^\W\d_])")
 _SENTENCE: Final = re.compile(r"(?:(?<=^)|(?<=[.!?] ))[^.!?]{3,10}[.!?](?= |$)")
 """A short sentence of a heading: `I print.`"""
 _FRENCH: Final = re.compile(r"(?<=\S) (?=[?!:;»](?:\W|$))|(?<=«) (?=\S)")
+_ADDRESS: Final = re.compile(r"(\]\([^)\n]*\)|\b(?:https?|mailto|tel):\S+)")
 _WITHOUT: Final = frozenset({"phone", "email", "url", "lang"})
 """Names of what is no text."""
 
@@ -50,7 +51,11 @@ def _together(sentence: re.Match[str]) -> str:
 
 
 def typeset_text(text: str, lang: str) -> str:
-    """Return a text as a typesetter sets it."""
+    """Return a text as a typesetter sets it; addresses in it stay as they are."""
+    return "".join(part if at % 2 else _set(part, lang) for at, part in enumerate(_ADDRESS.split(text)))
+
+
+def _set(text: str, lang: str) -> str:
     whole = _MONTH_DAY.sub(rf"\1{_KEPT}", _WHOLE.sub(_KEPT, text))
     whole = _APOSTROPHE.sub("’", _TOWN.sub(_KEPT, _POSTCODE.sub(rf"\1{_KEPT}", whole)))
     whole = _PHONE.sub(lambda number: number[0].replace(" ", _KEPT), whole)

@@ -6,9 +6,11 @@ cards, and no two sections that meet are set alike.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from sites.spec.catalog import Business, HeroLayout, Tone
+from sites.spec.languages.typography import MONTH
 from sites.spec.model import JsonObject
 from sites.spec.outlines.looks import Look
 from sites.spec.theme import PRESETS
@@ -19,6 +21,7 @@ Section = tuple[str, JsonObject]
 _PLAIN: Final = frozenset({"Hero", "CallToAction", "Logos", "Gallery", "RichText"})
 _STRONG: Final = ("Stats", "Testimonials", "RichText", "Steps", "PriceList", "Features", "Schedule")
 """Kinds of sections that may have the one strong ground of a page, those first that it suits best."""
+_DATE: Final = re.compile(rf"\d\.?\s?{MONTH}|{MONTH}\s\d|\b\d{{1,2}}[./]\d{{1,2}}\b", re.IGNORECASE)
 _SHORT: Final = 72
 """Characters of a text that would leave a card half empty."""
 _LONG: Final = 90
@@ -85,7 +88,7 @@ def _by_what_differs(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the entries of a programme; where all are at the same hour of other days, the day leads."""
     if len(items) < 2 or len({item["time"] for item in items}) > 1:
         return items
-    if not all(any(map(str.isdigit, item["title"])) and len(item["title"]) <= _DAY for item in items):
+    if not all(_DATE.search(item["title"]) and len(item["title"]) <= _DAY for item in items):
         return items
     return [item | {"time": item["title"], "title": item["time"]} for item in items]
 

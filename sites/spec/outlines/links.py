@@ -13,6 +13,8 @@ from sites.spec.catalog import components
 from sites.spec.html import complaint_about_link, phone_url, say
 from sites.spec.model import JsonObject
 
+_NAMED = re.compile(r"#[^\W\d_]")
+
 
 def slug(name: str) -> str:
     """Return a name as part of a path, an address or a key."""
@@ -24,7 +26,7 @@ def addressed(detail: str) -> str:
     """Return a detail that is an address as a link has it: a number without blanks, a name as a slug."""
     if detail.startswith("tel:"):
         return phone_url(detail)
-    if detail.startswith("#"):
+    if _NAMED.match(detail):
         return f"#{slug(detail)}"
     if detail.startswith(("https:", "http:", "mailto:")) and (complaint := complaint_about_link(detail)):
         raise PydanticCustomError("bad_url", "{complaint}", {"complaint": complaint})

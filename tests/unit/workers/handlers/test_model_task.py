@@ -8,10 +8,12 @@ import pytest
 from routing.model_call import summary_of, way_out
 from routing.policy.platform import platform_policy
 from routing.queues import Tier
-from workers.attempt import Inputs
+from sites.spec.drawings.requests import draw_tool
+from tests.unit.sites.spec.drawings.test_requests import GOAT
+from workers.attempt import Attempt, Inputs
 from workers.compute import collecting
-from workers.handlers.model_task import Poor, Task, _use, decline, limits_of
-from workers.outcomes import Candidate
+from workers.handlers.model_task import Poor, Task, _use, by_model, decline, limits_of
+from workers.outcomes import Answered, Candidate
 
 
 @pytest.mark.parametrize("way", ["answer", "ask", "cannot"])
@@ -57,3 +59,26 @@ def test_an_answer_keeps_its_lines_and_a_question_is_one() -> None:
 def test_a_report_to_the_owner_is_whole_up_to_six_hundred_letters() -> None:
     said = ("The hours are changed. " * 26)[:598] + "."
     assert summary_of({"summary": said}, otherwise="") == said
+
+
+def test_of_calls_side_by_side_those_that_came_whole_are_used() -> None:
+    """One drawing of three was cut off, and all were paid for again (read before release)."""
+    whole, cut = (
+        SimpleNamespace(input={"shapes": GOAT}, is_cut=False),
+        SimpleNamespace(input={"shapes": []}, is_cut=True),
+    )
+    used: list[Any] = []
+
+    def use(_: Inputs, replies: Any) -> Answered:
+        used.append(replies)
+        return Answered("done")
+
+    attempt = SimpleNamespace(
+        policy=platform_policy(),
+        known_keys=(),
+        tool_calls=lambda *_, **__: [whole, cut],
+        compute=lambda work, *values, **named: work(cast(Inputs, None), *values, **named),
+    )
+    task = Task("spec_draw", str, [[], []], draw_tool, use, otherwise=lambda inputs: Answered("none"))
+    assert by_model(cast(Attempt, attempt), task) == Answered("done")
+    assert used == [[{"shapes": GOAT}, {}]]

@@ -39,3 +39,9 @@ def test_of_several_drawings_those_that_came_out_are_shown_and_the_owner_is_told
     assert seen["left"] == ("the drawing did not come out, so ask for it once more",)
     use(inputs, [{"shapes": GOAT}, {"shapes": GOAT}])
     assert not seen["left"]
+    more = [{**about, "drawing": f"kid {number}"} for number in range(4)]
+    outline["sections"] = [*OUTLINE["sections"], *more]
+    task = _new_site(inputs, spec=expand_outline(outline).canonical(), summary="")
+    assert isinstance(task, Task)
+    partial(task.use, then=lambda _, **given: seen.update(given))(inputs, [{"shapes": GOAT}] * 3)
+    assert len(seen["left"]) == 1  # two of five were not drawn

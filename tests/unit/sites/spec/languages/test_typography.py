@@ -67,6 +67,11 @@ def test_a_short_sentence_of_a_heading_stays_whole() -> None:
     assert typeset(given, "en") == kept
 
 
+def test_an_address_in_a_text_stays_as_it_is() -> None:
+    text = "[l'atelier](https://bakery.example/l'atelier 35000 Rennes), https://bakery.example/o'neil"
+    assert typeset(text, "fr") == text.replace("[l'", "[l’")
+
+
 def test_a_new_french_site_breaks_no_line_before_a_mark() -> None:
     question = {"kind": "FAQ", "heading": "Une question ?", "items": [{"title": "Et ici ?", "text": "Oui !"}]}
     for lang, kept in (("fr", "\xa0"), ("en", " ")):

@@ -141,6 +141,8 @@ def test_the_day_leads_where_all_entries_are_at_one_hour() -> None:
         items = [{"time": time, "title": day} for time, day in zip(times, days, strict=True)]
         [(_, props)] = arranged([("Schedule", {"items": items})], AKERS, LOOK)
         assert props["items"][0]["time"] == leads
+    teams = [{"time": "17:00", "title": f"U{age} boys"} for age in (12, 14)]
+    assert arranged([("Schedule", {"items": teams})], AKERS, LOOK)[0][1]["items"] == teams
 
 
 def test_the_facts_of_an_opening_stand_in_a_strip_where_there_are_some() -> None:

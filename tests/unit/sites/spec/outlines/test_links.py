@@ -39,6 +39,12 @@ def test_a_button_of_a_new_site_leads_to_what_it_names(name: str, href: str) -> 
     assert not dead_links(render(site))
 
 
+def test_a_detail_that_only_begins_with_the_mark_of_a_name_is_no_address() -> None:
+    quote = {"kind": "Testimonials", "items": [{"title": "Ida", "text": "Good.", "detail": "#1 fan since 1998"}]}
+    page = render(expand_outline(with_sections({"kind": "Hero", "heading": "I print"}, *SECTIONS, quote)))[INDEX]
+    assert b"#1 fan since 1998" in page
+
+
 def test_a_number_to_ring_may_be_written_with_blanks_and_no_address_with_one_breaks_the_job() -> None:
     def button(detail: str) -> str:
         hero = {"kind": "Hero", "heading": "x", "items": [{"title": "Ring", "detail": detail}]}
