@@ -207,12 +207,13 @@ def _business(outline: Outline, pages: _Pages) -> Business:
 
 
 def _first_action(home: Sequence[OutlinedSection], to_contact: str | None) -> Link | None:
-    """Return the first button of the opening, which is the header's, too."""
+    """Return the button of the opening that is the header's, too: a number to ring, which no menu has, or the first."""
+    links: list[Link] = []
     for item in (item for section in home if section.kind == "Hero" for item in section.items):
         if item.title and is_link(item.model_dump(exclude_none=True)):
             href = to_contact if item.detail == "#contact" else item.detail
-            return Link(label=item.title[:60], href=href) if href else None
-    return None
+            links += [Link(label=item.title[:60], href=href)] if href else []
+    return next((link for link in links if link.href.startswith("tel:")), links[0] if links else None)
 
 
 def _trade(outline: Outline) -> Trade | None:

@@ -54,3 +54,18 @@ def test_a_number_to_ring_may_be_written_with_blanks_and_no_address_with_one_bre
     assert button("tel:01876 555 0104") == "tel:018765550104"
     with pytest.raises(SpecError, match="an address holds no space"):
         button("https://bakery.example/a b")
+
+
+@pytest.mark.parametrize(
+    ("items", "label"),
+    [
+        ([("The boats", "#our boats"), ("Ring", "tel:0198")], "Ring"),
+        ([("The boats", "#our boats"), ("Write", "mailto:us@boats.example")], "The boats"),
+    ],
+)
+def test_a_number_to_ring_is_the_button_of_the_header_else_the_first_of_the_opening(
+    items: list[tuple[str, str]], label: str
+) -> None:
+    hero = {"kind": "Hero", "items": [{"title": title, "detail": detail} for title, detail in items]}
+    header = expand_outline(with_sections(hero, *SECTIONS)).pages[INDEX]["elements"]["header"]
+    assert header["props"]["action"]["label"] == label
