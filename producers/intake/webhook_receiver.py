@@ -163,19 +163,22 @@ class WebhookReceiver:
         return limit
 
     def _take_kept(self, kept: ClaimedDelivery) -> None:
+        """Take in a kept delivery, or drop it where that will never be, or after its last try."""
         dropped = ""
         try:
             settings = self._settings(kept.tenant, kept.project, kept.tracker)
             self._take(SentDelivery(*kept[1:5], json.loads(kept.body)), settings)
-        except (AdmissionRefusedError, ForgeAwayError) as error:
+        except (InvalidJobError, AuthenticationError) as error:
+            dropped = str(error)
+        except Exception as error:
             if not kept.is_old:
                 if isinstance(error, AdmissionRefusedError):
                     with self._ledger.begin() as session:
                         postpone_deliveries(session, kept.tenant)
-                return
-            dropped = str(error)
-        except (InvalidJobError, AuthenticationError) as error:
-            dropped = str(error)
+                if isinstance(error, AdmissionRefusedError | ForgeAwayError):
+                    return
+                raise
+            dropped = f"{type(error).__name__}: {error}"
         with self._ledger.begin() as session:
             forget_delivery(session, kept, dropped=dropped)
         logger.info("kept_delivery_done", extra={"tenant": kept.tenant, "project": kept.project, "dropped": dropped})

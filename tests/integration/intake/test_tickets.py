@@ -367,6 +367,20 @@ def test_a_delivery_waits_for_three_days_at_most_and_a_tenant_has_a_hundred_at_m
     assert "daily budget" in found[0][1]["why"]
 
 
+def test_a_kept_delivery_at_which_we_fail_goes_too_when_it_is_old(hooks: Hooks) -> None:
+    spend_the_day(hooks)
+    hooks.send(issue())
+    with hooks.world.ledger.begin() as session:
+        session.execute(text("UPDATE kept_delivery SET body = '[]'"))
+    receiver = hooks.receiver()
+    pass_time(hooks)
+    with pytest.raises(AttributeError):
+        receiver.deliver_due()
+    assert (receiver.deliver_due(), kept(hooks)) == (0, 1)
+    pass_time(hooks, 73)
+    assert (receiver.deliver_due(), kept(hooks)) == (1, 0)
+
+
 def test_a_kept_delivery_of_a_project_that_is_gone_does_not_hold_up_the_others(hooks: Hooks) -> None:
     spend_the_day(hooks)
     hooks.project("old", github=CONFIG["integrations"]["github"])
