@@ -20,6 +20,8 @@ _EVERYDAY = 0.5
 """The same of an agent for a tool whose name is an everyday word: `une vue sur le lac`, `make it prettier`."""
 _SPEC_TRIED = 0.15
 """The same of a spec site's tier 1, tried first: it costs a fifth of a patch and hands over what it cannot do."""
+_INTO = {("in", "die"), ("into", "the"), ("into", "our")}
+"""Before pages that shall be made of one: `Teile die Seite in die vier Seiten auf`."""
 Scope = Literal["single_section", "structural"]
 
 
@@ -145,10 +147,17 @@ def _doubt(parsed: ParsedPrompt, heavy: _Cause) -> float:
     """Return below which probability of an agent the opinion replaces what asks for one."""
     if heavy.is_fed or _is_operators(parsed, heavy):
         return 0.0
-    named = {parsed.tokens[hit.last].word for hit in heavy.evidence}
-    if not named.isdisjoint(parsed.vocabulary.words["everyday"]):
+    named = [hit for hit in heavy.evidence if parsed.tokens[hit.last].word in parsed.vocabulary.words["everyday"]]
+    if named and not any(_is_built_with(parsed, hit) for hit in named):
         return _EVERYDAY
     return 0.0 if heavy.group == "package" else DOUBTFUL[Tier.AGENT]
+
+
+def _is_built_with(parsed: ParsedPrompt, hit: Hit) -> bool:
+    """Return whether a site is to be built with what is named: `Move us to Astro`, and not `a room with vue`."""
+    name = parsed.text.shown[parsed.tokens[hit.first].start]
+    before = parsed.tokens[hit.first - 1].word if hit.first else ""
+    return name.isupper() and before in parsed.vocabulary.words["built_with"]
 
 
 def _is_operators(parsed: ParsedPrompt, cause: _Cause) -> bool:
@@ -206,6 +215,8 @@ def _is_counted(parsed: ParsedPrompt, hit: Hit) -> bool:
     if hit.first == 0 or not (first.kind is Kind.NUMBER or first.word in words["count"]):
         return False
     before = parsed.tokens[hit.first - 1].word
+    if hit.first > 1 and (parsed.tokens[hit.first - 2].word, before) in _INTO:
+        return False
     return before in words["definite"] or before in words["definite_abroad"] or before in words["all"]
 
 

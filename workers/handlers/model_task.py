@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.client import Text
-from gateway.errors import BudgetExceededError, CallTimeoutError
+from gateway.errors import BudgetExceededError, CallTimeoutError, ProviderError
 from routing.jobs import Reason
 from routing.model_call import MAX_SUMMARY_CHARACTERS, way_out
 from routing.queues import CallPurpose, Tier
@@ -65,7 +65,7 @@ def by_model(attempt: Attempt, task: Task) -> Outcome:
         prompts = [[*parts, *again] for parts in task.prompts]
         try:
             calls = attempt.tool_calls(task.purpose, prompts, system=task.system(), tool=task.tool())
-        except (BudgetExceededError, CallTimeoutError):
+        except (BudgetExceededError, CallTimeoutError, ProviderError):
             if task.otherwise is None:
                 raise
             break

@@ -11,10 +11,13 @@ from typing import Final
 
 _COMMON: Final = {
     "de": "der die das den dem des ein eine einen und oder ist sind nicht bitte wir ich sie uns auf für mit von auch "
-    "noch bei zum zur im am als wie nur",
-    "en": "the and or is are not please we our you your it on for with of to from also at in as that this can put make",
-    "es": "el la los las un una y o es son no por favor nosotros para con del también al como que se lo más está",
-    "fr": "le la les un une et ou est sont pas nous vous pour avec du des aussi au aux dans que qui sur il je plus ce",
+    "noch bei zum zur im am als wie nur du dein mir mich kannst",
+    "en": "the and or is are not please we our you your it on for with of to from also at in as that this can put make "
+    "i do a me my new",
+    "es": "el la los las un una y o es son no por favor nosotros para con del también al como que se lo más está en mi "
+    "nueva nuevo",
+    "fr": "le la les un une et ou est sont pas nous vous pour avec du des aussi au aux dans que qui sur il je plus ce "
+    "en de tu mon ma",
     "it": "il la gli in un una e o è sono non per favore noi con del della anche al alla come che di nel più lo questo",
     "nl": "het een en of is zijn niet graag wij we u voor met van ook bij op aan als dat die nog de er naar",
     "pl": "i lub jest są nie proszę my na dla z w do się także jak że to od po przy może tylko",

@@ -412,18 +412,23 @@ def _leave_out(version: JsonObject, path: str, translated: Set[str]) -> None:
     version["elements"] = {key: _led_back(elements[key], path, lost) for key in elements if key in held}
 
 
+def _is_in(sections: Set[str], href: str) -> bool:
+    """Whether a link leads to one of some sections, or to an entry of one (`#team.ida`)."""
+    return href.partition(".")[0] in sections
+
+
 def _led_back(value: Any, path: str, lost: Set[str]) -> Any:
     """Return a value of a version without the links in its lists to what it lost; others lead to the original."""
     if isinstance(value, dict):
         return {name: _led_back(item, path, lost) for name, item in value.items()}
     if isinstance(value, list):
         links = [item for item in value if isinstance(item, dict) and item.keys() >= {"label", "href"}]
-        return [_led_back(item, path, lost) for item in value if item not in links or item["href"] not in lost]
+        return [_led_back(item, path, lost) for item in value if item not in links or not _is_in(lost, item["href"])]
     if isinstance(value, str):
         return (
             path + value
-            if value in lost
-            else _INLINE_ANCHOR.sub(lambda found: f"]({path}{found[1]})" if found[1] in lost else found[0], value)
+            if _is_in(lost, value)
+            else _INLINE_ANCHOR.sub(lambda found: f"]({path}{found[1]})" if _is_in(lost, found[1]) else found[0], value)
         )
     return value
 

@@ -79,7 +79,22 @@ def test_pages_that_are_counted_and_exist_need_no_agent(prompt: str) -> None:
     assert by_rules(prompt)[0] in (1, 2)
 
 
-@pytest.mark.parametrize("prompt", ["Make 3 pages out of it", "Ich hätte gern drei Seiten statt einer"])
+@pytest.mark.parametrize(
+    "prompt",
+    ["Move us to Astro", "Move our site to Hugo", "Passez le site en Vue", "Put the whole thing on Astro"],
+)
+def test_an_everyday_name_with_which_a_site_is_to_be_built_needs_an_agent(prompt: str) -> None:
+    assert tier(prompt) == 3
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Make 3 pages out of it",
+        "Teile die Seite in die vier Seiten Start, Karte, Termine und Kontakt auf",
+        "Ich hätte gern drei Seiten statt einer",
+    ],
+)
 def test_pages_that_are_counted_and_wished_for_are(prompt: str) -> None:
     assert by_rules(prompt)[0] == 3
 

@@ -1,10 +1,12 @@
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from gateway.errors import ProviderError
 from routing.model_call import summary_of, way_out
 from routing.policy.platform import platform_policy
 from routing.queues import Tier
@@ -73,12 +75,21 @@ def test_of_calls_side_by_side_those_that_came_whole_are_used() -> None:
         used.append(replies)
         return Answered("done")
 
+    def call(*_: Any, **__: Any) -> Any:
+        if not replies:
+            raise ProviderError(404, "no such model")
+        return replies.pop()
+
+    replies = [[whole, cut]]
     attempt = SimpleNamespace(
         policy=platform_policy(),
         known_keys=(),
-        tool_calls=lambda *_, **__: [whole, cut],
+        tool_calls=call,
         compute=lambda work, *values, **named: work(cast(Inputs, None), *values, **named),
     )
     task = Task("spec_draw", str, [[], []], draw_tool, use, otherwise=lambda inputs: Answered("none"))
     assert by_model(cast(Attempt, attempt), task) == Answered("done")
     assert used == [[{"shapes": GOAT}, {}]]
+    assert by_model(cast(Attempt, attempt), task) == Answered("none")  # what was asked first is there and paid
+    with pytest.raises(ProviderError):
+        by_model(cast(Attempt, attempt), replace(task, otherwise=None))

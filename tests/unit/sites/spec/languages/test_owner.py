@@ -16,6 +16,10 @@ from sites.spec.languages.owner import written_in
         ("Goedemiddag, gasten snappen de kamers niet, kunt u dat verbeteren?", "nl"),
         ("Proszę zmienić godziny na stronie, bo nie są aktualne", "pl"),
         ("Por favor, mude o horário da loja para as nove e também aos domingos", "pt"),
+        ("Do I need a new photo?", "en"),
+        ("Kannst du Preise ändern?", "de"),
+        ("Pon una foto nueva en portada", "es"),
+        ("Prix en gras dans le menu", "fr"),
         ("Ersetze “the bread that we bake for you and your family” bitte durch „Brot“", "de"),
     ],
 )
