@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, NamedTuple
 
+from sqlalchemy import Connection
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col, delete, func, select
 
@@ -68,10 +69,13 @@ class ClaimedDelivery(NamedTuple):
     """Whether this is its last try."""
 
 
+def has_due_delivery(connection: Connection) -> bool:
+    """Whether one is due."""
+    return bool(_HAS_DUE.scalar(connection))
+
+
 def claim_delivery(session: Session) -> ClaimedDelivery | None:
     """Claim the oldest one that is due; those of tenants that are closed here wait."""
-    if not _HAS_DUE.scalar(session):
-        return None
     return next((ClaimedDelivery(*row) for row in _CLAIM.all(session)), None)
 
 

@@ -25,6 +25,7 @@ from ledger.runs.kept_deliveries import (
     SentDelivery,
     claim_delivery,
     forget_delivery,
+    has_due_delivery,
     keep_delivery,
     postpone_deliveries,
 )
@@ -154,6 +155,9 @@ class WebhookReceiver:
 
     def deliver_due(self, *, limit: int = 20) -> int:
         """Take in what was kept and is due; returns how many deliveries were tried."""
+        with self._ledger.look() as connection:
+            if not has_due_delivery(connection):
+                return 0
         for tried in range(limit):
             with self._ledger.begin() as session:
                 kept = claim_delivery(session)
