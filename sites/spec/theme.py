@@ -217,10 +217,16 @@ def _of_style(colours: Mapping[str, str], *, is_night: bool, is_dark: bool) -> d
 
 
 def _deep_of_style(primary: str, background: str, *, is_night: bool) -> str:
-    """Return the dark ground of a page with a style: of its own colour, and a grey on a dark page."""
+    """Return the dark ground of a page with a style: of its own colour, and a grey on a dark page.
+
+    Of a red or an orange that is nearly black, as a dark red is another colour.
+    """
     if is_night:
         nearly_black = luminance(background) < _NEARLY_BLACK
         return mix(background, WHITE, 0.12) if nearly_black else mix(background, BLACK, 0.45)
+    red, green, blue = _channels(primary)
+    if red > max(green, blue):
+        return mix(BLACK, primary, 0.22)
     shades = (mix(primary, BLACK, step / 25) for step in range(25))
     return next(shade for shade in shades if contrast(WHITE, shade) >= _DEEP_CONTRAST)
 

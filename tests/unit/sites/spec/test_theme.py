@@ -165,9 +165,11 @@ def test_the_ground_of_deep_sections_can_be_chosen() -> None:
 def test_the_dark_of_a_page_with_a_style_has_its_colour_and_that_of_a_dark_page_is_grey() -> None:
     red = {"preset": "slate", "primary": "#c1261d"}
     deep = palette(Theme(**red, style="display"), dark=False)["deep"]
-    assert contrast("#ffffff", deep) >= 11
-    assert int(deep[1:3], 16) > 3 * int(deep[3:5], 16)
-    assert palette(Theme(**red), dark=False)["deep"] != deep
+    assert contrast("#ffffff", deep) > 18, "ink, and no oxblood"
+    green = palette(Theme(primary="#2f7a4f", style="display"), dark=False)["deep"]
+    assert contrast("#ffffff", green) >= 11
+    assert int(green[3:5], 16) > 2 * int(green[1:3], 16)
+    assert palette(Theme(primary="#2f7a4f"), dark=False)["deep"] != green
     colours = palette(Theme(**red, accent="#8a1a14", style="display"), dark=False)
     assert colours["deep-accent"] == colours["on-deep"]
     night = palette(Theme(**red, background="#121110", style="display"), dark=False)
