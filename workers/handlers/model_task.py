@@ -70,7 +70,7 @@ def by_model(attempt: Attempt, task: Task) -> Outcome:
                 raise
             break
         replies = [begun.joined(call.input) if begun else call.input for call in calls]
-        if task.otherwise is not None and len(calls) > 1:  # what came whole is used
+        if task.otherwise is not None and not all(call.is_cut for call in calls):  # what came whole is used
             replies = [{} if call.is_cut else reply for call, reply in zip(calls, replies, strict=True)]
         is_cut = any(call.is_cut and reply for call, reply in zip(calls, replies, strict=True))
         begun = Begun.of(replies[0], task.tool()) if is_cut and len(replies) == 1 and number < tries else None

@@ -22,12 +22,17 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", ascii_name).strip("-")[:40] or "page"
 
 
+def _known_by(name: str) -> str:
+    """Return what a name is compared by: its slug, or itself in a script that has none."""
+    return slug(name) if re.search(r"[a-z0-9]", name, re.IGNORECASE) else name.casefold().strip("# ")
+
+
 def addressed(detail: str) -> str:
     """Return a detail that is an address as a link has it: a number without blanks, a name as a slug."""
     if detail.startswith("tel:"):
         return phone_url(detail)
     if _NAMED.match(detail):
-        return f"#{slug(detail)}"
+        return f"#{_known_by(detail)}"
     if detail.startswith(("https:", "http:", "mailto:")) and (complaint := complaint_about_link(detail)):
         raise PydanticCustomError("bad_url", "{complaint}", {"complaint": complaint})
     return detail
@@ -42,17 +47,19 @@ def lead(pages: Mapping[str, JsonObject], names: Mapping[str, str], *, lang: str
         lang: the language of the site.
         otherwise: where a link leads whose name is none.
     """
-    targets = {slug(name): path for name, path in names.items()}
+    targets = {_known_by(name): path for name, path in names.items()}
     for path, page in pages.items():
         for key, element in page["elements"].items():
+            if key == page["root"]:
+                continue
             component, heading = components()[element["type"]], element["props"].get("heading")
             label = component.nav_label and say(component.nav_label, lang)
             for name in filter(None, (key, heading, label, component.name, *component.words)):
-                targets.setdefault(slug(name), f"{path}#{key}")
+                targets.setdefault(_known_by(name), f"{path}#{key}")
     for page in pages.values():
         for link in _links(page["elements"]):
-            if link["href"][1:] not in page["elements"]:
-                link["href"] = targets.get(slug(link["href"]), otherwise or link["href"])
+            if link["href"][1:] not in page["elements"].keys() - {page["root"]}:
+                link["href"] = targets.get(_known_by(link["href"]), otherwise or link["href"])
 
 
 def _links(value: Any) -> Iterator[dict[str, Any]]:

@@ -39,6 +39,14 @@ def test_a_button_of_a_new_site_leads_to_what_it_names(name: str, href: str) -> 
     assert not dead_links(render(site))
 
 
+def test_a_section_is_named_in_any_script() -> None:
+    prices = {"kind": "PriceList", "heading": "Цены", "items": [{"title": "Хлеб", "detail": "90 ₽"}]}
+    for name, href in (("#цены", "index.html#price-list"), ("#нет", "index.html#contact"), ("#", "index.html#contact")):
+        hero = {"kind": "Hero", "heading": "Хлеб", "items": [{"title": "Вот", "detail": name}]}
+        site = expand_outline({**with_sections(hero, prices, *SECTIONS), "lang": "ru"})
+        assert site.pages[INDEX]["elements"]["hero"]["props"]["actions"][0]["href"] == href
+
+
 def test_a_detail_that_only_begins_with_the_mark_of_a_name_is_no_address() -> None:
     quote = {"kind": "Testimonials", "items": [{"title": "Ida", "text": "Good.", "detail": "#1 fan since 1998"}]}
     page = render(expand_outline(with_sections({"kind": "Hero", "heading": "I print"}, *SECTIONS, quote)))[INDEX]
