@@ -182,7 +182,8 @@ class WebhookReceiver:
                 if isinstance(error, AdmissionRefusedError | ForgeAwayError):
                     return
                 raise
-            dropped = f"{type(error).__name__}: {error}"
+            is_ours = not isinstance(error, AdmissionRefusedError | ForgeAwayError)
+            dropped = type(error).__name__ if is_ours else str(error)
         with self._ledger.begin() as session:
             forget_delivery(session, kept, dropped=dropped)
         logger.info("kept_delivery_done", extra={"tenant": kept.tenant, "project": kept.project, "dropped": dropped})

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args, get_origin
@@ -261,8 +260,10 @@ class _Reader:
             ):
                 changes[slot[0]] = _value(slot, wanted.attributes[name], is_address=name in ("href", "src"))
         if shown.prose is not None and wanted.children:
-            with suppress(MismatchError):
+            try:
                 return changes | {shown.prose: prose_of(wanted)}
+            except MismatchError:
+                return changes | self._contents(shown, wanted)
         return changes | self._contents(shown, wanted)
 
     def _contents(self, shown: Element, wanted: Element) -> Changes:

@@ -12,6 +12,7 @@ from gateway.errors import BudgetExceededError, CallTimeoutError, ProviderError
 from routing.jobs import Reason
 from routing.model_call import MAX_SUMMARY_CHARACTERS, way_out
 from routing.queues import CallPurpose, Tier
+from sites.errors import shown
 from sites.files import is_built
 from sites.links import dead_links, missing_images
 from sites.releases import profile_of, refusal_of
@@ -136,7 +137,9 @@ def limits_of(inputs: Inputs) -> str:
     """Return what the site's profile allows, and which pictures are missing, in words for a model."""
     assert inputs.site is not None
     limits = describe_limits(profile_of(inputs.policy, inputs.site))
-    missing = [] if is_built(inputs.files) else missing_images(inputs.files)[:_MOST_LINKS_TOLD]
+    missing = (
+        [] if is_built(inputs.files) else [shown(name) for name in missing_images(inputs.files)[:_MOST_LINKS_TOLD]]
+    )
     return f"{limits} Shown by pages, but no files of the site: {', '.join(missing)}." if missing else limits
 
 

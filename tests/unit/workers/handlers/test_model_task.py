@@ -33,7 +33,7 @@ def test_a_model_is_told_which_pictures_are_missing() -> None:
     """A page was made to look good without its pictures, and kept the frame of one that was no file (issue 20)."""
     files = {"index.html": b'<img src="assets/room.jpg"><img src="assets/door.jpg">', "assets/door.jpg": b""}
     inputs = SimpleNamespace(policy=platform_policy(), site=SimpleNamespace(profile="default"), files=files)
-    assert limits_of(cast(Inputs, inputs)).endswith("Shown by pages, but no files of the site: assets/room.jpg.")
+    assert limits_of(cast(Inputs, inputs)).endswith("Shown by pages, but no files of the site: 'assets/room.jpg'.")
 
 
 @pytest.mark.parametrize(("page", "is_poor"), [(b'<a href="#none">x</a>', True), (b'<a href="/">x</a>', False)])
