@@ -330,6 +330,7 @@ class ModelClient:
         max_tokens: int,
         tool: Mapping[str, Any],
         system: str | Text = "",
+        until: float | None = None,
     ) -> ToolCall:
         """Make one call that must use `tool`, and return the tool's input.
 
@@ -345,6 +346,7 @@ class ModelClient:
             tools=[tool],
             must_use=tool["name"],
             is_single=True,
+            until=until,
         )
         for use in reply.tool_uses:
             if use.name == tool["name"] and isinstance(use.input, dict):

@@ -280,9 +280,17 @@ class Attempt(Inputs):
         return self.ask(purpose, lambda models: make(models, self.policy.calls[purpose]))
 
     def tool_call(
-        self, purpose: CallPurpose, parts: Sequence[Text], *, system: str, tool: Mapping[str, Any]
+        self,
+        purpose: CallPurpose,
+        parts: Sequence[Text],
+        *,
+        system: str,
+        tool: Mapping[str, Any],
+        until: float | None = None,
     ) -> ToolCall:
         """Make one call of the policy's that must use `tool`; its prompt is cached behind the system text.
+
+        It is given up at `until`, on the monotonic clock, by a `CallTimeoutError`.
 
         Raises:
             GatewayError: as `ask` does.
@@ -296,15 +304,22 @@ class Attempt(Inputs):
                 max_tokens=call.max_tokens,
                 system=Text(system, ends_prefix=True),
                 tool=tool,
+                until=until,
             )
 
         return self.call(purpose, make)
 
     def tool_calls(
-        self, purpose: CallPurpose, prompts: Sequence[Sequence[Text]], *, system: str, tool: Mapping[str, Any]
+        self,
+        purpose: CallPurpose,
+        prompts: Sequence[Sequence[Text]],
+        *,
+        system: str,
+        tool: Mapping[str, Any],
+        until: float | None = None,
     ) -> list[ToolCall]:
         """Make such calls side by side, and return their replies in order; the first that fails ends all."""
-        make = partial(self.tool_call, purpose, system=system, tool=tool)
+        make = partial(self.tool_call, purpose, system=system, tool=tool, until=until)
         if len(prompts) == 1:
             return [make(prompts[0])]
         self._open()

@@ -65,7 +65,8 @@ def by_model(attempt: Attempt, task: Task) -> Outcome:
         again = [Text(begun.request())] if begun else [Text(problem.quoted())] if problem.replies else []
         prompts = [[*parts, *again] for parts in task.prompts]
         try:
-            calls = attempt.tool_calls(task.purpose, prompts, system=task.system(), tool=task.tool())
+            until = None if task.otherwise is None else attempt.began + attempt.limits.soft_seconds - _CLOSING_SECONDS
+            calls = attempt.tool_calls(task.purpose, prompts, system=task.system(), tool=task.tool(), until=until)
         except (BudgetExceededError, CallTimeoutError, ProviderError):
             if task.otherwise is None:
                 raise
@@ -120,6 +121,8 @@ def _use(
 
 
 _MOST_LINKS_TOLD = 10
+_CLOSING_SECONDS = 3.0
+"""What is kept of the soft limit for a site to be built, checked and shown, where a task can be done without."""
 
 
 def refused_by_scan(inputs: Inputs, candidate: Candidate, *, known_keys: tuple[str, ...]) -> str:

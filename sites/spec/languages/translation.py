@@ -412,9 +412,9 @@ def _leave_out(version: JsonObject, path: str, translated: Set[str]) -> None:
     version["elements"] = {key: _led_back(elements[key], path, lost) for key in elements if key in held}
 
 
-def _is_in(sections: Set[str], href: str) -> bool:
+def _is_in(sections: Set[str], href: object) -> bool:
     """Whether a link leads to one of some sections, or to an entry of one (`#team.ida`)."""
-    return href.partition(".")[0] in sections
+    return isinstance(href, str) and href.partition(".")[0] in sections
 
 
 def _led_back(value: Any, path: str, lost: Set[str]) -> Any:

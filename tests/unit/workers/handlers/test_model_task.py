@@ -75,14 +75,17 @@ def test_of_calls_side_by_side_those_that_came_whole_are_used() -> None:
         used.append(replies)
         return Answered("done")
 
-    def call(*_: Any, **__: Any) -> Any:
+    def call(*_: Any, until: float | None, **__: Any) -> Any:
+        untils.append(until)
         if not replies:
             raise ProviderError(404, "no such model")
         return replies.pop()
 
-    replies = [[whole, cut]]
+    replies, untils = [[whole, cut]], list[float | None]()
     attempt = SimpleNamespace(
         policy=platform_policy(),
+        limits=platform_policy().limits_of(Tier.SPEC),
+        began=0.0,
         known_keys=(),
         tool_calls=call,
         compute=lambda work, *values, **named: work(cast(Inputs, None), *values, **named),
@@ -93,3 +96,4 @@ def test_of_calls_side_by_side_those_that_came_whole_are_used() -> None:
     assert by_model(cast(Attempt, attempt), task) == Answered("none")  # what was asked first is there and paid
     with pytest.raises(ProviderError):
         by_model(cast(Attempt, attempt), replace(task, otherwise=None))
+    assert untils == [22, 22, None]  # of 25 seconds, so that a site is still built without what takes longer
