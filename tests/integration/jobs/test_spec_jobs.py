@@ -115,6 +115,18 @@ rules:
           summary: A page.
           drawing: a goat on a rock
           sections: [{kind: Hero, heading: Cheese from six goats}]
+  - name: kids
+    when: {tag: kids, tools: [write_outline]}
+    say:
+      - tool: write_outline
+        input:
+          name: Ada's Goats
+          summary: A page.
+          drawing: a goat on a rock
+          sections: [{kind: Hero, heading: Cheese from six goats}, {kind: RichText, text: Kids., drawing: kids}]
+  - name: slow-hand
+    when: {tag: kids, tools: [draw]}
+    fault: {kind: stall, seconds: 60}
   - name: a-cow-instead
     when: {tag: cow, tools: [edit_site]}
     say:
@@ -439,6 +451,14 @@ def test_a_new_site_whose_drawing_does_not_come_out_has_a_stock_one_and_says_so(
     assert job.result["summary"] == "A page. Note: the drawing did not come out, so ask for it once more."
     assert b"art-fill" in rig.files(job.release_id)["index.html"]
     assert len(rig.calls()) == 3
+
+
+def test_a_new_site_does_not_wait_for_drawings_beyond_its_time(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were under way at the soft limit, and the site that was paid was lost (read before release)."""
+    monkeypatch.setattr("workers.handlers.model_task._CLOSING_SECONDS", 23)  # of 25
+    job = rig.edit("A site for Ada's Goats, a dairy in Ghent [rehearse:kids]", rig.shop.site("goats"))
+    assert (job.state, job.detail) == ("awaiting_approval", None)
+    assert job.result["summary"] == "A page. Note: the drawing did not come out, so ask for it once more."
 
 
 @pytest.mark.parametrize(("cap_nanousd", "calls"), [(None, 3), (ONE_CALL, 1)])
