@@ -1,1 +1,1 @@
-"""tests/unit/sites/spec/components"""
+"""tests/unit/sites/spec/drawings"""
