@@ -79,6 +79,16 @@ def claim_delivery(session: Session) -> ClaimedDelivery | None:
     return next((ClaimedDelivery(*row) for row in _CLAIM.all(session)), None)
 
 
+def kept_deliveries(session: Session, tenant: str, project: str, tracker: str) -> list[ClaimedDelivery]:
+    """Return what is kept of one project's tracker."""
+    kept = KeptDelivery
+    own = (col(kept.tenant) == tenant, col(kept.project) == project, col(kept.tracker) == tracker)
+    return [
+        ClaimedDelivery(each.digest, tenant, project, tracker, each.event, each.body, is_old=False)
+        for each in session.exec(select(kept).where(*own))
+    ]
+
+
 def postpone_deliveries(session: Session, tenant: str) -> None:
     """Try none of a tenant's for a minute: there is no room for any."""
     _POSTPONE.all(session, {"tenant": tenant})

@@ -27,6 +27,7 @@ from ledger.runs.kept_deliveries import (
     forget_delivery,
     has_due_delivery,
     keep_delivery,
+    kept_deliveries,
     postpone_deliveries,
 )
 from ledger.runs.reviews import NewComment, keep_comment, run_of_commit, run_of_pull_request
@@ -37,6 +38,7 @@ from producers.intake.gitlab_webhooks import is_about_pull_request, read_gitlab_
 from producers.intake.review_webhooks import REVIEW_EVENTS, read_review_delivery
 from producers.intake.submit import Submitter
 from producers.intake.ticket_webhooks import Ignored, TicketRequest, part, read_github_delivery, read_linear_delivery
+from producers.intake.withdrawals import taken_back
 from routing.errors import InvalidJobError
 from routing.jobs import Source, State
 from routing.policy.agents import Account, AccountsConfig
@@ -145,6 +147,7 @@ class WebhookReceiver:
         payload = _verified(body, headers, secret, tracker=tracker, now=time.time())
         sent = SentDelivery(tenant, project, tracker, headers.get(f"x-{tracker}-event", ""), payload)
         try:
+            self._forget_taken_back(sent, settings)
             return self._take(sent, settings)
         except (AdmissionRefusedError, ForgeAwayError) as error:
             with self._ledger.begin() as session:
@@ -165,6 +168,18 @@ class WebhookReceiver:
                 return tried
             self._take_kept(kept)
         return limit
+
+    def _forget_taken_back(self, sent: SentDelivery, settings: Settings) -> None:
+        """Forget what is kept about a ticket that a delivery takes back."""
+        trigger = settings.label or TRIGGER
+        if (issue := taken_back(sent.event, sent.body, tracker=sent.tracker, trigger=trigger)) is None:
+            return
+        with self._ledger.begin() as session:
+            for kept in kept_deliveries(session, sent.tenant, sent.project, sent.tracker):
+                body = json.loads(kept.body)
+                news = _read(kept.event, body, settings) if isinstance(body, dict) else None
+                if isinstance(news, TicketRequest) and str(news.ticket.key).rpartition("#")[2] == str(issue):
+                    forget_delivery(session, kept, dropped="its ticket was taken back")
 
     def _take_kept(self, kept: ClaimedDelivery) -> None:
         """Take in a kept delivery, or drop it where that will never be, or after its last try."""

@@ -367,6 +367,19 @@ def test_a_delivery_waits_for_three_days_at_most_and_a_tenant_has_a_hundred_at_m
     assert "daily budget" in found[0][1]["why"]
 
 
+@pytest.mark.parametrize("action", ["closed", "unlabeled"])
+def test_what_is_kept_about_a_ticket_that_is_taken_back_starts_no_run(hooks: Hooks, action: str) -> None:
+    spend_the_day(hooks)
+    for number in (1, 2):
+        hooks.send(issue(number))
+    hooks.send({**issue(1), "action": action, "sender": {"id": 1}})
+    assert kept(hooks) == 1
+    spend_the_day(hooks, is_spent=False)
+    pass_time(hooks)
+    assert hooks.receiver().deliver_due() == 1
+    assert [job.request["ticket"]["key"] for job in runs(hooks)] == ["a/shop#2"]
+
+
 def test_a_kept_delivery_at_which_we_fail_goes_too_when_it_is_old(hooks: Hooks) -> None:
     spend_the_day(hooks)
     hooks.send(issue())
