@@ -63,5 +63,8 @@ def _drawn(
         return Poor(Reason.SPEC_INVALID, problem)
     site = parse_site(spec)
     is_whole = len(shapes) == len(wanted(site))
-    done = drawn(site, shapes, before=inputs.spec)
+    try:
+        done = drawn(site, shapes, before=inputs.spec)
+    except SpecError as error:  # a document has its size
+        return Poor(Reason.SPEC_INVALID, str(error))
     return then(inputs, spec=done.canonical(), left=left if is_whole else (*left, told))

@@ -17,9 +17,7 @@ from routing.queues import Tier
 from sites.direct_edit.direct import NoPlainEdit, PlainEdit, apply_direct, edit_plain, parse_direct
 from sites.files import is_built
 from sites.spec.edit import relevant_part
-from sites.spec.languages.translation import (
-    choose_texts,
-)
+from sites.spec.languages.translation import choose_texts
 from sites.spec.languages.translation_requests import is_translation
 from sites.spec.model import Site
 from sites.spec.render import detached_files
@@ -32,8 +30,6 @@ from workers.handlers.translation import translation_task
 from workers.outcomes import Candidate, Escalate, Outcome
 
 IMPORTED = "the site was imported without a spec"
-
-
 EDITED = "their bytes are not the render of the site's spec"
 
 

@@ -410,6 +410,7 @@ def test_a_page_longer_than_a_reply_comes_in_two_calls(rig: Rig) -> None:
     assert len(rig.calls()) == 2
 
 
+@pytest.mark.req("H-022")
 def test_a_second_edit_of_an_unchanged_document_reads_it_from_the_cache(rig: Rig) -> None:
     rig.edit(BY_MODEL, rig.site())
     rig.edit("Add a note that we bake gluten-free bread on Thursdays", rig.site("twin"))
@@ -422,8 +423,8 @@ def test_a_second_edit_of_an_unchanged_document_reads_it_from_the_cache(rig: Rig
     assert prompt == same == sha256(catalog_prompt().encode()).hexdigest()[:8]
 
 
-@pytest.mark.req("H-022", "H-013")
-def test_a_new_site_takes_exactly_one_call(rig: Rig) -> None:
+@pytest.mark.req("H-013")
+def test_the_words_of_a_new_site_take_exactly_one_call(rig: Rig) -> None:
     job = rig.edit("A site for Ada's Bikes, a repair shop in Ghent", rig.shop.site("bikes"))
     assert (job.state, job.result["how"]) == ("awaiting_approval", "a model's outline")
     assert len(rig.calls()) == 1

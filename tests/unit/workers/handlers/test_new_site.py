@@ -2,6 +2,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from routing.jobs import Reason
 from sites.spec.languages.translation import choose_texts
 from sites.spec.outline import expand_outline
@@ -21,6 +23,17 @@ def test_a_number_that_no_text_has_is_the_models_fault_where_a_new_site_is_trans
     poor = _with_versions(inputs, [reply], spec=spec, texts=texts, further=["de"], summary="")
     assert isinstance(poor, Poor)
     assert poor.reason is Reason.SPEC_INVALID
+
+
+def test_a_drawing_for_which_a_document_has_no_room_is_refused_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = expand_outline({**OUTLINE, "drawing": "a goat"}).canonical()
+    inputs = cast(Inputs, SimpleNamespace(words="", asked="A site", spec=None, site=None))
+    task = _new_site(inputs, spec=spec, summary="")
+    assert isinstance(task, Task)
+    monkeypatch.setattr("sites.spec.model.MAX_SITE_BYTES", len(spec.encode()) + 50)
+    refused = task.use(inputs, [{"shapes": GOAT}])
+    assert isinstance(refused, Poor)
+    assert "holds at most" in refused.detail
 
 
 def test_of_several_drawings_those_that_came_out_are_shown_and_the_owner_is_told_of_the_others() -> None:
