@@ -36,6 +36,7 @@ from sites.spec.catalog import catalog_prompt
 from sites.spec.languages.translation import MAX_CHUNKS
 from sites.spec.model import MAX_PAGES
 from tests.factories import Shop, not_available
+from tests.services import wait_until
 from tests.threads import serve_gateway_in_thread
 from workers.attempt import Attempt
 from workers.handlers.answer import answer_question
@@ -126,7 +127,7 @@ rules:
           sections: [{kind: Hero, heading: Cheese from six goats}, {kind: RichText, text: Kids., drawing: kids}]
   - name: slow-hand
     when: {tag: kids, tools: [draw]}
-    fault: {kind: stall, seconds: 60}
+    fault: {kind: stall, seconds: 4}
   - name: a-cow-instead
     when: {tag: cow, tools: [edit_site]}
     say:
@@ -460,6 +461,7 @@ def test_a_new_site_does_not_wait_for_drawings_beyond_its_time(rig: Rig, monkeyp
     job = rig.edit("A site for Ada's Goats, a dairy in Ghent [rehearse:kids]", rig.shop.site("goats"))
     assert (job.state, job.detail) == ("awaiting_approval", None)
     assert job.result["summary"] == "A page. Note: the drawing did not come out, so ask for it once more."
+    wait_until(lambda: len(rig.calls()) == 3, seconds=20, what="both drawings that were given up")
 
 
 @pytest.mark.parametrize(("cap_nanousd", "calls"), [(None, 3), (ONE_CALL, 1)])
