@@ -212,6 +212,7 @@ def _of_style(colours: Mapping[str, str], *, is_night: bool, is_dark: bool) -> d
         "on-panel": colours[words],
         "deep-accent": colours["on-deep" if is_another else "deep-accent"],
         "art-deep": colours["deep"] if is_dark else mix(colours["deep"], BLACK, 0.5),
+        "art-light": colours["on-deep" if is_dark else "surface"],  # a white with the accent in it is pink beside cream
         "fade": "14%" if is_night else "0%",
     }
 

@@ -88,7 +88,7 @@ def brief(site: Site, of: str) -> str:
     props = site.pages[INDEX]["elements"][site.pages[INDEX]["root"]]["props"]
     theme = Theme.model_validate(props.get("theme", {}))
     colours = palette(theme, dark=theme.mode == "dark")
-    tones = ", ".join(f"{tone} {colours[name]}" for tone, name in TONES.items())
+    tones = ", ".join(f"{tone} {colours.get(f'art-{tone}', colours[name])}" for tone, name in TONES.items())
     about = " ".join(str(props[name]) for name in ("title", "description") if props.get(name))
     others = "; ".join(dict.fromkeys(each["of"] for each in _drawings(site.pages) if each["of"] != of))
     beside = f"\nOther drawings of the site, which this one does not repeat: {others}" if others else ""

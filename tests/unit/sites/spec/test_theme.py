@@ -170,6 +170,10 @@ def test_the_dark_of_a_page_with_a_style_has_its_colour_and_that_of_a_dark_page_
     assert contrast("#ffffff", green) >= 11
     assert int(green[3:5], 16) > 2 * int(green[1:3], 16)
     assert palette(Theme(primary="#2f7a4f"), dark=False)["deep"] != green
+    cream = palette(Theme(**red, background="#faf5ea", style="display"), dark=False)
+    assert cream["art-light"] == cream["surface"]
+    dark = palette(Theme(**red, style="display"), dark=True)
+    assert dark["art-light"] == dark["on-deep"]
     colours = palette(Theme(**red, accent="#8a1a14", style="display"), dark=False)
     assert colours["deep-accent"] == colours["on-deep"]
     night = palette(Theme(**red, background="#121110", style="display"), dark=False)

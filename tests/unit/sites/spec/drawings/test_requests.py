@@ -15,6 +15,7 @@ from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.outline import expand_outline
 from sites.spec.quality import copy_of
 from sites.spec.render import render
+from sites.spec.theme import Theme, palette
 from tests.unit.sites.spec.test_outline import OUTLINE
 
 GOAT = ["ground rect 0 0 600 500", "fill path M60 500V290a150 150 0 0 1 300 0V500z", *["accent circle 9 9 2"] * 6]
@@ -78,6 +79,13 @@ def test_an_outline_wants_the_drawing_it_describes_and_all_its_versions_the_same
     site = expand_outline({**OUTLINE, "drawing": "a goat on a rock"})
     assert wanted(site) == ("a goat on a rock",)
     assert wanted(expand_outline(OUTLINE)) == ()
+
+
+def test_who_draws_knows_the_tones_as_a_new_site_shows_them() -> None:
+    told = brief(expand_outline(OUTLINE), "a goat")
+    theme = Theme.model_validate(expand_outline(OUTLINE).pages[INDEX]["elements"]["page"]["props"]["theme"])
+    colours = palette(theme, dark=theme.mode == "dark")
+    assert f"deep {colours['art-deep']}, light {colours['art-light']}" in told
 
 
 def test_who_draws_knows_the_site_its_tones_and_what_to_show() -> None:
