@@ -415,9 +415,13 @@ def _read(name: str) -> str:
     return (pkgutil.get_data(__name__, f"drawings/{name}") or b"").decode()
 
 
-def say(phrase: str, lang: str) -> str:
-    """Return one of the builder's English phrases in a language (BCP 47), or as it is where it is not translated."""
-    return _words().get(primary(lang), {}).get(phrase, phrase)
+def say(phrase: str, lang: str, **values: str | int) -> str:
+    """Return one of the builder's English phrases in a language (BCP 47), or as it is where it is not translated.
+
+    Values replace their names in {}.
+    """
+    said = _words().get(primary(lang), {}).get(phrase, phrase)
+    return said.format(**values) if values else said
 
 
 def say_familiarly(phrase: str, lang: str) -> str:

@@ -40,8 +40,10 @@ def permitted(site: Site, profile: Profile, *, told_in: str = "en") -> Permitted
             is_still |= any(props.pop(name, None) for name in _LIVE.get(kind, ()))
     notes = []
     if hosts:
-        phrase = say("pages at {hosts} are linked to, as the publish profile allows no frames of them", told_in)
-        notes.append(phrase.format(hosts=", ".join(sorted(hosts))))
+        named = ", ".join(sorted(hosts))
+        notes.append(
+            say("pages at {hosts} are linked to, as the publish profile allows no frames of them", told_in, hosts=named)
+        )
     if is_still:
         notes.append(
             say("tables do not sort and hours do not tell today, as the publish profile allows no script", told_in)

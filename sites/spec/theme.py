@@ -45,7 +45,7 @@ def contrast(first: str, second: str) -> float:
 
 def mix(colour: str, other: str, share: float) -> str:
     """Return `colour` with a share (0 to 1) of `other` in it."""
-    pairs = zip(_channels(colour), _channels(other), strict=True)
+    pairs = zip(channels(colour), channels(other), strict=True)
     return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in pairs)
 
 
@@ -63,14 +63,15 @@ def readable(colour: str, backgrounds: Sequence[str], ratio: float) -> str:
     return next((candidate for candidate in steps if least(candidate) >= ratio), end)
 
 
-def _channels(colour: str) -> tuple[int, int, int]:
+def channels(colour: str) -> tuple[int, int, int]:
+    """Return red, green and blue of a `#rrggbb` colour, 0 to 255."""
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
 
 
 @lru_cache(maxsize=4096)
 def luminance(colour: str) -> float:
     """Return the relative luminance of a `#rrggbb` colour as WCAG defines it, 0 to 1."""
-    linear = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in _channels(colour)]
+    linear = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in channels(colour)]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -91,6 +92,8 @@ _ANOTHER: Final = 1.5
 """Contrast of a colour and its readable shade from which on that is another colour."""
 _ALIKE: Final = 1.6
 """Contrast of two colours below which a page that has both in large fields is of one."""
+DARK: Final = 0.18
+"""Luminance of a background below which a page is a dark one."""
 _NEARLY_BLACK: Final = 0.015
 """Below this luminance, nothing is darker that anybody would see."""
 _HEX: Final = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
@@ -177,13 +180,25 @@ _NOTICED: Final = 1.2
 """Contrast of two colours from which on somebody notices that they are not the same."""
 
 
+class Chosen(NamedTuple):
+    """The colours of a theme from which the others follow, as `#rrggbb`."""
+
+    primary: str
+    accent: str
+    background: str
+
+
+def chosen_colours(theme: Theme) -> Chosen:
+    """Return a theme's own colours, and its preset's where it has none."""
+    preset = PRESETS[theme.preset]
+    own = (theme.primary or preset.primary, theme.accent or preset.accent, theme.background or preset.background)
+    return Chosen(*map(parse_colour, own))
+
+
 def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
     """Return the colour of each CSS variable for one of the two schemes, and how a drawing ends on a dark page."""
-    preset = PRESETS[theme.preset]
-    primary = parse_colour(theme.primary or preset.primary)
-    accent = parse_colour(theme.accent or preset.accent)
-    background = parse_colour(theme.background or preset.background)
-    is_dark = luminance(background) < 0.18
+    primary, accent, background = chosen_colours(theme)
+    is_dark = luminance(background) < DARK
     is_night = is_dark and theme.style is not None
     if contrast(primary, background) < _NOTICED <= contrast(accent, background):
         primary = accent  # black buttons on a black page are none
@@ -225,7 +240,7 @@ def _deep_of_style(primary: str, background: str, *, is_night: bool) -> str:
     if is_night:
         nearly_black = luminance(background) < _NEARLY_BLACK
         return mix(background, WHITE, 0.12) if nearly_black else mix(background, BLACK, 0.45)
-    red, green, blue = _channels(primary)
+    red, green, blue = channels(primary)
     if red > max(green, blue):
         return mix(BLACK, primary, 0.22)
     shades = (mix(primary, BLACK, step / 25) for step in range(25))
@@ -312,9 +327,10 @@ def _ground(colour: str, background: str) -> str:
 def font_notes(theme: Mapping[str, Any], lang: str) -> tuple[str, ...]:
     """Return a note, in a language, for each family that a theme names as it is written and a site has the like of."""
     named = dict.fromkeys(str(theme[role]) for role in ("font", "headings", "text") if theme.get(role))
-    phrase = say("{name} is set in the {look} fonts that a visitor has, the nearest in look", lang)
+    looks = {name: NEAREST[name.casefold()] for name in named if name.casefold() in NEAREST}
     return tuple(
-        phrase.format(name=name, look=NEAREST[name.casefold()]) for name in named if name.casefold() in NEAREST
+        say("{name} is set in the {look} fonts that a visitor has, the nearest in look", lang, name=name, look=look)
+        for name, look in looks.items()
     )
 
 
@@ -327,10 +343,12 @@ def contrast_note(theme: Theme, lang: str) -> str | None:
     least = min(contrast(chosen, colours[ground]) for ground in ("bg", "surface", "tint"))
     if least >= MIN_TEXT_CONTRAST or contrast(chosen, used) < _NOTICED:
         return None
-    phrase = say(
-        "words in {chosen} would be hard to read here and are set in {used}, its nearest shade that is not", lang
+    return say(
+        "words in {chosen} would be hard to read here and are set in {used}, its nearest shade that is not",
+        lang,
+        chosen=theme.primary,
+        used=used,
     )
-    return phrase.format(chosen=theme.primary, used=used)
 
 
 def _text_on(colour: str) -> str:

@@ -63,15 +63,10 @@ def owner_language(inputs: Inputs, site: Site) -> str:
     return written_in(inputs.words, otherwise=main_language(site))
 
 
-def phrased(phrase: str, lang: str, **values: str) -> str:
-    """Return one of the builder's own phrases in a language."""
-    return say(phrase, lang).format(**values)
-
-
 def _notes_of(before: Site | None, site: Site, lang: str) -> list[str]:
     """Return what the owner should know of a change beyond its summary, in their language."""
     old = theme_notes(before, lang) if before is not None else ()
     notes = [note for note in theme_notes(site, lang) if note not in old]
     if before is not None and (versions := outdated(before, site)):
-        notes.append(phrased("{pages} in another language stays as it was", lang, pages=", ".join(versions)))
+        notes.append(say("{pages} in another language stays as it was", lang, pages=", ".join(versions)))
     return notes

@@ -24,7 +24,7 @@ from sites.spec.languages.translation import (
 from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.outline import expand_outline, further_languages, has_empty_news, left_out, outline_tool
 from workers.attempt import Inputs
-from workers.handlers.candidate import candidate_of, owner_language, phrased
+from workers.handlers.candidate import candidate_of, owner_language
 from workers.handlers.drawing import drawing_task
 from workers.handlers.model_task import Poor, Task, decline
 from workers.handlers.translation import parts_of
@@ -53,9 +53,7 @@ def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | 
     summary = summary_of(reply, otherwise="A new site from its description.")
     owner, left = owner_language(inputs, site), []
     if missing := ", ".join(left_out(reply)):
-        left.append(
-            phrased("left out, as the request does not give what they need: {sections}", owner, sections=missing)
-        )
+        left.append(say("left out, as the request does not give what they need: {sections}", owner, sections=missing))
     if has_empty_news(reply):
         left.append(say("the list of news is empty until the first entry", owner))
     if further := further_languages(reply):
@@ -76,7 +74,7 @@ def _versions_task(inputs: Inputs, site: Site, summary: str, further: Sequence[s
     asked = f"{inputs.asked}\n\nThe site was made from that. Put all of these texts into the language"
     prompts = [[text, Text(f"{asked} “{lang}”.")] for lang in further for text in parts_of(inputs, site, texts)]
     owner = owner_language(inputs, site)
-    missing = phrased("not translated into {languages}; ask for that next", owner, languages=", ".join(further))
+    missing = say("not translated into {languages}; ask for that next", owner, languages=", ".join(further))
     return Task(
         "spec_edit",
         partial(read_prompt, "translate.md"),
@@ -101,7 +99,7 @@ def _with_versions(
     source = site.pages[INDEX]["elements"]["page"]["props"]["lang"]
     owner, left = owner_language(inputs, site), [*told]
     if texts.left:
-        left.append(phrased("not translated: {pages}", owner, pages=", ".join(texts.left)))
+        left.append(say("not translated: {pages}", owner, pages=", ".join(texts.left)))
     size = len(replies) // len(further)
     for at, lang in enumerate(further):
         group = [{**reply, "language": lang, "source": source} for reply in replies[at * size : (at + 1) * size]]

@@ -27,7 +27,7 @@ from sites.spec.languages.translation import (
 from sites.spec.model import MAX_PAGES, Site
 from sites.spec.quality import is_unchanged
 from workers.attempt import Inputs
-from workers.handlers.candidate import candidate_of, owner_language, phrased
+from workers.handlers.candidate import candidate_of, owner_language
 from workers.handlers.model_task import Poor, Task, decline
 from workers.handlers.spec_edit import edit_task
 from workers.outcomes import Escalate, Outcome
@@ -77,7 +77,7 @@ def _translated(
         full = f"a site holds at most {MAX_PAGES} pages, and this one has {len(site.pages)}: no version has room"
         return Escalate(Tier.PATCH, Reason.BEYOND_TIER, full)
     if by_hand := sorted(detached & site.pages.keys()):
-        left.append(phrased("{pages} stays as it is, as it was edited by hand", owner, pages=", ".join(by_hand)))
+        left.append(say("{pages} stays as it is, as it was edited by hand", owner, pages=", ".join(by_hand)))
     said = next((text for reply in replies if (text := summary_of(reply, otherwise=""))), f"{summary}.")
     return candidate_of(inputs, changed, before=site, summary=said, how="a model's translation", left=left)
 
@@ -92,10 +92,14 @@ def _in_language(
     """Return a site with its translated texts, in their place or beside them; what was done; and what was not."""
     left = [*left_over(site, texts.entries, replies, told_in=owner)]
     if texts.left:
-        phrase = say(
-            "not translated: {pages}, as a job translates at most {n} characters; ask for these pages next", owner
+        most = {"pages": ", ".join(texts.left), "n": f"{MAX_CHUNKS * MAX_CHUNK_CHARACTERS:,}"}
+        left.append(
+            say(
+                "not translated: {pages}, as a job translates at most {n} characters; ask for these pages next",
+                owner,
+                **most,
+            )
         )
-        left.append(phrase.format(pages=", ".join(texts.left), n=f"{MAX_CHUNKS * MAX_CHUNK_CHARACTERS:,}"))
     if not _is_beside(replies):
         return apply_translation(site, texts.entries, replies), "Translated by the model", left
     made = add_versions(site, texts.entries, replies, told_in=owner)

@@ -392,14 +392,15 @@ def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
     }
 
 
+_WORD: Final = re.compile(r"\w+")
+_MOST: Final = 0.66
+"""The share of a heading's words that an address repeats."""
+
+
 def _is_address(heading: str, address: str) -> bool:
     """Whether a heading says hardly more than the address below it."""
     words = _WORD.findall(heading.casefold())
     return sum(word in _WORD.findall(address.casefold()) for word in words) >= _MOST * len(words) > 0
-
-
-_WORD: Final = re.compile(r"\w+")
-_MOST: Final = 0.66
 
 
 @Component(

@@ -248,8 +248,9 @@ def add_versions(
     for path in pages:
         target = f"{primary(language)}/{path}"
         if target not in document["pages"] and len(document["pages"]) >= MAX_PAGES:
-            phrase = say("{page} gets no version, as a site holds at most {n} pages", told_in)
-            left.append(phrase.format(page=path, n=MAX_PAGES))
+            left.append(
+                say("{page} gets no version, as a site holds at most {n} pages", told_in, page=path, n=MAX_PAGES)
+            )
             continue
         _tell_languages_apart(document["pages"][path], path, language, source)
         is_new = target not in document["pages"]
@@ -283,8 +284,7 @@ def left_over(
     ]
     notes = [_kept_note(kept, told_in)] if kept else []
     data = sorted(path for path in pages if site.pages[path].get("state"))
-    phrase = say("the data that {page} repeats stay as they are", told_in)
-    return (*notes, *(phrase.format(page=path) for path in data))
+    return (*notes, *(say("the data that {page} repeats stay as they are", told_in, page=path) for path in data))
 
 
 def _shared(site: Site) -> frozenset[str]:
@@ -294,8 +294,10 @@ def _shared(site: Site) -> frozenset[str]:
 
 
 def _kept_note(kept: Sequence[str], lang: str) -> str:
-    one, more = say("{text} stays as it is", lang), say("{n} texts stay as they are, such as {text}", lang)
-    return (one if len(kept) == 1 else more).format(text=f"“{kept[0][:60]}”", n=len(kept))
+    first = f"“{kept[0][:60]}”"
+    if len(kept) == 1:
+        return say("{text} stays as it is", lang, text=first)
+    return say("{n} texts stay as they are, such as {text}", lang, n=len(kept), text=first)
 
 
 _ByElement = dict[str, list[tuple[tuple[str | int, ...], str]]]
@@ -382,8 +384,8 @@ def _write_version(
     for key, found in by_page[path].items():
         element = original["elements"][key]
         if not is_new and not _has_place(version, original, key, found):
-            phrase = say("{section} of {page} stays as it is, as it differs from {original}", told_in)
-            yield phrase.format(section=key, page=target, original=path)
+            names = {"section": key, "page": target, "original": path}
+            yield say("{section} of {page} stays as it is, as it differs from {original}", told_in, **names)
             continue
         added = {name: deepcopy(value) for name, value in element.items() if name not in ("children", "slots")}
         held = version["elements"].setdefault(key, added)

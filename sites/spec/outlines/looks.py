@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from sites.spec.catalog import Tone
 from sites.spec.fonts.families import FONTS
-from sites.spec.theme import PRESETS, Style, Theme, fonts_of, luminance, parse_colour
+from sites.spec.theme import DARK, Style, Theme, channels, chosen_colours, fonts_of, luminance
 
 _LOUD: Final = 0.75
 """Chroma of neon, signal red or lava; that of brick and petrol is about a half."""
@@ -14,8 +14,6 @@ _STRONG: Final = (0.12, 0.3)
 """From this chroma and saturation on, a colour is taken for one, not for a grey."""
 _NIGHT: Final = 0.05
 """Luminance of a ground on which a loud colour glows."""
-_DARK: Final = 0.18
-"""Below this luminance a page is a dark one."""
 _REDDISH: Final = 0.24
 """How much green, as a part of its chroma, a red may have and not be a coral."""
 _POSTER_FONTS: Final = frozenset({"oswald-1", "condensed"})
@@ -32,29 +30,24 @@ class Look(NamedTuple):
     """That of a call, which may be louder than the others."""
 
 
-def chroma(colour: str) -> float:
+def _chroma(colour: str) -> float:
     """Return how far a colour is from grey, 0 to 1."""
-    channels = _channels(colour)
-    return (max(channels) - min(channels)) / 255
+    lights = channels(colour)
+    return (max(lights) - min(lights)) / 255
 
 
 def _is_colour(colour: str) -> bool:
     least, saturation = _STRONG
-    return chroma(colour) >= max(least, saturation * max(_channels(colour)) / 255)
-
-
-def _channels(colour: str) -> tuple[int, int, int]:
-    digits = parse_colour(colour)
-    return int(digits[1:3], 16), int(digits[3:5], 16), int(digits[5:7], 16)
+    return _chroma(colour) >= max(least, saturation * max(channels(colour)) / 255)
 
 
 def style_of(theme: dict[str, Any]) -> Style:
     """Return `poster` where colours or letters are loud, else `display`."""
     parsed = Theme(**theme)
-    colours = _colours(parsed)
+    colours = chosen_colours(parsed)
     headings, _ = fonts_of(parsed)
-    *_, second, first = sorted(chroma(colour) for colour in colours)
-    is_loud = first >= _LOUD and (second >= _LOUD or luminance(parse_colour(colours.background)) < _NIGHT)
+    *_, second, first = sorted(map(_chroma, colours))
+    is_loud = first >= _LOUD and (second >= _LOUD or luminance(colours.background) < _NIGHT)
     return "poster" if headings in _POSTER_FONTS or (is_loud and not _is_calm(parsed)) else "display"
 
 
@@ -64,8 +57,8 @@ def look_of(theme: dict[str, Any]) -> Look:
     A bright field glares on a dark page, and a red or pink one beside letters with serifs.
     """
     parsed = Theme(**theme)
-    primary, accent, background = _colours(parsed)
-    if luminance(parse_colour(background)) < _DARK and style_of(theme) != "poster":
+    primary, accent, background = chosen_colours(parsed)
+    if luminance(background) < DARK and style_of(theme) != "poster":
         return Look("deep", "filled" if _is_colour(primary) else "tinted", "deep")
     may_be_accent = _is_colour(accent) and not (_is_calm(parsed) and _is_red(accent))
     call: Tone = "accent" if _is_colour(accent) else "filled"
@@ -80,17 +73,5 @@ def _is_calm(theme: Theme) -> bool:
 
 def _is_red(colour: str) -> bool:
     """Whether a colour is a red, pink or raspberry; an ochre or a coral is none."""
-    red, green, blue = _channels(colour)
+    red, green, blue = channels(colour)
     return red == max(red, green, blue) and green - blue <= _REDDISH * (red - min(green, blue))
-
-
-class _Colours(NamedTuple):
-    primary: str
-    accent: str
-    background: str
-
-
-def _colours(theme: Theme) -> _Colours:
-    preset = PRESETS[theme.preset]
-    background = theme.background or preset.background
-    return _Colours(theme.primary or preset.primary, theme.accent or preset.accent, background)
