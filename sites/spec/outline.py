@@ -37,8 +37,8 @@ from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.outlines.arrange import arranged, opening_of
 from sites.spec.outlines.links import addressed, lead, slug
-from sites.spec.outlines.looks import look_of, style_of
-from sites.spec.theme import PAIRINGS, Colour, PresetName
+from sites.spec.outlines.looks import STYLES, look_of, style_of
+from sites.spec.theme import PAIRINGS, Colour, PresetName, Style
 from sites.spec.trades import TRADES, Trade, trade_of
 from sites.spec.validate import require_valid
 
@@ -82,6 +82,7 @@ class OutlinedTheme(_Outlined):
     deep: Colour | None = None
     font: NewFont | None = None
     headings: NewFont | None = None
+    style: Style | None = None
     art: ArtName | None = None
     """A stock drawing in the opening."""
 
@@ -111,6 +112,8 @@ class Outline(_Outlined):
     theme: OutlinedTheme = OutlinedTheme()
     drawing: Annotated[str, Field(max_length=200)] | None = None
     """What the drawing in the opening shows; a call of its own draws it."""
+    mark: Annotated[str, Field(max_length=80)] | None = None
+    """The one thing that stands for the business beside its name; drawn likewise."""
     contact: OutlinedContact = OutlinedContact()
     sections: Annotated[tuple[OutlinedSection, ...], Field(min_length=1, max_length=MAX_SECTIONS)]
 
@@ -202,7 +205,8 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         is_familiar=is_familiar(outline.model_dump(mode="json"), outline.lang),
         art=art or (trade.art if trade else None),
         drawing=drawing,
-        opening=opening_of(_theme(outline)["preset"], outline.name, trade=None if art or drawing else trade),
+        mark=outline.mark,
+        opening=opening_of(_theme(outline), outline.name, trade=None if art or drawing else trade),
     )
 
 
@@ -278,7 +282,7 @@ def _theme(outline: Outline) -> JsonObject:
     fonts = {} if "font" in chosen else pairing._asdict()
     mode = {"mode": trade.mode} if trade and trade.mode != "auto" else {}
     theme = {"preset": preset, "align": "left", **fonts, **mode, **chosen}
-    return {**theme, "style": style_of(theme)}
+    return {"style": style_of(theme), **theme}
 
 
 def _navigation(pages: _Pages, lang: str) -> list[Link]:
@@ -360,6 +364,8 @@ def outline_schema() -> JsonObject:
     section = inlined["properties"]["sections"]["items"]["properties"]
     section["kind"] = {"type": "string", "enum": outline_kinds()}
     section["image"] |= {"description": "address of one picture, only if the request gives it"}
+    looks = inlined["properties"]["theme"]["properties"]
+    looks["style"] |= {"description": STYLES}
     further = {"description": "further languages of the whole site, only if the request asks for them"}
     inlined["properties"]["also"] |= further
     del inlined["properties"]["sections"]["minItems"]  # none beside `ask` and `cannot`

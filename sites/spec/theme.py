@@ -79,8 +79,8 @@ PresetName = Literal[
     "warm", "ocean", "forest", "slate", "plum", "sunset", "mono", "ink", "noir", "festival", "signal", "clay"
 ]
 CardStyle = Literal["outlined", "raised", "flat", "open"]
-Style = Literal["display", "poster"]
-"""Large headings over entries in columns, or the same in capitals."""
+Style = Literal["display", "poster", "editorial", "tiles"]
+"""Large headings over entries in columns; the same in capitals; headings beside lines on paper; rounded panels."""
 
 
 MIN_TEXT_CONTRAST: Final = 4.5
@@ -362,8 +362,8 @@ BASE_RULES: Final = (pkgutil.get_data(__name__, "base.css") or b"").decode()
 
 
 def style_classes(theme: Theme) -> tuple[str, ...]:
-    """Return the classes of a page whose theme has a style: a poster has the rules of the other one, too."""
-    return {None: (), "display": ("display",), "poster": ("display", "poster")}[theme.style]
+    """Return the classes of a page whose theme has a style: all of them have the rules of the first one, too."""
+    return () if theme.style is None else tuple(dict.fromkeys(("display", theme.style)))
 
 
 def theme_class(theme: Theme) -> str:

@@ -32,6 +32,7 @@ from sites.spec.catalog import (
     outlined_links,
     section_props,
 )
+from sites.spec.drawings.shapes import Drawing, mark_of
 from sites.spec.embeds import framed, map_frame_of
 from sites.spec.html import (
     EMPTY,
@@ -144,6 +145,8 @@ class ContactFormProps(SectionProps):
     note: Text | None = None
     familiar: bool = False
     """Whether the form's own words say `tú` to a visitor, as the site does."""
+    drawing: Drawing | None = None
+    """The site's mark, as in the header."""
 
 
 def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
@@ -208,7 +211,8 @@ def _outline_contact(section: OutlineSection, business: Business) -> JsonObject:
     asked = {"questions": [_outline_question(item) for item in items][:12]} if items else {}
     contact = business.contact_props()
     tone = {"familiar": True} if business.is_familiar else {}
-    return {"heading": business.say("Contact"), **section_props(section), **contact, **ways, **asked, **message, **tone}
+    own = section_props(section) | business.marked()
+    return {"heading": business.say("Contact"), **own, **contact, **ways, **asked, **message, **tone}
 
 
 _MESSAGES: Mapping[str, str] = {"no message": "none", "optional message": "optional"}
@@ -296,7 +300,7 @@ def _encoding(target: str) -> str | None:
 def _contact_form(props: ContactFormProps, ctx: RenderContext) -> Html:
     further = (tag("li", icon(_icon_of(link)), anchor(ctx, link)) for link in props.links)
     details = contact_lines(*further, email=props.email, phone=props.phone, address=props.address)
-    words = tag("div", intro(ctx, props), details, hours_list(props.hours, ctx, props.timezone), class_="contact-words")
+    words = tag("div", intro(ctx, props), details, hours_list(props.hours, ctx, props.timezone), mark_of(props.drawing), class_="contact-words")
     return band(ctx, props, words, _form(props, ctx), classes=f"tone-{props.tone} contact")
 
 

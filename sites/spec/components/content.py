@@ -121,7 +121,7 @@ def _art_for(business: Business) -> str:
 @Component(
     "Hero",
     summary="opening: actions (max 3), image, art or drawing, layout split|mirrored|framed|centered|"
-    "cover (light words over the shaded picture)|statement, notes [text]; slot aside",
+    "cover (light words over the shaded picture)|statement|masthead, notes [text]; slot aside",
     example={
         "heading": "Bread worth getting up for",
         "text": "Baked every night in a wood oven.",
@@ -140,8 +140,10 @@ def _hero(props: HeroProps, ctx: RenderContext) -> Html:
     picture = _hero_picture(props, ctx)
     layout = "centered" if picture is None and props.layout != "statement" else props.layout
     words: tuple[Html | None, ...] = (intro(ctx, props), buttons(ctx, props.actions), notes)
-    if layout == "statement":
+    if layout in ("statement", "masthead"):
         head = props.model_copy(update={"text": None})
+        if layout == "masthead":  # beside the picture, not below the buttons
+            strip, words = strip or notes, words[:2]
         words = (intro(ctx, head), tag("div", paragraph(props.text, "lead"), *words[1:], class_="hero-rest"))
     tone = "deep" if layout == "cover" else props.tone
     words_box = tag("div", *words, class_="hero-words")

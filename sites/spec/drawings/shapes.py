@@ -101,14 +101,19 @@ class Drawing(BaseModel):
     of: Annotated[str, Field(min_length=1, max_length=200)]
     shapes: Annotated[tuple[Shape, ...], Field(max_length=MAX_SHAPES)] = ()
 
-    def html(self) -> Html:
+    def html(self, *, box: str = "0 0 600 500", class_: str = "art") -> Html:
         """Return the drawing, which fills the box it stands in, as the stock ones do."""
         return tag(
             "svg",
             *map(_element, self.shapes),
-            class_="art",
-            viewBox="0 0 600 500",
+            class_=class_,
+            viewBox=box,
             preserveAspectRatio="xMidYMid slice",
             aria_hidden="true",
             focusable="false",
         )
+
+
+def mark_of(drawing: Drawing | None) -> Html | None:
+    """Return a site's mark, which is square, once it is drawn."""
+    return drawing.html(box="50 0 500 500", class_="art mark") if drawing and drawing.shapes else None

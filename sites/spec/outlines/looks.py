@@ -19,8 +19,17 @@ _REDDISH: Final = 0.24
 _POSTER_FONTS: Final = frozenset({"oswald-1", "condensed"})
 
 
+STYLES: Final = (
+    "display: large and calm; poster: loud, in capitals; editorial: a printed page, headings beside ruled lines on "
+    "paper, for crafts, books, law, food and all that is old or quiet; tiles: rounded panels, for children, cafés, "
+    "care, sport and all that is friendly"
+)
+"""What a model is told of the styles."""
+
+
 class Look(NamedTuple):
     """What the theme of a new site says of its sections."""
+
 
     band: Tone
     """The ground of the one strong section."""
@@ -28,6 +37,7 @@ class Look(NamedTuple):
     """That of the facts at the foot of the opening: the other colour, if it is one."""
     call: Tone
     """That of a call, which may be louder than the others."""
+    style: Style
 
 
 def _chroma(colour: str) -> float:
@@ -58,13 +68,14 @@ def look_of(theme: dict[str, Any]) -> Look:
     """
     parsed = Theme(**theme)
     primary, accent, background = chosen_colours(parsed)
-    if luminance(background) < DARK and style_of(theme) != "poster":
-        return Look("deep", "filled" if _is_colour(primary) else "tinted", "deep")
+    style = parsed.style or style_of(theme)
+    if luminance(background) < DARK and style != "poster":
+        return Look("deep", "filled" if _is_colour(primary) else "tinted", "deep", style)
     may_be_accent = _is_colour(accent) and not (_is_calm(parsed) and _is_red(accent))
     call: Tone = "accent" if _is_colour(accent) else "filled"
     if _is_colour(primary):
-        return Look("filled", "accent" if may_be_accent else "deep", call)
-    return Look("accent" if may_be_accent else "deep", "filled", call)
+        return Look("filled", "accent" if may_be_accent else "deep", call, style)
+    return Look("accent" if may_be_accent else "deep", "filled", call, style)
 
 
 def _is_calm(theme: Theme) -> bool:

@@ -98,7 +98,7 @@ def test_who_draws_knows_the_site_its_tones_and_what_to_show() -> None:
     ("reply", "place", "rule"),
     [
         ({}, "/shapes", "valid tuple"),
-        ({"shapes": GOAT[:7]}, "/shapes", "at least 8"),
+        ({"shapes": GOAT[:2]}, "/shapes", "at least 3"),
         ({"shapes": GOAT * 8}, "/shapes", "at most 60"),
         ({"shapes": [*GOAT, "red circle 1 2 3"]}, "/shapes/8", "a shape is TONE"),
     ],

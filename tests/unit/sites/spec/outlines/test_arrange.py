@@ -14,7 +14,7 @@ from sites.spec.trades import TRADES
 
 CONTACT = {"phone": "01422 555 0182", "email": "dot@akers.example", "address": "Chapel Row"}
 AKERS = Business(name="Dot Akers", **CONTACT, hours=({"days": "Thu", "time": "10-16"},))
-LOOK = Look(band="filled", strip="accent", call="accent")
+LOOK = Look(band="filled", strip="accent", call="accent", style="display")
 FORM = {"heading": "Write", **AKERS.contact_props()}
 PLACE = {"heading": "Find me", "address": "Chapel Row"}
 
@@ -91,12 +91,13 @@ def test_a_heading_that_is_the_address_is_said_once(heading: str, shown: str) ->
 
 
 def test_an_opening_is_its_trades_or_of_the_shapes_of_the_look_and_not_always_the_same() -> None:
-    assert opening_of("forest", "Noor", trade=TRADES["outdoors"]) == "statement"
-    assert opening_of("clay", "Noor", trade=None) == "framed"
-    assert {opening_of("ocean", name, trade=TRADES["plumber"]) for name in ("Noor", "Noos", "Noot")} == {
-        "split",
-        "mirrored",
-    }
+    assert opening_of({"preset": "forest", "style": "display"}, "Noor", trade=TRADES["outdoors"]) == "statement"
+    assert opening_of({"preset": "clay", "style": "display"}, "Noor", trade=None) == "framed"
+    assert opening_of({"preset": "clay", "style": "tiles"}, "Noor", trade=None) == "mirrored"
+    assert opening_of({"preset": "clay", "style": "editorial"}, "Noor", trade=None) == "masthead"
+    ocean = {"preset": "ocean", "style": "display"}
+    openings = {opening_of(ocean, name, trade=TRADES["plumber"]) for name in ("Noor", "Noos", "Noot")}
+    assert openings == {"split", "mirrored"}
 
 
 @pytest.mark.parametrize(
