@@ -37,7 +37,7 @@ from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.outlines.arrange import arranged, opening_of
 from sites.spec.outlines.links import addressed, lead, slug
-from sites.spec.outlines.looks import STYLES, look_of, style_of
+from sites.spec.outlines.looks import SHAPES, STYLES, look_of, style_of
 from sites.spec.theme import PAIRINGS, Colour, PresetName, Style
 from sites.spec.trades import TRADES, Trade, trade_of
 from sites.spec.validate import require_valid
@@ -282,7 +282,8 @@ def _theme(outline: Outline) -> JsonObject:
     fonts = {} if "font" in chosen else pairing._asdict()
     mode = {"mode": trade.mode} if trade and trade.mode != "auto" else {}
     theme = {"preset": preset, "align": "left", **fonts, **mode, **chosen}
-    return {"style": style_of(theme), **theme}
+    style = theme.get("style") or style_of(theme)
+    return {**SHAPES.get(style, {}), **theme, "style": style}
 
 
 def _navigation(pages: _Pages, lang: str) -> list[Link]:
@@ -338,7 +339,10 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
             props |= {"limit": _LATEST, "action": {"label": pages[where][0], "href": where}}
     if not is_home:
         return [("Shared", {"of": "header"}), *body, ("Shared", {"of": "footer"})]
-    return [("Header", header_of(business)), *body, ("Footer", footer_of(business))]
+    footer = footer_of(business)
+    if len(pages) == 1 and any(kind == "MapLink" for kind, _ in body):
+        footer.pop("hours", None)  # which stand just above
+    return [("Header", header_of(business)), *body, ("Footer", footer)]
 
 
 def _expand(section: OutlinedSection, outline: Outline, business: Business) -> JsonObject:

@@ -300,7 +300,8 @@ def _encoding(target: str) -> str | None:
 def _contact_form(props: ContactFormProps, ctx: RenderContext) -> Html:
     further = (tag("li", icon(_icon_of(link)), anchor(ctx, link)) for link in props.links)
     details = contact_lines(*further, email=props.email, phone=props.phone, address=props.address)
-    words = tag("div", intro(ctx, props), details, hours_list(props.hours, ctx, props.timezone), mark_of(props.drawing), class_="contact-words")
+    hours = hours_list(props.hours, ctx, props.timezone)
+    words = tag("div", intro(ctx, props), details, hours, mark_of(props.drawing), class_="contact-words")
     return band(ctx, props, words, _form(props, ctx), classes=f"tone-{props.tone} contact")
 
 
