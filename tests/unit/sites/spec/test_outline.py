@@ -204,6 +204,22 @@ def test_header_contact_and_footer_come_from_the_catalog() -> None:
     assert kinds() == ["Header", "Hero", "Features", "FAQ", "CallToAction", "ContactForm", "Footer"]
 
 
+def test_a_style_has_its_shapes_unless_the_outline_asks_for_others() -> None:
+    for style, shapes in (("tiles", ("large", "flat")), ("editorial", ("none", "open")), ("display", (None, None))):
+        page = expand_outline({**OUTLINE, "theme": {"style": style}}).pages[INDEX]
+        theme = page["elements"][page["root"]]["props"]["theme"]
+        assert (theme["style"], theme.get("radius"), theme.get("cards")) == (style, *shapes)
+
+
+def test_opening_hours_stand_once_where_one_page_says_how_to_find_the_place() -> None:
+    contact = {**OUTLINE["contact"], "address": "High St 1", "hours": [{"days": "Mon", "time": "9-5"}]}
+    outline = {**with_sections({"kind": "MapLink"}), "contact": contact}
+    assert render(expand_outline(outline))[INDEX].count(b"9-5") == 1
+    further = {"kind": "RichText", "text": "Since 1998.", "page": "About"}
+    both = {**with_sections({"kind": "MapLink"}, further), "contact": contact}
+    assert render(expand_outline(both))[INDEX].count(b"9-5") == 2
+
+
 def test_a_section_with_nothing_to_show_is_left_out_of_page_and_navigation() -> None:
     site = expand_outline(OUTLINE)
     assert "Testimonials" not in kinds()

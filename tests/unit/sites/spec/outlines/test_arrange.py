@@ -121,8 +121,11 @@ def test_few_short_answers_show_at_once_and_others_are_folded() -> None:
         assert props["open"] == shown
 
 
-def tones(*body: tuple[str, dict[str, Any]]) -> list[str]:
-    return [props.get("tone", "plain") for _, props in arranged(list(body), AKERS, LOOK)]
+EDITORIAL = LOOK._replace(style="editorial")
+
+
+def tones(*body: tuple[str, dict[str, Any]], look: Look = LOOK) -> list[str]:
+    return [props.get("tone", "plain") for _, props in arranged(list(body), AKERS, look)]
 
 
 def test_one_section_of_a_page_is_strong_the_one_that_it_suits_best_and_the_visit_is_dark() -> None:
@@ -134,6 +137,14 @@ def test_one_section_of_a_page_is_strong_the_one_that_it_suits_best_and_the_visi
     assert tones(("PageIntro", {}), ("Stats", {})) == ["filled", "plain"]
     assert tones(hero, offers(3), ("Stats", {}), ("CallToAction", {}))[2:] == ["tinted", "accent"]
     assert tones(hero, offers(3), ("Stats", {}), ("Schedule", {"items": [{"time": "7 pm"}]}))[3] == "filled"
+
+
+def test_a_printed_page_is_paper_but_for_what_is_said_large() -> None:
+    hero, prices, text = ("Hero", {"notes": ["One", "Two"]}), ("PriceList", {}), ("RichText", {"body": "Two presses."})
+    body = (hero, offers(3), prices, text, ("FAQ", {"items": []}), ("MapLink", PLACE))
+    assert tones(*body, look=EDITORIAL) == ["plain", "plain", "plain", "filled", "plain", "plain"]
+    assert tones(hero, offers(3), prices, look=EDITORIAL) == ["plain"] * 3
+    assert "strip" not in arranged([hero], AKERS, EDITORIAL)[0][1]
 
 
 def test_the_day_leads_where_all_entries_are_at_one_hour() -> None:

@@ -31,7 +31,9 @@ def test_the_strong_ground_is_a_colour_and_the_strip_the_other_one_if_it_is_a_co
     assert look_of({**LAVA, "headings": "oswald-1"}) == Look("filled", "deep", "filled", "poster")
     assert look_of({"preset": "mono", "accent": "#ff4a00"}) == Look("accent", "filled", "accent", "display")
     assert look_of({"preset": "mono"}) == Look("deep", "filled", "filled", "display")
-    assert look_of({"preset": "mono", "primary": "#1f4d3d", "accent": "#e8e2d6"}) == Look("filled", "deep", "filled", "display")
+    assert look_of({"preset": "mono", "primary": "#1f4d3d", "accent": "#e8e2d6"}) == Look(
+        "filled", "deep", "filled", "display"
+    )
     assert all(look_of({"preset": preset}).band != look_of({"preset": preset}).strip for preset in PRESETS)
 
 
