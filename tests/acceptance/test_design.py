@@ -6,16 +6,18 @@ import subprocess
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from docs.pictures import BAKERY, SITES, build
 from sites.directories import write_directory
-from sites.spec.catalog import components
+from sites.spec.catalog import Tone, components
 from sites.spec.model import parse_site
 from sites.spec.outline import expand_outline
 from sites.spec.render import referenced_assets, render
+from sites.spec.theme import Style
 from tests.unit.sites.spec.samples import every_component, with_every_text
 
 AXE = "axe-core@4.14.1"
@@ -182,12 +184,41 @@ def test_hostile_text_in_every_prop_leaves_the_page_that_a_browser_builds_as_it_
     ids=["long words", "many words", "one word"],
 )
 def test_no_text_makes_any_component_stick_out_of_any_screen(text: str, tmp_path: Path, browser: Browser) -> None:
-    write_directory(render(parse_site(with_every_text(every_component(), text))), tmp_path)
     page = browser.new_page()
+    for style in (None, *get_args(Style)):
+        out = tmp_path / f"{style}"
+        write_directory(render(parse_site(with_every_text(_in_style(style), text))), out)
+        page.goto((out / "index.html").as_uri())
+        for width in (320, 390, 768, 1024, 1440):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{style} at {width}"
+    page.close()
+
+
+def _in_style(style: str | None) -> dict[str, Any]:
+    document = every_component()
+    props = document["elements"][document["root"]]["props"]
+    props["theme"] = {**props.get("theme", {}), "style": style}
+    sections = [
+        each for each in document["elements"].values() if "tone" in components()[each["type"]].props.model_fields
+    ]
+    for at, each in enumerate(sections if style else ()):
+        each["props"]["tone"] = get_args(Tone)[at % len(get_args(Tone))]
+    return document
+
+
+@pytest.mark.parametrize("style", get_args(Style))
+def test_axe_finds_nothing_on_a_page_of_all_components_in_any_style(
+    style: str, tmp_path: Path, browser: Browser, axe: str
+) -> None:
+    write_directory(render(parse_site(_in_style(style))), tmp_path)
+    page = browser.new_page(reduced_motion="reduce")
     page.goto((tmp_path / "index.html").as_uri())
-    for width in (320, 390, 768, 1024, 1440):
+    page.evaluate(axe)
+    for width, scheme in ((390, "light"), (1440, "light"), (1440, "dark")):
         page.set_viewport_size({"width": width, "height": 900})
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, f"at {width}"
+        page.emulate_media(color_scheme=scheme)
+        assert violations(page) == [], f"{width} {scheme}"
     page.close()
 
 
