@@ -73,7 +73,9 @@ def _notes_of(before: Site | None, site: Site, lang: str) -> list[str]:
     unsorted = _unsorted(site)
     if unsorted and unsorted != (_unsorted(before) if before is not None else {}):
         columns = ", ".join(dict.fromkeys(name for names in unsorted.values() for name in names))
-        notes.append(say("tables do not sort by {columns}, where the values have no common order", lang, columns=columns))
+        notes.append(
+            say("tables do not sort by {columns}, where the values have no common order", lang, columns=columns)
+        )
     return notes
 
 

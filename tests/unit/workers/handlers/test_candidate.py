@@ -17,7 +17,7 @@ def test_a_page_without_a_version_leads_to_the_new_language_unless_it_was_edited
 
 
 def test_the_owner_is_told_by_which_columns_a_table_cannot_be_sorted() -> None:
-    """"Visitors can sort it" was told of a table that had no arrow (issue 20)."""
+    """ "Visitors can sort it" was told of a table that had no arrow (issue 20)."""
     rows = [{"label": "Cut", "values": ["1 h", "€9"]}, {"label": "Beard", "values": ["45 min", "on request"]}]
     before, after = (
         parse_site(page(prices=element("ComparisonTable", columns=["Takes", "Price"], rows=rows, **sortable)))
