@@ -296,8 +296,11 @@ def _navigation(pages: _Pages, lang: str) -> list[Link]:
         component = components()[section.kind]
         if component.nav_label and section.kind not in seen:
             heading = _FIRST_WORDS.split(section.heading or "")[0].strip().lstrip("¿¡")
-            label = heading if 0 < len(heading) <= 18 else say(component.nav_label, lang)
-            seen[section.kind] = Link(label=label, href=f"{INDEX}#{_key(component)}")
+            if not 0 < len(heading) <= 18:
+                if section.kind == "RichText":  # which can be about anything
+                    continue
+                heading = say(component.nav_label, lang)
+            seen[section.kind] = Link(label=heading, href=f"{INDEX}#{_key(component)}")
     return [*list(seen.values())[:_MAX_NAV_LINKS], *legal]
 
 

@@ -25,7 +25,20 @@ from sites.spec.catalog import (
 )
 from sites.spec.components.contact import Hours, TimeZone, contact_lines, hours_list
 from sites.spec.drawings.shapes import Drawing, mark_of
-from sites.spec.html import EMPTY, Html, anchor, icon, image, join, language_links, paragraph, paragraphs, section, tag
+from sites.spec.html import (
+    EMPTY,
+    Html,
+    anchor,
+    button_class,
+    icon,
+    image,
+    join,
+    language_links,
+    paragraph,
+    paragraphs,
+    section,
+    tag,
+)
 from sites.spec.model import INDEX, JsonObject
 from sites.spec.theme import Theme
 
@@ -101,6 +114,17 @@ class HeaderProps(Props):
     """The colour of the strip; the site's accent by default."""
     sticky: bool = False
     """Whether it stays in sight while the page scrolls."""
+    folds: bool = False
+    """Whether on a phone a long button says in a word that it calls, or moves into the menu."""
+
+    @property
+    def folded(self) -> Link | None:
+        """The button that is too long for a phone."""
+        return self.action if self.folds and self.action and len(self.action.label) > _BESIDE_NAME else None
+
+
+_BESIDE_NAME: Final = 15
+"""Letters of a button for which a phone has room between the site's name and the menu."""
 
 
 def _navigation(props: HeaderProps, ctx: RenderContext) -> tuple[Html, ...]:
@@ -115,7 +139,11 @@ def _navigation(props: HeaderProps, ctx: RenderContext) -> tuple[Html, ...]:
     opener = tag("button", icon("menu"), ctx.say("Menu"), **button)
     button["class_"] = "menu-button menu-close"
     closer = tag("button", icon("close"), ctx.say("Close"), **button, popovertargetaction="hide")
-    links = tag("ul", *(_navigation_entry(link, props.action, ctx) for link in props.links))
+    entries = [_navigation_entry(link, props.action, ctx) for link in props.links]
+    if (long := props.folded) and not long.href.startswith("tel:") and long.href not in [it.href for it in props.links]:
+        own = tag("a", long.label, href=ctx.url(long.href))
+        entries = [*entries, tag("li", own, class_="menu-only")]
+    links = tag("ul", *entries)
     return opener, tag("nav", closer, links, class_="site-nav", id=menu, aria_label=ctx.say("Main"), popover=True)
 
 
@@ -150,12 +178,21 @@ def _header(props: HeaderProps, ctx: RenderContext) -> Html:
     words = tag("span", name, tagline, class_="brand-words")
     logo = image(ctx, props.logo, class_="brand-logo", eager=True) if props.logo else mark_of(props.drawing)
     brand = tag("a", logo, words, class_="brand", href=ctx.url(INDEX))
-    action = anchor(ctx, props.action, class_="button button-small") if props.action else None
+    action = _action(props.action, ctx, is_long=props.folded is not None, has_menu=bool(props.links))
     languages = language_links(ctx.page, ctx.lang, ctx.site.languages)
     inner = tag("div", brand, *_navigation(props, ctx), languages, action, class_="wrap")
     stays = " site-header-sticky" if props.sticky else ""
     header = tag("header", inner, class_=f"site-header site-header-{props.layout}{stays}", id=ctx.id)
     return join(_notice(props.notice, props.notice_hue, ctx), header) if props.notice else header
+
+
+def _action(action: Link | None, ctx: RenderContext, *, is_long: bool, has_menu: bool) -> Html | None:
+    if action and is_long and action.href.startswith("tel:"):
+        words = tag("span", action.label, class_="in-full"), tag("span", ctx.say("Call"), class_="in-brief")
+        style = button_class("button button-small", action.accent)
+        return tag("a", *words, class_=style, href=ctx.url(action.href))
+    folds = " folds" if is_long and has_menu else ""
+    return anchor(ctx, action, class_=f"button button-small{folds}") if action else None
 
 
 def _notice(text: str, hue: Hue | None, ctx: RenderContext) -> Html:
@@ -271,7 +308,7 @@ def header_of(business: Business) -> JsonObject:
     links = [link.model_dump() for link in business.links if not LEGAL.fullmatch(link.label)]
     props: JsonObject = {"brand": business.name, "links": links[:8], **business.marked()}
     if first := business.first_action():
-        props["action"] = {"label": first.label, "href": first.href}
+        props |= {"action": {"label": first.label, "href": first.href}, "folds": True}
     if business.contact_href:
         page, _, part = business.contact_href.partition("#")
         others = [link for link in props["links"] if link["href"] != business.contact_href]

@@ -469,3 +469,51 @@ def test_a_form_asks_what_the_outline_says_and_a_kind_that_needs_more_becomes_te
         ("Which boat?", "choice"),
     ]
     assert [each["options"] for each in asked[-2:]] == [["Lemon", "Carrot"], ["Myfanwy", "Gelert"]]
+
+
+@pytest.mark.parametrize(
+    ("heading", "phone", "link"),
+    [
+        ("Emergency? 01982 555 0188", "01982 555 0188", '<a href="tel:019825550188">01982 555 0188</a>'),
+        ("Ring 01982 555-0188 & ask", "+44 1982 5550188", '<a href="tel:+4419825550188">01982 555-0188</a> &amp; ask'),
+        ("Emergency? 01982 555 0199", "01982 555 0188", None),
+        ("Baking since 1931", "01982 555 1931", None),
+    ],
+)
+def test_a_number_of_the_business_in_the_opening_s_heading_can_be_called(
+    heading: str, phone: str, link: str | None
+) -> None:
+    """It was mere text in the largest letters of the page (issue 20)."""
+    made = expand_outline(
+        {**OUTLINE, "contact": {"phone": phone}, "sections": [{"kind": "Hero", "heading": heading, "text": "x"}]}
+    )
+    shown = render(made)[INDEX].decode().replace("\N{NO-BREAK SPACE}", " ").replace("\N{NON-BREAKING HYPHEN}", "-")
+    title = shown.partition("<h1")[2].partition("</h1>")[0]
+    assert ("<a" in title) == (link is not None)
+    assert link is None or link in title
+
+
+def test_the_menu_says_about_of_no_section_that_only_has_a_long_heading() -> None:
+    long = {"kind": "RichText", "heading": "What happens to the bread that nobody buys", "text": "x"}
+    for part, labels in ((long, []), ({**long, "heading": "About us, since 1931"}, ["About us"])):
+        header = expand_outline(with_sections({"kind": "Hero"}, part)).pages[INDEX]["elements"]["header"]["props"]
+        assert [link["label"] for link in header["links"]] == [*labels, "Contact"]
+
+
+@pytest.mark.parametrize(
+    ("title", "detail", "shown"),
+    [
+        ("Book a table for tonight", "https://book.example/", "menu-only"),
+        ("Ring us on 958 555 017", "tel:958555017", '<span class="in-brief">Call</span>'),
+        ("Book a table", "https://book.example/", None),
+    ],
+)
+def test_a_long_button_of_a_new_site_leaves_room_for_the_name_on_a_phone(
+    title: str, detail: str, shown: str | None
+) -> None:
+    """It broke in two lines, or pushed the name (issue 20)."""
+    hero = {"kind": "Hero", "items": [{"title": title, "detail": detail}]}
+    site = expand_outline({**OUTLINE, "sections": [hero, *OUTLINE["sections"]]})
+    header = render(site)[INDEX].decode().partition("<header")[2].partition("</header>")[0]
+    assert shown is None or shown in header
+    assert ("in-brief" in header or " folds" in header) == (shown is not None)
