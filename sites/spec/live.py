@@ -188,7 +188,7 @@ def _is_said(cell: bool | str) -> bool:
 
 
 def _place(cell: bool | str, amount: _Amount | None) -> tuple[int, tuple[tuple[Decimal, str], ...]]:
-    """Return where a cell stands in a column of all kinds: amounts, then a yes, words as they are read, then nothing."""
+    """Return where a cell stands in a column of all kinds: amounts, a yes, words as they are read, nothing."""
     if amount:
         return 0, ((amount.number, ""),)
     if not isinstance(cell, str) or not _is_said(cell):
