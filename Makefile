@@ -89,7 +89,7 @@ docs: setup ## what is generated from the code: pages, what the clients offer, c
 	$(BIN)/python -m docs.generate_clients
 
 .PHONY: routing-model
-routing-model: setup ## train the second opinion from labelled prompts that are not held out; ten seconds
+routing-model: setup ## train the second opinion from labelled prompts that are not held out; half a minute
 	$(BIN)/python -m routing.decision.second_opinion tests/data/routing_*.jsonl
 
 .PHONY: screenshots
