@@ -30,6 +30,8 @@ _LONG: Final = 90
 """Characters of a text that wants a wide line."""
 _LONG_WORD: Final = 11
 """Letters of a word that the largest heading has room for; those of a number that is kept whole count as one."""
+_OF_CAPITALS: Final = 2
+"""How many fewer capitals there is room for."""
 _FEW_QUESTIONS: Final = 6
 _FEW_ANSWERED: Final = 700
 """So few questions, with answers of so many characters, show at once: what a business does not do must not hide."""
@@ -64,7 +66,8 @@ def arranged(body: list[Section], business: Business, look: Look) -> list[Sectio
             props = props | {"open": "all"}
         if kind == "Schedule":
             props = props | {"items": _by_what_differs(props["items"])}
-        if kind == "Hero" and max(map(len, props.get("heading", "").split(" "))) > _LONG_WORD:
+        room = _LONG_WORD - _OF_CAPITALS if look.style == "poster" else _LONG_WORD
+        if kind == "Hero" and max(map(len, props.get("heading", "").split(" "))) > room:
             props = props | {"long": True}
         if kind == "Hero" and len(props.get("notes", ())) > 1 and business.opening != "masthead":
             meets = ordered[1:2] and ordered[1][0] == "CallToAction" and look.call == look.strip

@@ -173,3 +173,5 @@ def test_an_opening_whose_heading_has_a_long_word_or_number_is_set_smaller() -> 
     for heading, is_long in (("Emergency? 01982\xa0555\xa00188", True), ("Sleep beside a light", False)):
         [(_, props)] = arranged([("Hero", {"heading": heading})], AKERS, LOOK)
         assert props.get("long", False) is is_long
+    [(_, props)] = arranged([("Hero", {"heading": "Big\xa0holds."})], AKERS, LOOK._replace(style="poster"))
+    assert props["long"], "capitals are wider"
