@@ -43,7 +43,7 @@ def translation_task(inputs: Inputs, site: Site, texts: Choice, detached: frozen
     lines = "\n".join(f"{number} [recurs] {text}" for number, text in terms.items())
     told = f"{address_line(site, inputs.words)}\n\nWords of the site's texts that recur; the texts come next:\n{lines}"
     use = partial(_with_terms, texts=texts, detached=detached, terms=terms)
-    return replace(_task_of(inputs, [Text(told)], use), otherwise=partial(use, replies=[{}]))
+    return replace(_task_of(inputs, [Text(told)], use), purpose="spec_terms", otherwise=partial(use, replies=[{}]))
 
 
 def _task_of(inputs: Inputs, parts: Sequence[Text], use: Callable[..., Outcome | Poor | Task]) -> Task:
