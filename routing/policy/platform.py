@@ -11,7 +11,7 @@ import json
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -271,6 +271,10 @@ class ProjectOverrides(_Section):
     budgets: dict[Literal["call_usd", "job_usd", "run_usd", "tenant_day_usd"], Usd] = Field(default_factory=dict)
 
 
+_LIKE: Final = {"spec_draw": "spec_create", "spec_terms": "spec_edit"}
+"""Calls that older files do not have, and which ones they are like."""
+
+
 class Policy(_Section):
     """Everything an operator may tune."""
 
@@ -301,10 +305,11 @@ class Policy(_Section):
 
     @field_validator("calls", mode="before")
     @classmethod
-    def _from_before_drawings(cls, calls: Any) -> Any:
-        """Let the model of new sites draw, too, in a file that does not say who does."""
-        is_older = isinstance(calls, dict) and "spec_create" in calls and "spec_draw" not in calls
-        return {**calls, "spec_draw": calls["spec_create"]} if is_older else calls
+    def _from_before(cls, calls: Any) -> Any:
+        """Let who makes new sites draw, too, and who edits name terms, in a file that does not say who does."""
+        if not isinstance(calls, dict):
+            return calls
+        return {new: calls[old] for new, old in _LIKE.items() if old in calls} | calls
 
     @model_validator(mode="after")
     def _check_whole(self) -> Self:
