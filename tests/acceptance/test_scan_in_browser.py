@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from playwright.sync_api import Browser, Page, Route, sync_playwright
+from playwright.sync_api import Browser, Page, Route
 
 from sites.scan import html_tokenizer
 from sites.scan.html_tokenizer import MarkupBudget, Tag
@@ -180,14 +180,6 @@ def missed(text: str, elements: list[Element]) -> list[Any]:
         if any((names.get(name.lower(), name.lower()), key.lower(), value) not in pairs for key, value in attributes)
         or (style and style not in styles)
     ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture
