@@ -22,6 +22,7 @@ from routing.policy.prices import NANOUSD_PER_USD, Price
 from routing.provider_circuit import Circuits
 from routing.queues import QUEUE_OF_TIER, QUEUES, CallPurpose, Limits, QueueName, Tier
 from routing.scheduling import Admission
+from routing.yaml_data import load_yaml
 
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -383,10 +384,6 @@ class Policy(_Section):
         return round(cap * NANOUSD_PER_USD)
 
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The one in C, where PyYAML has it, takes a tenth of the time."""
-
-
 def parse_policy(text: str, *, source: str) -> Policy:
     """Parse a platform policy; `source` names it in errors.
 
@@ -394,7 +391,7 @@ def parse_policy(text: str, *, source: str) -> Policy:
         PolicyError: the operator's fault; names source, place and rule.
     """
     try:
-        return Policy.model_validate(yaml.load(text, Loader=_LOADER))
+        return Policy.model_validate(load_yaml(text))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         raise PolicyError(f"{source}, line {line}: {error.problem}") from None

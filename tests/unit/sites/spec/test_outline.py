@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 
+from routing.yaml_data import load_yaml
 from sites.errors import SpecError
 from sites.links import dead_links
 from sites.spec.catalog import components
@@ -63,7 +63,7 @@ def refusal(outline: object) -> tuple[str, str]:
 
 
 SPEC = Path(__file__).parents[4] / "sites" / "spec"
-WORDS = yaml.safe_load((SPEC / "words.yaml").read_text())
+WORDS = load_yaml((SPEC / "words.yaml").read_text())
 RECORDED = Path(__file__).parents[3] / "data" / "model_cases"
 
 
