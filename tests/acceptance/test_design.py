@@ -258,6 +258,24 @@ def test_a_mosaic_of_any_number_of_pictures_leaves_no_hole(width: int, tmp_path:
     page.close()
 
 
+@pytest.mark.parametrize("preset", ["plum", "ocean"])
+@pytest.mark.parametrize("width", [390, 960, 1280])
+def test_a_weekday_and_its_time_stand_on_one_line(preset: str, width: int, tmp_path: Path, browser: Browser) -> None:
+    spec = every_component()
+    theme = next(each for each in spec["elements"].values() if each["type"] == "Page")["props"]
+    theme["theme"] = {"preset": preset}
+    schedule = next(each for each in spec["elements"].values() if each["type"] == "Schedule")
+    items = [{"time": "Wednesday 19:00", "title": "Beginners", "text": "With Asha, 60 minutes"}] * 5
+    schedule["props"] = {"heading": "Timetable", "items": items}
+    write_directory(render(parse_site(spec)), tmp_path)
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto((tmp_path / "index.html").as_uri())
+    lines = """() => { const range = document.createRange();
+      range.selectNodeContents(document.querySelector(".schedule-time")); return range.getClientRects().length; }"""
+    assert page.evaluate(lines) == 1
+    page.close()
+
+
 @pytest.mark.parametrize("size", [None, "large", "larger"])
 def test_larger_letters_cut_no_word_of_a_phone_s_header(size: str | None, tmp_path: Path, browser: Browser) -> None:
     (guesthouse,) = (path for path in SITES if path.name == "guesthouse")
