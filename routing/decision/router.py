@@ -34,7 +34,7 @@ from routing.prompt.vocabulary import Vocabulary, shipped_vocabulary
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier, parse_tier
 
 CLASSIFIER = "v1"
-ASKING = 0.8
+ASKING = 0.78
 """The least probability of a question in which no rule finds one: an order that is answered is not done."""
 SURELY_ASKING = 0.85
 """The same beside words of an order: `_WANTED`."""

@@ -122,6 +122,10 @@ _Pages = dict[str, tuple[str, list[OutlinedSection]]]
 """The name and the sections of each page, by its path."""
 _HOME: Final = frozenset({"", "home", "index", "start"})
 _MAX_NAV_LINKS: Final = 5
+_MENU_WORDS: Final = 22
+"""Letters of a heading that can stand in a menu."""
+_TOO_SHORT: Final = 4
+"""So few letters of a longer heading do not say what it is about."""
 _FIRST_WORDS: Final = re.compile(r"[,:;.?!–—·]")
 """What the first words of a heading end at: `Saturday class` of `Saturday class, once a month`."""
 _LATEST: Final = 3
@@ -295,8 +299,10 @@ def _navigation(pages: _Pages, lang: str) -> list[Link]:
     for section in pages[INDEX][1]:
         component = components()[section.kind]
         if component.nav_label and section.kind not in seen:
-            heading = _FIRST_WORDS.split(section.heading or "")[0].strip().lstrip("¿¡")
-            if not 0 < len(heading) <= 18:
+            whole = (section.heading or "").strip(" ¿¡.!")
+            first = _FIRST_WORDS.split(whole)[0].strip()
+            heading = first if len(first) > _TOO_SHORT else whole  # no `Yes` of `Yes, no and never again`
+            if not 0 < len(heading) <= _MENU_WORDS:
                 if section.kind == "RichText":  # which can be about anything
                     continue
                 heading = say(component.nav_label, lang)

@@ -14,15 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from routing.yaml_data import load_yaml
 from sites.spec.fonts.families import FONTS, NEAREST, FontChoice, Shipped, font_faces
 from sites.spec.html import say
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_CHOICES: Final[dict[str, Any]] = yaml.load(pkgutil.get_data(__name__, "theme.yaml") or b"", Loader=_LOADER)
+_CHOICES: Final[dict[str, Any]] = load_yaml(pkgutil.get_data(__name__, "theme.yaml") or b"")
 _COLOURS: Final = _CHOICES["colours"].split()
 COLOUR_NAMES: Final = dict(zip(_COLOURS[::2], (f"#{digits}" for digits in _COLOURS[1::2]), strict=True))
 """`#rrggbb` by lower-case name, so that "make it teal" needs no model."""

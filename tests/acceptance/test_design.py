@@ -3,13 +3,12 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from docs.pictures import BAKERY, SITES, build
 from sites.directories import write_directory
@@ -35,14 +34,6 @@ pytestmark = [
         shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it"
     ),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

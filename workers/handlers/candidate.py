@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from routing.jobs import Reason
 from routing.queues import Tier
 from sites.errors import DetachedPagesError
+from sites.links import named_files
 from sites.releases import profile_of
 from sites.spec.components.tables import unsorted_columns
 from sites.spec.fonts.families import is_shipped
@@ -62,6 +63,14 @@ def _rendered(before: Site | None, site: Site, files: Mapping[str, bytes]) -> tu
 def owner_language(inputs: Inputs, site: Site) -> str:
     """Return the language that the owner writes, else the site's."""
     return written_in(inputs.words, otherwise=main_language(site))
+
+
+def missing_files_note(inputs: Inputs, site: Site) -> list[str]:
+    """Return a note on files that the owner's words name and the site does not have; empty if it has them."""
+    _, missing = named_files(inputs.words, inputs.files)
+    return (
+        [say("the site has no file {files}", owner_language(inputs, site), files=", ".join(missing))] if missing else []
+    )
 
 
 def _notes_of(before: Site | None, site: Site, lang: str) -> list[str]:

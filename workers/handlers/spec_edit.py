@@ -16,6 +16,7 @@ from sites.links import linkable, named_files
 from sites.spec.catalog import catalog_prompt
 from sites.spec.drawings.requests import wanted
 from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
+from sites.spec.fonts.families import is_shipped
 from sites.spec.model import Site, parse_site
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
 from workers.attempt import Inputs
@@ -32,7 +33,7 @@ _NO_EFFECT = (
 
 def edit_task(inputs: Inputs, site: Site, detached: frozenset[str]) -> Task:
     """Return the task of an edit: rules and catalog, which all sites share, then the document, then the request."""
-    names = linkable(inputs.files)
+    names = linkable({path: data for path, data in inputs.files.items() if not is_shipped(path)})
     files = f"\n\nFiles of the site beside its pages: {names}" if names else ""
     document = f"{limits_of(inputs)}{files}\n\nThe site document:\n{relevant_part(site, inputs.words).to_text()}"
     by_hand = ", ".join(sorted(detached))

@@ -383,7 +383,7 @@ class MapLinkProps(SectionProps):
 
 def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
     known = business.address or ""
-    ways = [item.get("text") or item.get("title") for item in section.items]
+    ways = [_without_address(item.get("text") or item.get("title") or "", known) for item in section.items]
     own = {
         name: words
         for name, words in section_props(section).items()
@@ -395,6 +395,13 @@ def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
         **({"address": known} if known else {}),
         "directions": [way for way in ways if way and way.strip(" .") not in known][:5],
     }
+
+
+def _without_address(way: str, address: str) -> str:
+    """Return a way to get there without the street that it begins with, which stands above it."""
+    street = re.split(r"[,\n]", address)[0].strip()
+    rest = way.removeprefix(street).lstrip(" ,:;.–-") if street else way
+    return rest[:1].upper() + rest[1:]
 
 
 _WORD: Final = re.compile(r"\w+")

@@ -123,7 +123,7 @@ class HeaderProps(Props):
         return self.action if self.folds and self.action and len(self.action.label) > _BESIDE_NAME else None
 
 
-_BESIDE_NAME: Final = 15
+_BESIDE_NAME: Final = 17
 """Letters of a button for which a phone has room between the site's name and the menu."""
 
 
@@ -142,7 +142,7 @@ def _navigation(props: HeaderProps, ctx: RenderContext) -> tuple[Html, ...]:
     entries = [_navigation_entry(link, props.action, ctx) for link in props.links]
     if (long := props.folded) and not long.href.startswith("tel:") and long.href not in [it.href for it in props.links]:
         own = tag("a", long.label, href=ctx.url(long.href))
-        entries = [*entries, tag("li", own, class_="menu-only")]
+        entries = [*entries[:-1], tag("li", own, class_="menu-only"), *entries[-1:]]
     links = tag("ul", *entries)
     return opener, tag("nav", closer, links, class_="site-nav", id=menu, aria_label=ctx.say("Main"), popover=True)
 

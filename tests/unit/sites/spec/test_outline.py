@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 
+from routing.yaml_data import load_yaml
 from sites.errors import SpecError
 from sites.links import dead_links
 from sites.spec.catalog import components
@@ -63,7 +63,7 @@ def refusal(outline: object) -> tuple[str, str]:
 
 
 SPEC = Path(__file__).parents[4] / "sites" / "spec"
-WORDS = yaml.safe_load((SPEC / "words.yaml").read_text())
+WORDS = load_yaml((SPEC / "words.yaml").read_text())
 RECORDED = Path(__file__).parents[3] / "data" / "model_cases"
 
 
@@ -517,3 +517,18 @@ def test_a_long_button_of_a_new_site_leaves_room_for_the_name_on_a_phone(
     header = render(site)[INDEX].decode().partition("<header")[2].partition("</header>")[0]
     assert shown is None or shown in header
     assert ("in-brief" in header or " folds" in header) == (shown is not None)
+
+
+@pytest.mark.parametrize(
+    ("heading", "label"),
+    [
+        ("If someone has died", "If someone has died"),
+        ("Yes, no and never", "Yes, no and never"),
+        ("Yes, no and never again", "Services"),
+        ("Sweeping, and what it costs in this town", "Sweeping"),
+    ],
+)
+def test_a_menu_says_what_a_section_s_heading_says(heading: str, label: str) -> None:
+    outline = with_sections({"kind": "Features", "heading": heading, "items": [{"title": "Flues", "text": "Swept."}]})
+    header = expand_outline(outline).pages[INDEX]["elements"]["header"]["props"]
+    assert header["links"][0]["label"] == label

@@ -9,7 +9,7 @@ from tests.unit.sites.spec.samples import demo_site
 from workers.attempt import Inputs
 from workers.handlers.spec_edit import edit_task
 
-FILES = render(demo_site()) | {"assets/preise.pdf": b"%PDF"}
+FILES = render(demo_site()) | {"assets/preise.pdf": b"%PDF", "fonts/bitter-1-LICENSE.txt": b"Copyright"}
 
 
 @pytest.mark.parametrize(
@@ -29,5 +29,5 @@ def test_an_edit_knows_the_files_of_its_site_and_whether_one_that_the_owner_name
     site = SimpleNamespace(profile="default")
     given = SimpleNamespace(words=words, asked=words, files=FILES, site=site, policy=platform_policy())
     ((document, request),) = edit_task(cast(Inputs, given), demo_site(), frozenset()).prompts
-    assert 'Files of the site beside its pages: "assets/preise.pdf"' in document.text
+    assert 'beside its pages: "assets/preise.pdf"\n' in document.text
     assert told in request.text

@@ -100,7 +100,7 @@ def test_who_draws_knows_the_site_its_tones_and_what_to_show() -> None:
         ({}, "/shapes", "valid tuple"),
         ({"shapes": GOAT[:2]}, "/shapes", "at least 3"),
         ({"shapes": GOAT * 8}, "/shapes", "at most 60"),
-        ({"shapes": [*GOAT, "red circle 1 2 3"]}, "/shapes/8", "a shape is TONE"),
+        ({"shapes": [*GOAT, "crimson circle 1 2 3"]}, "/shapes/8", "a shape is TONE"),
     ],
 )
 def test_a_reply_that_is_no_drawing_is_refused_with_its_place(reply: dict[str, Any], place: str, rule: str) -> None:
