@@ -115,7 +115,9 @@ def _outlined_picture(section: OutlineSection) -> JsonObject:
 
 def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
     links = [
-        {**link, "href": href} for link in outlined_links(section)[:3] if (href := _called(link["href"], business))
+        _with_number({**link, "href": href}, business)
+        for link in outlined_links(section)[:3]
+        if (href := _called(link["href"], business))
     ]
     notes = [item["title"][:60] for item in section.items if item.get("title") and not is_link(item)]
     props: JsonObject = {"heading": business.name, **section_props(section), "layout": business.opening}
@@ -133,6 +135,14 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
     if business.contact_href and len(links) < _ENOUGH and not is_written_to:
         links.append({"label": business.say("Get in touch"), "href": business.contact_href})
     return props | ({"actions": links[:3]} if links else {}) | ({"notes": notes[:4]} if notes else {})
+
+
+def _with_number(link: JsonObject, business: Business) -> JsonObject:
+    """Return a button that rings with the number on it, which a desktop can only show."""
+    number = business.phone or ""
+    if not number or link["href"] != phone_url(number) or re.search(r"\d", link["label"]):
+        return link
+    return link | {"label": f"{link['label']} {number}"[:60]}
 
 
 def _art_for(business: Business) -> str:
