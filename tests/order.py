@@ -25,7 +25,8 @@ ON_INSTALLATION = frozenset(
         "test_rolling_restart",
     )
 )
-ORDER = (ENGINE, BOXES, INSTALLATION, "tests/chaos/", "tests/acceptance/", "tests/integration/", "tests/unit/")
+_FOLDERS = ("chaos", "acceptance", "conformance", "integration", "unit")
+ORDER = (ENGINE, BOXES, INSTALLATION, *(f"tests/{folder}/" for folder in _FOLDERS))
 """The longest first, as measured: boxes on two engines and the installation begin together, a process each."""
 
 
