@@ -276,6 +276,21 @@ def test_a_weekday_and_its_time_stand_on_one_line(preset: str, width: int, tmp_p
     page.close()
 
 
+@pytest.mark.parametrize("style", get_args(Style))
+def test_a_phone_breaks_no_word_of_what_people_do(style: str, tmp_path: Path, browser: Browser) -> None:
+    spec = _in_style(style)
+    team = next(each for each in spec["elements"].values() if each["type"] == "Team")
+    person = {"name": "Tarek Aziz", "role": "Sportphysiotherapie", "text": "Betreut die Handballerinnen."}
+    team["props"] = {"heading": "Team", "people": [person] * 4}
+    write_directory(render(parse_site(spec)), tmp_path)
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto((tmp_path / "index.html").as_uri())
+    lines = """() => { const range = document.createRange();
+      range.selectNodeContents(document.querySelector(".role")); return range.getClientRects().length; }"""
+    assert page.evaluate(lines) == 1
+    page.close()
+
+
 @pytest.mark.parametrize("size", [None, "large", "larger"])
 def test_larger_letters_cut_no_word_of_a_phone_s_header(size: str | None, tmp_path: Path, browser: Browser) -> None:
     (guesthouse,) = (path for path in SITES if path.name == "guesthouse")
