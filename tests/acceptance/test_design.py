@@ -291,6 +291,21 @@ def test_a_phone_breaks_no_word_of_what_people_do(style: str, tmp_path: Path, br
     page.close()
 
 
+def test_a_plan_that_is_sold_out_and_has_no_button_says_so_in_its_place(tmp_path: Path, browser: Browser) -> None:
+    spec = every_component()
+    pricing = next(each for each in spec["elements"].values() if each["type"] == "Pricing")
+    plan = {"name": "First loaf", "price": "€75", "features": ["One loaf"]}
+    gone = {**plan, "name": "Croissants", "sold_out": "Back in May"}
+    pricing["props"] = {"plans": [{**plan, "action": {"label": "Book", "href": "index.html"}}, gone]}
+    write_directory(render(parse_site(spec)), tmp_path)
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((tmp_path / "index.html").as_uri())
+    bottom = """each => document.querySelector(each).getBoundingClientRect().bottom"""
+    assert page.evaluate(bottom, ".plan .tag") > page.evaluate(bottom, ".plan.sold-out .ticks")
+    assert abs(page.evaluate(bottom, ".plan .tag") - page.evaluate(bottom, ".plan .actions")) < 8
+    page.close()
+
+
 @pytest.mark.parametrize("size", [None, "large", "larger"])
 def test_larger_letters_cut_no_word_of_a_phone_s_header(size: str | None, tmp_path: Path, browser: Browser) -> None:
     (guesthouse,) = (path for path in SITES if path.name == "guesthouse")
