@@ -60,13 +60,15 @@ _CREATING = frozenset(
 _RESHAPING = frozenset(
     {"split", "restructure", "merge", "move", "convert", "migrate", "redesign", "rebuild", "extract", "refactor"}
 )
-_WISHING = frozenset({"should", "must", "could", "shall", "to"})
 _REFUSED_REACH = 6
 """Tokens before a thing that are searched for its refusal."""
 _REACH = 3
 _SHOWN_REACH = 6
 _PAUSES = (Kind.STOP, Kind.QUESTION)
-_TURNING = _WISHING | {"that", "which", "with", "when", "while", "if", "so", "then", "into", "by", "is", "are"}
+_TURNING = frozenset(
+    {"should", "must", "could", "shall", "to", "that", "which", "with", "when", "while", "if", "so", "then", "into"}
+    | {"by", "is", "are"}
+)
 _ADDRESSES = frozenset({Kind.URL, Kind.DOMAIN})
 _CODES, _MARKUP = frozenset({Kind.CODE}), frozenset({Kind.FENCE, Kind.TAG})
 _CODE_KINDS = frozenset({Kind.PATH, Kind.CODE})
@@ -281,13 +283,8 @@ def _is_about_existing(parsed: ParsedPrompt, hit: Hit, group: str) -> bool:
         return True
     reach = _CLOSE.get(group, _REACH)
     near = range(max(sentence.first, hit.first - reach), hit.first + 1)
-    named = [at for at in near if parsed.tokens[at].word in definite and _governs(parsed, at, hit)]
-    return bool(named) and not creates and not _is_wished(parsed, named[0], hit)
-
-
-def _is_wished(parsed: ParsedPrompt, named: int, hit: Hit) -> bool:
-    """Return whether an existing thing should do something new: `the logo should draw itself`."""
-    return any(parsed.tokens[at].word in _WISHING for at in range(named + 1, hit.first))
+    is_named = any(parsed.tokens[at].word in definite and _governs(parsed, at, hit) for at in near)
+    return is_named and not creates
 
 
 def _governs(parsed: ParsedPrompt, at: int, hit: Hit) -> bool:
