@@ -140,8 +140,9 @@ WAYS_OUT: Mapping[str, Any] = {
 
 
 _ASKING = (
-    "Ask only for what the owner alone can know: a missing fact, or which of several things they mean. Taste is no "
-    "question: a vague wish about looks gets few changes that fit the site, as a preview follows."
+    "Ask only for what the owner alone can know: a missing fact, what people do not understand, or which of several "
+    "things they mean. Taste is no question: a vague wish about looks gets few changes that fit the site, as a preview "
+    "follows."
 )
 
 

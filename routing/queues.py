@@ -18,7 +18,16 @@ MEBIBYTE = 1_048_576
 """1 MB in the tier table (ruling A36)."""
 
 CallPurpose = Literal[
-    "answer", "spec_edit", "spec_create", "spec_draw", "patch_edit", "patch_built", "agent_session", "assist", "debate"
+    "answer",
+    "spec_edit",
+    "spec_create",
+    "spec_draw",
+    "spec_terms",
+    "patch_edit",
+    "patch_built",
+    "agent_session",
+    "assist",
+    "debate",
 ]
 """Purpose of a model call. `calls` in platform.yaml gives each a model, sizes and the queue whose work makes it."""
 TierName = Literal["spec", "patch", "agent"]

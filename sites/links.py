@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
+import re
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from lxml import etree, html
@@ -46,6 +48,34 @@ def missing_images(files: Mapping[str, bytes]) -> list[str]:
         for image in page.iter("img")
     }
     return sorted(path for path in shown - pages.keys() if path is not None and path not in files)
+
+
+_NAMED: Final = re.compile(
+    r"(?<![\w:/@.%-])[\w%-][\w./%-]*\.(?:pdf|docx?|xlsx?|od[ts]|csv|txt|zip|ics|epub|jpe?g|png|gif|webp|avif|svg|mp[34]|webm)\b",
+    re.IGNORECASE,
+)
+_MOST_FILES: Final = 40
+_MOST_NAME_CHARACTERS: Final = 120
+
+
+def linkable(files: Mapping[str, bytes]) -> str:
+    """Return the files of a site that its pages can show or link to, quoted, as far as there is room for them."""
+    names = sorted(path for path in files if _NAMED.fullmatch(path) and len(path) <= _MOST_NAME_CHARACTERS)
+    more = f" and {len(names) - _MOST_FILES} more" if len(names) > _MOST_FILES else ""
+    return ", ".join(json.dumps(name) for name in names[:_MOST_FILES]) + more
+
+
+def named_files(request: str, files: Mapping[str, bytes]) -> tuple[list[str], list[str]]:
+    """Return the site's files that a request names, by path or by name alone, and the names that no file has."""
+    there, missing = [], []
+    for name in dict.fromkeys(_NAMED.findall(request)):
+        if re.match(r"[^/]+\.[^/]+/", name):
+            continue  # another site's, without its https:
+        wanted = unquote(name).casefold()
+        found = [path for path in files if f"/{path}".casefold().endswith(f"/{wanted}") and _NAMED.fullmatch(path)]
+        there += found[:1]
+        missing += [] if found else [name[:_MOST_NAME_CHARACTERS]]
+    return there, missing
 
 
 def read_page(data: bytes) -> etree._Element | None:

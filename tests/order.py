@@ -4,8 +4,10 @@ from xdist.scheduler import LoadFileScheduling
 
 BOXES = "tests/box/"
 ENGINE = "tests/box/test_wall.py"
-"""Stands for the tests of boxes and engines themselves: half of what needs an engine, so that two work side by side."""
-ON_ENGINE = frozenset(f"{BOXES}test_{name}.py" for name in ("conformance", "fleet", "leftovers", "tracing", "wall"))
+"""Stands for half of what needs an engine, as measured, so that two work side by side."""
+ON_ENGINE = frozenset(
+    f"{BOXES}test_{name}.py" for name in ("fleet", "leftovers", "project_image", "services", "tracing", "wall")
+)
 INSTALLATION = "tests/acceptance/installation.py"
 """Stands for the files of tests that drive one installation: a dozen processes, half a minute to start."""
 ON_INSTALLATION = frozenset(
@@ -23,7 +25,8 @@ ON_INSTALLATION = frozenset(
         "test_rolling_restart",
     )
 )
-ORDER = (ENGINE, BOXES, INSTALLATION, "tests/chaos/", "tests/acceptance/", "tests/integration/", "tests/unit/")
+_FOLDERS = ("chaos", "acceptance", "conformance", "integration", "unit")
+ORDER = (ENGINE, BOXES, INSTALLATION, *(f"tests/{folder}/" for folder in _FOLDERS))
 """The longest first, as measured: boxes on two engines and the installation begin together, a process each."""
 
 

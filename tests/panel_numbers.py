@@ -86,7 +86,6 @@ BUDGET = """SELECT coalesce(sum({column}), 0) / 1e9::float FROM cap
              WHERE scope = 'fleet_day' AND key = to_char(timezone('UTC', now()), 'YYYY-MM-DD')"""
 ATTEMPT_SECONDS = "SELECT queue, extract(epoch FROM ended_at - started_at) FROM attempt WHERE ended_at IS NOT NULL"
 WAIT_SECONDS = "SELECT data ->> 'queue', (data ->> 'wait_seconds')::float FROM event WHERE kind = 'started'"
-ROUTED = "kind IN ('accepted', 'state')"
 MODE = "lower(coalesce(data -> 'decision' ->> 'mode', data ->> 'mode'))"
 SURE = "lower(coalesce(data -> 'decision' ->> 'confidence', data ->> 'confidence', 'none'))"
 LEVEL = TIER.replace("tier W", "(coalesce(data -> 'decision' ->> 'tier', data ->> 'tier'))::int W")

@@ -25,6 +25,7 @@ from gateway.fake_provider.wire import Reply, Text, ToolUse, Written
 from routing.model_call import request_digest
 from routing.policy.prices import Usage
 from routing.redaction import redact_all
+from routing.yaml_data import load_yaml
 
 _REFUSED = re.compile(r"Your last (?:reply|patch) was refused:")
 """How the tiers' prompts introduce a second try."""
@@ -181,7 +182,7 @@ def read_documents(path: Path) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = []
     for file in files:
         try:
-            document = yaml.load(file.read_text(encoding="utf-8"), Loader=_LOADER)
+            document = load_yaml(file.read_text(encoding="utf-8"))
         except OSError as error:
             raise CaseError(f"{file}: cannot be read: {error.strerror}") from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -190,10 +191,6 @@ def read_documents(path: Path) -> list[Mapping[str, Any]]:
             raise CaseError(f"{file}: must be a list of cases")
         found += document
     return found
-
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Ten times as fast where PyYAML was built with libyaml, as its wheels are."""
 
 
 class Recordings:

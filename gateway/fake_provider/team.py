@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-import yaml
-
 from gateway.fake_provider.request import TAG, Request, slug, title
 from gateway.fake_provider.scenario import render, shipped
 from gateway.fake_provider.wire import Text, ToolUse
 from routing.policy.agents import RESULT_FILE, is_covered
+from routing.yaml_data import load_yaml
 
 _MOST_READ = 8
 _MOST_TURNS = 60
@@ -54,7 +53,7 @@ _CORRECTION = re.compile(
 
 @lru_cache(maxsize=1)
 def _book() -> Mapping[str, Any]:
-    book: Mapping[str, Any] = yaml.safe_load(shipped("agents.yaml"))
+    book: Mapping[str, Any] = load_yaml(shipped("agents.yaml"))
     return book
 
 

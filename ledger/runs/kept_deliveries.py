@@ -31,14 +31,18 @@ class SentDelivery(NamedTuple):
 
 
 def keep_delivery(session: Session, sent: SentDelivery) -> bool:
-    """Keep a delivery, once; returns whether there is room for it."""
+    """Keep a delivery, once; returns whether it is kept: one that is already needs no room."""
+    text = dump_json(sent.body)
+    digest = hashlib.sha256("\n".join((*sent[:4], text)).encode()).hexdigest()
+    one_by_one = func.pg_advisory_xact_lock(func.hashtextextended(f"kept/{sent.tenant}", 0))
+    session.execute(select(one_by_one))
+    if session.get(KeptDelivery, digest):
+        return True
     own = select(func.count()).where(col(KeptDelivery.tenant) == sent.tenant)
     if (session.scalar(own) or 0) >= MAX_KEPT:
         return False
-    text = dump_json(sent.body)
-    digest = hashlib.sha256("\n".join((*sent[:4], text)).encode()).hexdigest()
     values = sent._asdict() | {"digest": digest, "body": text, "next_at": after(RETRY_SECONDS)}
-    session.execute(insert(KeptDelivery).values(**values).on_conflict_do_nothing())
+    session.execute(insert(KeptDelivery).values(**values))
     return True
 
 

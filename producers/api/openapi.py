@@ -12,16 +12,16 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-import yaml
 from pydantic import BaseModel
 
 from producers.api.problems import PROBLEM_TYPE, FieldProblem, Problem, problem_body
 from routing.errors import FieldError
 from routing.jobs import JobRequest
+from routing.yaml_data import load_yaml
 
 REF = "#/components/schemas/{model}"
 
-_DATA: Mapping[str, Any] = yaml.safe_load(resources.files("producers.api").joinpath("openapi.yaml").read_text("utf-8"))
+_DATA: Mapping[str, Any] = load_yaml(resources.files("producers.api").joinpath("openapi.yaml").read_text("utf-8"))
 SUBMIT_BODY: dict[str, Any] = {"requestBody": _DATA["bodies"]["submit"]}
 BATCH_BODY: dict[str, Any] = {"requestBody": _DATA["bodies"]["batch"]}
 

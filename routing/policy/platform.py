@@ -11,7 +11,7 @@ import json
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -22,6 +22,7 @@ from routing.policy.prices import NANOUSD_PER_USD, Price
 from routing.provider_circuit import Circuits
 from routing.queues import QUEUE_OF_TIER, QUEUES, CallPurpose, Limits, QueueName, Tier
 from routing.scheduling import Admission
+from routing.yaml_data import load_yaml
 
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -271,6 +272,10 @@ class ProjectOverrides(_Section):
     budgets: dict[Literal["call_usd", "job_usd", "run_usd", "tenant_day_usd"], Usd] = Field(default_factory=dict)
 
 
+_LIKE: Final = {"spec_draw": "spec_create", "spec_terms": "spec_edit"}
+"""Calls that older files do not have, and which ones they are like."""
+
+
 class Policy(_Section):
     """Everything an operator may tune."""
 
@@ -301,10 +306,11 @@ class Policy(_Section):
 
     @field_validator("calls", mode="before")
     @classmethod
-    def _from_before_drawings(cls, calls: Any) -> Any:
-        """Let the model of new sites draw, too, in a file that does not say who does."""
-        is_older = isinstance(calls, dict) and "spec_create" in calls and "spec_draw" not in calls
-        return {**calls, "spec_draw": calls["spec_create"]} if is_older else calls
+    def _from_before(cls, calls: Any) -> Any:
+        """Let who makes new sites draw, too, and who edits name terms, in a file that does not say who does."""
+        if not isinstance(calls, dict):
+            return calls
+        return {new: calls[old] for new, old in _LIKE.items() if old in calls} | calls
 
     @model_validator(mode="after")
     def _check_whole(self) -> Self:
@@ -378,10 +384,6 @@ class Policy(_Section):
         return round(cap * NANOUSD_PER_USD)
 
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The one in C, where PyYAML has it, takes a tenth of the time."""
-
-
 def parse_policy(text: str, *, source: str) -> Policy:
     """Parse a platform policy; `source` names it in errors.
 
@@ -389,7 +391,7 @@ def parse_policy(text: str, *, source: str) -> Policy:
         PolicyError: the operator's fault; names source, place and rule.
     """
     try:
-        return Policy.model_validate(yaml.load(text, Loader=_LOADER))
+        return Policy.model_validate(load_yaml(text))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         raise PolicyError(f"{source}, line {line}: {error.problem}") from None

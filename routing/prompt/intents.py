@@ -353,15 +353,16 @@ class IntentReader:
             return None
         if self._inside("only_asking", sentence):
             return SentenceIntent.CHAT
-        asks = self._inside("knowing", sentence) or (
-            self._inside("explain", sentence) and not self._names_part(sentence)
-        )
+        knowing = self._inside("knowing", sentence)
+        asks = knowing or (self._inside("explain", sentence) and not self._names_part(sentence))
         if self._inside("wish", sentence) and not asks:
             return None
         if self._holds_back(sentence):
             return SentenceIntent.HOLD
-        if any(self._inside(group, sentence) for group in _ORDERING_GROUPS):
-            return None
+        told = [hit for hit in knowing if self._word(hit.last + 1, sentence) in _HOW - {"when"}]
+        orders = (hit for group in _ORDERING_GROUPS for hit in self._inside(group, sentence))
+        if not all(any(each.first <= hit.first and hit.last <= each.last for each in told) for hit in orders):
+            return None  # `I want to know when somebody books` does order; `I want to know what it costs` does not
         if asks:
             return SentenceIntent.QUESTION
         return SentenceIntent.CHAT if self._only_praises(sentence) else None

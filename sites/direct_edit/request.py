@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
 from routing.prompt.tokens import Kind, canonicalise
+from routing.yaml_data import load_yaml
 from sites.spec.theme import COLOUR_NAMES
 
 Names = Mapping[str, tuple[str, ...]]
@@ -45,9 +45,8 @@ class Vocabulary(BaseModel):
     not_a_text: frozenset[str]
 
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TEXT: Final = pkgutil.get_data(__name__, "vocabulary.yaml") or b""
-VOCABULARY: Final = Vocabulary.model_validate(yaml.load(_TEXT, Loader=_LOADER))
+VOCABULARY: Final = Vocabulary.model_validate(load_yaml(_TEXT))
 
 BUTTON: Final = r"(?:button|cta)"
 LABEL: Final = r"(?:text|label|caption|wording|name)"

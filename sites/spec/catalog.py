@@ -72,7 +72,7 @@ Day = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$"), AfterValidator(_day)]
 """ISO 8601."""
 Tone = Literal["plain", "tinted", "deep", "filled", "accent"]
 """The ground of a section: the page's, a shade of it, the dark one, or one of the two colours of the theme."""
-HeroLayout = Literal["split", "mirrored", "framed", "centered", "cover", "statement"]
+HeroLayout = Literal["split", "mirrored", "framed", "centered", "cover", "statement", "masthead"]
 IconName = Literal[
     "bed",
     "book",
@@ -266,6 +266,8 @@ class Business:
     """The drawing that opens a new site."""
     drawing: str | None = None
     """What a drawing of the new site's own shows."""
+    mark: str | None = None
+    """What its mark shows."""
     opening: HeroLayout = "split"
     """How a new site opens."""
     is_familiar: bool = False
@@ -285,6 +287,10 @@ class Business:
         """Return email, phone, address and hours as props, as far as known."""
         contact = {"email": self.email, "phone": self.phone, "address": self.address, "hours": [*self.hours]}
         return {name: value for name, value in contact.items() if value}
+
+    def marked(self) -> JsonObject:
+        """Return the mark as a prop, as far as there is one."""
+        return {"drawing": {"of": self.mark}} if self.mark else {}
 
 
 @dataclass(frozen=True)

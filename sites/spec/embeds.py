@@ -13,8 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
-import yaml
-
+from routing.yaml_data import load_yaml
 from sites.scan.frames import ALLOW, SANDBOX
 from sites.spec.html import Html, icon, tag
 
@@ -125,5 +124,5 @@ class _Service(NamedTuple):
 
 @cache
 def _services() -> tuple[_Service, ...]:
-    entries: list[dict[str, Any]] = yaml.safe_load(pkgutil.get_data(__name__, "services.yaml") or b"")
+    entries: list[dict[str, Any]] = load_yaml(pkgutil.get_data(__name__, "services.yaml") or b"")
     return tuple(_Service(each["name"], each["kind"], re.compile(each["from"]), each["to"]) for each in entries)

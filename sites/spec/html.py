@@ -17,8 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, Literal, get_args
 from urllib.parse import unquote
 
-import yaml
-
+from routing.yaml_data import load_yaml
 from sites.spec.languages.versions import Languages, own_name, primary
 
 if TYPE_CHECKING:
@@ -431,5 +430,5 @@ def say_familiarly(phrase: str, lang: str) -> str:
 
 @cache
 def _words() -> Mapping[str, Mapping[str, str]]:
-    words: Mapping[str, Mapping[str, str]] = yaml.safe_load(pkgutil.get_data(__name__, "words.yaml") or b"")
+    words: Mapping[str, Mapping[str, str]] = load_yaml(pkgutil.get_data(__name__, "words.yaml") or b"")
     return words

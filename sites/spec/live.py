@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import pkgutil
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cache
 from typing import Final, NamedTuple
@@ -134,35 +135,67 @@ _NUMBER: Final = re.compile(r"\d+(?:[.,'’\u202f\xa0 ]\d+)*")
 _THOUSANDS: Final = re.compile(r"[1-9]\d{0,2}(?:[.,'’\u202f\xa0 ]\d{3})+")
 
 
-def sort_keys(cells: Sequence[bool | str]) -> tuple[str, ...] | None:
+def sort_keys(cells: Sequence[bool | str], *, mixed: bool = False) -> tuple[str, ...] | None:
     """Return by what a column is sorted, cell by cell; None if no order of it is sure.
 
     A column of words is sorted by them, one of amounts by number where all have one and the same unit: "1 h" does not
     come before "45 min".
+
+    Args:
+        cells: what the column holds.
+        mixed: whether a column may hold amounts beside words, and sorts amounts first and what is empty last.
     """
     texts = [cell for cell in cells if isinstance(cell, str)]
-    if len(texts) < len(cells):
-        return None if texts else tuple(str(int(bool(cell))) for cell in cells)
-    if not any(re.search(r"\d", text) for text in texts):
-        return tuple(texts)
-    read = list(_amounts(texts))
-    return (
-        tuple(amount for amount, _ in read)
-        if len(read) == len(texts) and len({unit for _, unit in read}) == 1
-        else None
-    )
+    if not texts:
+        return tuple(str(int(bool(cell))) for cell in cells)
+    amounts = [_amount(cell) for cell in cells]
+    if len(texts) == len(cells) and not any(re.search(r"\d", text) for text in texts):
+        if not mixed or all(map(_is_said, texts)):
+            return tuple(texts)
+    elif all(amounts) and len({amount.unit for amount in amounts if amount}) == 1:
+        return tuple(str(amount.number) for amount in amounts if amount)
+    amounts = [amount if amount and amount.is_short else None for amount in amounts]
+    if not mixed or len({amount.unit for amount in amounts if amount} - {("", "")}) > 1:
+        return None
+    places = [_place(cell, amount) for cell, amount in zip(cells, amounts, strict=True)]
+    ranks = {place: rank for rank, place in enumerate(sorted(set(places)))}
+    return tuple(str(ranks[place]) for place in places)
 
 
-def _amounts(texts: Sequence[str]) -> Iterator[tuple[str, tuple[str, str]]]:
-    for text in texts:
-        numbers = list(_NUMBER.finditer(text))
-        if len(numbers) != 1:
-            continue
-        (match,) = numbers
-        before = text[: match.start()].split()[-1:] if text[: match.start()].strip() else []
-        after = text[match.end() :].split()[:1]
-        unit = "".join(each for each in "".join(before) if not each.isalpha()), "".join(after).casefold()
-        yield str(_number(match[0])), unit
+class _Amount(NamedTuple):
+    number: Decimal
+    unit: tuple[str, str]
+    """What stands before the number and after it."""
+    is_short: bool
+    """Whether it is not a number within a sentence."""
+
+
+def _amount(cell: bool | str) -> _Amount | None:
+    """Return the one number in a cell; None if it has none, or two."""
+    numbers = list(_NUMBER.finditer(cell)) if isinstance(cell, str) else []
+    if not isinstance(cell, str) or len(numbers) != 1:
+        return None
+    (match,) = numbers
+    before = cell[: match.start()].split()[-1:] if cell[: match.start()].strip() else []
+    after = cell[match.end() :].split()[:1]
+    unit = "".join(each for each in "".join(before) if not each.isalpha()), "".join(after).casefold()
+    return _Amount(_number(match[0]), unit, is_short=len(cell.split()) <= len([*before, *after]) + 1)
+
+
+def _is_said(cell: bool | str) -> bool:
+    """Whether a cell says something; a dash does not."""
+    return cell is True or (isinstance(cell, str) and any(each.isalnum() for each in cell))
+
+
+def _place(cell: bool | str, amount: _Amount | None) -> tuple[int, tuple[tuple[Decimal, str], ...]]:
+    """Return where a cell stands in a column of all kinds: amounts, a yes, words as they are read, nothing."""
+    if amount:
+        return 0, ((amount.number, ""),)
+    if not isinstance(cell, str) or not _is_said(cell):
+        return (1 if cell is True else 3), ()
+    plain = unicodedata.normalize("NFKD", cell.casefold())
+    parts = re.split(f"({_NUMBER.pattern})", "".join(each for each in plain if not unicodedata.combining(each)))
+    return 2, tuple((_number(part), "") if at % 2 else (Decimal("Infinity"), part) for at, part in enumerate(parts))
 
 
 def _number(text: str) -> Decimal:

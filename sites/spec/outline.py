@@ -37,8 +37,8 @@ from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.outlines.arrange import arranged, opening_of
 from sites.spec.outlines.links import addressed, lead, slug
-from sites.spec.outlines.looks import look_of, style_of
-from sites.spec.theme import PAIRINGS, Colour, PresetName
+from sites.spec.outlines.looks import SHAPES, STYLES, look_of, style_of
+from sites.spec.theme import PAIRINGS, Colour, PresetName, Style
 from sites.spec.trades import TRADES, Trade, trade_of
 from sites.spec.validate import require_valid
 
@@ -82,6 +82,7 @@ class OutlinedTheme(_Outlined):
     deep: Colour | None = None
     font: NewFont | None = None
     headings: NewFont | None = None
+    style: Style | None = None
     art: ArtName | None = None
     """A stock drawing in the opening."""
 
@@ -111,6 +112,8 @@ class Outline(_Outlined):
     theme: OutlinedTheme = OutlinedTheme()
     drawing: Annotated[str, Field(max_length=200)] | None = None
     """What the drawing in the opening shows; a call of its own draws it."""
+    mark: Annotated[str, Field(max_length=80)] | None = None
+    """The one thing that stands for the business beside its name; drawn likewise."""
     contact: OutlinedContact = OutlinedContact()
     sections: Annotated[tuple[OutlinedSection, ...], Field(min_length=1, max_length=MAX_SECTIONS)]
 
@@ -119,6 +122,10 @@ _Pages = dict[str, tuple[str, list[OutlinedSection]]]
 """The name and the sections of each page, by its path."""
 _HOME: Final = frozenset({"", "home", "index", "start"})
 _MAX_NAV_LINKS: Final = 5
+_MENU_WORDS: Final = 22
+"""Letters of a heading that can stand in a menu."""
+_TOO_SHORT: Final = 4
+"""So few letters of a longer heading do not say what it is about."""
 _FIRST_WORDS: Final = re.compile(r"[,:;.?!–—·]")
 """What the first words of a heading end at: `Saturday class` of `Saturday class, once a month`."""
 _LATEST: Final = 3
@@ -202,7 +209,8 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         is_familiar=is_familiar(outline.model_dump(mode="json"), outline.lang),
         art=art or (trade.art if trade else None),
         drawing=drawing,
-        opening=opening_of(_theme(outline)["preset"], outline.name, trade=None if art or drawing else trade),
+        mark=outline.mark,
+        opening=opening_of(_theme(outline), outline.name, trade=None if art or drawing else trade),
     )
 
 
@@ -278,7 +286,8 @@ def _theme(outline: Outline) -> JsonObject:
     fonts = {} if "font" in chosen else pairing._asdict()
     mode = {"mode": trade.mode} if trade and trade.mode != "auto" else {}
     theme = {"preset": preset, "align": "left", **fonts, **mode, **chosen}
-    return {**theme, "style": style_of(theme)}
+    style = theme.get("style") or style_of(theme)
+    return {**SHAPES.get(style, {}), **theme, "style": style}
 
 
 def _navigation(pages: _Pages, lang: str) -> list[Link]:
@@ -290,9 +299,14 @@ def _navigation(pages: _Pages, lang: str) -> list[Link]:
     for section in pages[INDEX][1]:
         component = components()[section.kind]
         if component.nav_label and section.kind not in seen:
-            heading = _FIRST_WORDS.split(section.heading or "")[0].strip().lstrip("¿¡")
-            label = heading if 0 < len(heading) <= 18 else say(component.nav_label, lang)
-            seen[section.kind] = Link(label=label, href=f"{INDEX}#{_key(component)}")
+            whole = (section.heading or "").strip(" ¿¡.!")
+            first = _FIRST_WORDS.split(whole)[0].strip()
+            heading = first if len(first) > _TOO_SHORT else whole  # no `Yes` of `Yes, no and never again`
+            if not 0 < len(heading) <= _MENU_WORDS:
+                if section.kind == "RichText":  # which can be about anything
+                    continue
+                heading = say(component.nav_label, lang)
+            seen[section.kind] = Link(label=heading, href=f"{INDEX}#{_key(component)}")
     return [*list(seen.values())[:_MAX_NAV_LINKS], *legal]
 
 
@@ -334,7 +348,10 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
             props |= {"limit": _LATEST, "action": {"label": pages[where][0], "href": where}}
     if not is_home:
         return [("Shared", {"of": "header"}), *body, ("Shared", {"of": "footer"})]
-    return [("Header", header_of(business)), *body, ("Footer", footer_of(business))]
+    footer = footer_of(business)
+    if len(pages) == 1 and any(kind == "MapLink" for kind, _ in body):
+        footer.pop("hours", None)  # which stand just above
+    return [("Header", header_of(business)), *body, ("Footer", footer)]
 
 
 def _expand(section: OutlinedSection, outline: Outline, business: Business) -> JsonObject:
@@ -360,6 +377,8 @@ def outline_schema() -> JsonObject:
     section = inlined["properties"]["sections"]["items"]["properties"]
     section["kind"] = {"type": "string", "enum": outline_kinds()}
     section["image"] |= {"description": "address of one picture, only if the request gives it"}
+    looks = inlined["properties"]["theme"]["properties"]
+    looks["style"] |= {"description": STYLES}
     further = {"description": "further languages of the whole site, only if the request asks for them"}
     inlined["properties"]["also"] |= further
     del inlined["properties"]["sections"]["minItems"]  # none beside `ask` and `cannot`

@@ -14,15 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from routing.yaml_data import load_yaml
 from sites.spec.fonts.families import FONTS, NEAREST, FontChoice, Shipped, font_faces
 from sites.spec.html import say
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_CHOICES: Final[dict[str, Any]] = yaml.load(pkgutil.get_data(__name__, "theme.yaml") or b"", Loader=_LOADER)
+_CHOICES: Final[dict[str, Any]] = load_yaml(pkgutil.get_data(__name__, "theme.yaml") or b"")
 _COLOURS: Final = _CHOICES["colours"].split()
 COLOUR_NAMES: Final = dict(zip(_COLOURS[::2], (f"#{digits}" for digits in _COLOURS[1::2]), strict=True))
 """`#rrggbb` by lower-case name, so that "make it teal" needs no model."""
@@ -75,12 +74,18 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
+def is_red(colour: str) -> bool:
+    """Whether a colour is a red, pink or raspberry; an ochre or a coral is none."""
+    red, green, blue = channels(colour)
+    return red == max(red, green, blue) and green - blue <= _REDDISH * (red - min(green, blue))
+
+
 PresetName = Literal[
     "warm", "ocean", "forest", "slate", "plum", "sunset", "mono", "ink", "noir", "festival", "signal", "clay"
 ]
 CardStyle = Literal["outlined", "raised", "flat", "open"]
-Style = Literal["display", "poster"]
-"""Large headings over entries in columns, or the same in capitals."""
+Style = Literal["display", "poster", "editorial", "tiles"]
+"""Large headings over entries in columns; the same in capitals; headings beside lines on paper; rounded panels."""
 
 
 MIN_TEXT_CONTRAST: Final = 4.5
@@ -96,6 +101,8 @@ DARK: Final = 0.18
 """Luminance of a background below which a page is a dark one."""
 _NEARLY_BLACK: Final = 0.015
 """Below this luminance, nothing is darker that anybody would see."""
+_REDDISH: Final = 0.24
+"""How much green, as a part of its chroma, a red may have and not be a coral."""
 _HEX: Final = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
 
 
@@ -211,7 +218,9 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
         deep = None  # a pale ground among dark ones
     if deep is None and theme.style is not None and (is_night or not is_dark):
         deep = _deep_of_style(primary, background, is_night=is_night)
-    colours = _palette(primary, accent, background, is_dark=is_dark, is_night=is_night, deep=deep)
+    is_neutral = is_night or (theme.style is not None and not is_dark and is_red(primary))
+    hue = _text_on(background) if is_neutral else primary  # orange on black is a muddy brown, red on cream a pink
+    colours = _palette(primary, accent, background, is_dark=is_dark, hue=hue, deep=deep)
     if theme.style is not None:
         colours |= _of_style(colours, is_night=is_night, is_dark=is_dark)
     return colours | _words_of(theme, colours)
@@ -242,7 +251,7 @@ def _deep_of_style(primary: str, background: str, *, is_night: bool) -> str:
         return mix(background, WHITE, 0.12) if nearly_black else mix(background, BLACK, 0.45)
     red, green, blue = channels(primary)
     if red > max(green, blue):
-        return mix(BLACK, primary, 0.22)
+        return mix(BLACK, primary, 0.1)
     shades = (mix(primary, BLACK, step / 25) for step in range(25))
     return next(shade for shade in shades if contrast(WHITE, shade) >= _DEEP_CONTRAST)
 
@@ -275,11 +284,10 @@ def _inked(chosen: str, own: str, grounds: Sequence[str]) -> str:
 
 
 def _palette(
-    primary: str, accent: str, background: str, *, is_dark: bool, is_night: bool, deep: str | None
+    primary: str, accent: str, background: str, *, is_dark: bool, hue: str, deep: str | None
 ) -> dict[str, str]:
     surface = _ground(mix(background, WHITE, 0.06 if is_dark else 0.7), background)
     is_pale = luminance(primary) > 0.4
-    hue = WHITE if is_night else primary  # a shade of a dark page's own, as orange on black is a muddy brown
     tint = _ground(mix(background, hue, 0.12 if is_dark and not is_pale else 0.07), background)
     grounds = [background, surface, tint]
     ink = readable(mix(WHITE if is_dark else "#1b1b1f", primary, 0.08), grounds, 9)
@@ -359,11 +367,13 @@ def _text_on(colour: str) -> str:
 
 
 BASE_RULES: Final = (pkgutil.get_data(__name__, "base.css") or b"").decode()
+_STYLE_RULES: Final = (pkgutil.get_data(__name__, "styles.css") or b"").decode()
+"""What some styles set otherwise, so it stands last."""
 
 
 def style_classes(theme: Theme) -> tuple[str, ...]:
-    """Return the classes of a page whose theme has a style: a poster has the rules of the other one, too."""
-    return {None: (), "display": ("display",), "poster": ("display", "poster")}[theme.style]
+    """Return the classes of a page whose theme has a style: all of them have the rules of the first one, too."""
+    return () if theme.style is None else tuple(dict.fromkeys(("display", theme.style)))
 
 
 def theme_class(theme: Theme) -> str:
@@ -390,7 +400,7 @@ def stylesheet(theme: Theme, others: Mapping[str, Theme], component_rules: Itera
 @lru_cache(maxsize=1)  # there is one catalog
 def _rules(styles: tuple[str, ...]) -> bytes:
     """Return the rules that use the variables, the same for every site."""
-    plain = (_SPARED.sub("", style).strip() for style in (BASE_RULES, *styles))
+    plain = (_SPARED.sub("", style).strip() for style in (BASE_RULES, *styles, _STYLE_RULES))
     rules = "".join([f"\n{style}" for style in plain if style] + ["\n"]).encode()
     return _MARK % _digest_of(rules) + rules
 

@@ -7,8 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-import yaml
-
+from routing.yaml_data import load_yaml
 from sites.spec.catalog import HeroLayout
 from sites.spec.html import ArtName
 from sites.spec.theme import Pairing, PresetName
@@ -34,7 +33,7 @@ def _pattern(words: str) -> re.Pattern[str]:
     return re.compile("|".join(parts), re.IGNORECASE)
 
 
-_DATA: Final[dict[str, Any]] = yaml.safe_load(pkgutil.get_data(__name__, "trades.yaml") or b"")
+_DATA: Final[dict[str, Any]] = load_yaml(pkgutil.get_data(__name__, "trades.yaml") or b"")
 TRADES: Final = {
     name: Trade(
         entry["preset"],
@@ -58,8 +57,7 @@ def trade_of(*texts: str | None) -> Trade | None:
 
 
 ICONS: Final = {
-    name: _pattern(words)
-    for name, words in yaml.safe_load(pkgutil.get_data(__name__, "drawings/words.yaml") or b"").items()
+    name: _pattern(words) for name, words in load_yaml(pkgutil.get_data(__name__, "drawings/words.yaml") or b"").items()
 }
 
 

@@ -1,9 +1,11 @@
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 from gateway.fake_provider.config import FakeProviderConfig
 from producers.local.embedded import Embedded, Options
@@ -14,6 +16,17 @@ from tests.services import memory
 SCENARIOS = Path(__file__).with_name("scenarios.yaml")
 NO_ENGINE = {"POINTSMAN_BOX__ENGINE": "unix:///nonexistent.sock"}
 """Boxes have tests of their own (tests/box); here no tier 3 is installed, whatever the machine has."""
+
+QUIET = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, which does nothing of its own accord."""
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(QUIET))
+        yield opened
+        opened.close()
 
 
 @pytest.fixture(scope="package")

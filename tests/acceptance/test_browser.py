@@ -1,11 +1,10 @@
 """A reviewer's browser shows the preview as it was built: styled, complete, and nothing refused by its policy."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage
 
 from producers.local.preparation import TENANT
 from tests.acceptance.installation import Installation
@@ -29,15 +28,6 @@ if (document.querySelector("h1").textContent.includes("Tuesday")) {
 </script></body></html>
 """
 """A page whose script fails as soon as it is changed."""
-QUIET = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(QUIET))
-        yield opened
-        opened.close()
 
 
 @pytest.mark.parametrize("width", [390, 1440])

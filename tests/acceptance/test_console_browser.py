@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from sites.directories import read_directory
 from tests.acceptance.installation import Installation
@@ -26,18 +26,9 @@ pytestmark = [
         shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it"
     ),
 ]
-QUIET = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync")
 AXE = resources.files("axe_playwright_python") / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 SECONDS = 30_000
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(QUIET))
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

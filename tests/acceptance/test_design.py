@@ -3,19 +3,20 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from docs.pictures import BAKERY, SITES, build
 from sites.directories import write_directory
-from sites.spec.catalog import components
+from sites.spec.catalog import Tone, components
 from sites.spec.model import parse_site
 from sites.spec.outline import expand_outline
 from sites.spec.render import referenced_assets, render
+from sites.spec.theme import Style
 from tests.unit.sites.spec.samples import every_component, with_every_text
 
 AXE = "axe-core@4.14.1"
@@ -33,14 +34,6 @@ pytestmark = [
         shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it"
     ),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -182,12 +175,41 @@ def test_hostile_text_in_every_prop_leaves_the_page_that_a_browser_builds_as_it_
     ids=["long words", "many words", "one word"],
 )
 def test_no_text_makes_any_component_stick_out_of_any_screen(text: str, tmp_path: Path, browser: Browser) -> None:
-    write_directory(render(parse_site(with_every_text(every_component(), text))), tmp_path)
     page = browser.new_page()
+    for style in (None, *get_args(Style)):
+        out = tmp_path / f"{style}"
+        write_directory(render(parse_site(with_every_text(_in_style(style), text))), out)
+        page.goto((out / "index.html").as_uri())
+        for width in (320, 390, 768, 1024, 1440):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{style} at {width}"
+    page.close()
+
+
+def _in_style(style: str | None) -> dict[str, Any]:
+    document = every_component()
+    props = document["elements"][document["root"]]["props"]
+    props["theme"] = {**props.get("theme", {}), "style": style}
+    sections = [
+        each for each in document["elements"].values() if "tone" in components()[each["type"]].props.model_fields
+    ]
+    for at, each in enumerate(sections if style else ()):
+        each["props"]["tone"] = get_args(Tone)[at % len(get_args(Tone))]
+    return document
+
+
+@pytest.mark.parametrize("style", get_args(Style))
+def test_axe_finds_nothing_on_a_page_of_all_components_in_any_style(
+    style: str, tmp_path: Path, browser: Browser, axe: str
+) -> None:
+    write_directory(render(parse_site(_in_style(style))), tmp_path)
+    page = browser.new_page(reduced_motion="reduce")
     page.goto((tmp_path / "index.html").as_uri())
-    for width in (320, 390, 768, 1024, 1440):
+    page.evaluate(axe)
+    for width, scheme in ((390, "light"), (1440, "light"), (1440, "dark")):
         page.set_viewport_size({"width": width, "height": 900})
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, f"at {width}"
+        page.emulate_media(color_scheme=scheme)
+        assert violations(page) == [], f"{width} {scheme}"
     page.close()
 
 
@@ -233,6 +255,54 @@ def test_a_mosaic_of_any_number_of_pictures_leaves_no_hole(width: int, tmp_path:
         page.goto((folder / "index.html").as_uri())
         whole, last = page.evaluate(edges)
         assert whole == last, f"{number} pictures"
+    page.close()
+
+
+@pytest.mark.parametrize("preset", ["plum", "ocean"])
+@pytest.mark.parametrize("width", [390, 960, 1280])
+def test_a_weekday_and_its_time_stand_on_one_line(preset: str, width: int, tmp_path: Path, browser: Browser) -> None:
+    spec = every_component()
+    theme = next(each for each in spec["elements"].values() if each["type"] == "Page")["props"]
+    theme["theme"] = {"preset": preset}
+    schedule = next(each for each in spec["elements"].values() if each["type"] == "Schedule")
+    items = [{"time": "Wednesday 19:00", "title": "Beginners", "text": "With Asha, 60 minutes"}] * 5
+    schedule["props"] = {"heading": "Timetable", "items": items}
+    write_directory(render(parse_site(spec)), tmp_path)
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto((tmp_path / "index.html").as_uri())
+    lines = """() => { const range = document.createRange();
+      range.selectNodeContents(document.querySelector(".schedule-time")); return range.getClientRects().length; }"""
+    assert page.evaluate(lines) == 1
+    page.close()
+
+
+@pytest.mark.parametrize("style", get_args(Style))
+def test_a_phone_breaks_no_word_of_what_people_do(style: str, tmp_path: Path, browser: Browser) -> None:
+    spec = _in_style(style)
+    team = next(each for each in spec["elements"].values() if each["type"] == "Team")
+    person = {"name": "Tarek Aziz", "role": "Sportphysiotherapie", "text": "Betreut die Handballerinnen."}
+    team["props"] = {"heading": "Team", "people": [person] * 4}
+    write_directory(render(parse_site(spec)), tmp_path)
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto((tmp_path / "index.html").as_uri())
+    lines = """() => { const range = document.createRange();
+      range.selectNodeContents(document.querySelector(".role")); return range.getClientRects().length; }"""
+    assert page.evaluate(lines) == 1
+    page.close()
+
+
+def test_a_plan_that_is_sold_out_and_has_no_button_says_so_in_its_place(tmp_path: Path, browser: Browser) -> None:
+    spec = every_component()
+    pricing = next(each for each in spec["elements"].values() if each["type"] == "Pricing")
+    plan = {"name": "First loaf", "price": "€75", "features": ["One loaf"]}
+    gone = {**plan, "name": "Croissants", "sold_out": "Back in May"}
+    pricing["props"] = {"plans": [{**plan, "action": {"label": "Book", "href": "index.html"}}, gone]}
+    write_directory(render(parse_site(spec)), tmp_path)
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((tmp_path / "index.html").as_uri())
+    bottom = """each => document.querySelector(each).getBoundingClientRect().bottom"""
+    assert page.evaluate(bottom, ".plan .tag") > page.evaluate(bottom, ".plan.sold-out .ticks")
+    assert abs(page.evaluate(bottom, ".plan .tag") - page.evaluate(bottom, ".plan .actions")) < 8
     page.close()
 
 

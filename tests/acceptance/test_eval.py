@@ -18,6 +18,7 @@ from producers.cli import app
 from producers.evaluation.cases import Case, Kind, Round, read_cases
 from producers.evaluation.review_cases import read_review_cases, shipped_reviews
 from producers.evaluation.run import CaseResult, StepResult
+from routing.yaml_data import load_yaml
 from tests.acceptance.conftest import NO_ENGINE
 from tests.acceptance.installation import Installation
 
@@ -35,7 +36,7 @@ def pointsman(*arguments: str, environment: Mapping[str, str] = NO_ENGINE) -> tu
 
 def with_mistakes(folder: Path) -> Path:
     """Write a case whose reply does not do what it wants, and two without a reply."""
-    shipped = yaml.safe_load((library_path() / "bakery.yaml").read_text())
+    shipped = load_yaml((library_path() / "bakery.yaml").read_text())
     right = next(case for case in shipped if case["id"] == "bakery-prices")
     then = {"gone": {"*": ["€6.10"]}, "loses": [".*"]}
     wrong = {**right, "id": "wrong", "request": f"{right['request']} Thank you.", "then": then}
@@ -71,7 +72,7 @@ def first_of_each(cases: Iterable[Case]) -> list[Case]:
 
 def documents() -> list[dict[str, Any]]:
     """Return the shipped cases as they are written."""
-    return [case for path in sorted(library_path().glob("*.yaml")) for case in yaml.safe_load(path.read_text())]
+    return [case for path in sorted(library_path().glob("*.yaml")) for case in load_yaml(path.read_text())]
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ from sites.scan.engine import scan
 from sites.spec.model import JsonObject, parse_site
 from sites.spec.render import render
 from tests.acceptance.test_design import axe as axe
-from tests.acceptance.test_design import browser as browser
 from tests.acceptance.test_design import violations
 from tests.unit.sites.spec.samples import element, page
 

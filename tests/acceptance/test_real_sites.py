@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from routing.policy.platform import platform_policy
+from routing.yaml_data import load_yaml
 from sites.scan.engine import scan
 
-SITES = yaml.safe_load((Path(__file__).parents[1] / "data" / "real_sites.yaml").read_text(encoding="utf-8"))
+SITES = load_yaml((Path(__file__).parents[1] / "data" / "real_sites.yaml").read_text(encoding="utf-8"))
 SECONDS_PER_MEGABYTE = 2.0
 """Of processor time; measured 0.35, and a shared core also charges for its neighbour."""
 

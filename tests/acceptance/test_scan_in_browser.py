@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from playwright.sync_api import Browser, Page, Route, sync_playwright
+from playwright.sync_api import Browser, Page, Route
 
+from routing.yaml_data import load_yaml
 from sites.scan import html_tokenizer
 from sites.scan.html_tokenizer import MarkupBudget, Tag
 
@@ -182,14 +182,6 @@ def missed(text: str, elements: list[Element]) -> list[Any]:
     ]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
 @pytest.fixture
 def tab(browser: Browser) -> Iterator[Page]:
     """A page on which nothing runs and nothing loads, though scripts are not switched off."""
@@ -222,7 +214,7 @@ def test_nothing_that_chromium_sees_in_mended_markup_is_missed(tab: Page) -> Non
 
 @pytest.mark.threat("G6")
 def test_the_cases_of_the_corpus_are_live_in_chromium_or_in_another_browser(tab: Page) -> None:
-    texts = [case["page"] for case in yaml.safe_load(CORPUS.read_text(encoding="utf-8"))]
+    texts = [case["page"] for case in load_yaml(CORPUS.read_text(encoding="utf-8"))]
     live = 0
     for text, parsed in zip(texts, tab.evaluate(WALK, texts), strict=True):
         live += any(name.startswith("on") for elements in parsed for _, found, _ in elements for name, _ in found)

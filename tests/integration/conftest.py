@@ -1,8 +1,10 @@
 """A ledger that the tests of one module share, emptied before each: a database for each would cost a second."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from redis import Redis
 
 from ledger.store import Ledger, create_ledger_engine
 from tests.factories import Shop
@@ -23,3 +25,10 @@ def shop(module_ledger: tuple[Ledger, str]) -> Shop:
     made.clear()
     made.tenant()
     return made
+
+
+@pytest.fixture
+def broker(broker_url: str) -> Iterator[Any]:
+    """A client of an empty broker."""
+    with Redis.from_url(broker_url, decode_responses=True) as client:
+        yield client

@@ -46,7 +46,6 @@ def anchor(heading: str) -> str:
     return "".join(letter for letter in heading.lower() if letter.isalnum() or letter in " -_").replace(" ", "-")
 
 
-_COMMAND = re.compile(r"(?:[A-Z_]+=\S+ |ID=\$\(|export [A-Z_]+=\$\()*(?:\S+/)?pointsman +([a-z-].*)$")
 _OLD = {"CHANGELOG.md"}
 """Tells what once was."""
 

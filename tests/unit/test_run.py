@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[2]
 def test_every_place_in_the_order_exists() -> None:
     assert [start for start in ORDER if start not in (ENGINE, INSTALLATION) and not (ROOT / start).is_dir()] == []
     assert [file for file in sorted(ON_ENGINE | ON_INSTALLATION) if not (ROOT / file).is_file()] == []
+    folders = {f"tests/{path.parent.name}/" for path in ROOT.glob("tests/*/test_*.py")}
+    assert folders <= {*ORDER}, "what has no place comes last"
 
 
 def test_boxes_and_the_installation_come_first_and_unit_tests_last() -> None:

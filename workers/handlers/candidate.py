@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from routing.jobs import Reason
 from routing.queues import Tier
 from sites.errors import DetachedPagesError
+from sites.links import named_files
 from sites.releases import profile_of
+from sites.spec.components.tables import unsorted_columns
 from sites.spec.fonts.families import is_shipped
 from sites.spec.html import say
 from sites.spec.languages.owner import written_in
@@ -63,10 +65,33 @@ def owner_language(inputs: Inputs, site: Site) -> str:
     return written_in(inputs.words, otherwise=main_language(site))
 
 
+def missing_files_note(inputs: Inputs, site: Site) -> list[str]:
+    """Return a note on files that the owner's words name and the site does not have; empty if it has them."""
+    _, missing = named_files(inputs.words, inputs.files)
+    return (
+        [say("the site has no file {files}", owner_language(inputs, site), files=", ".join(missing))] if missing else []
+    )
+
+
 def _notes_of(before: Site | None, site: Site, lang: str) -> list[str]:
     """Return what the owner should know of a change beyond its summary, in their language."""
     old = theme_notes(before, lang) if before is not None else ()
     notes = [note for note in theme_notes(site, lang) if note not in old]
     if before is not None and (versions := outdated(before, site)):
         notes.append(say("{pages} in another language stays as it was", lang, pages=", ".join(versions)))
+    unsorted = _unsorted(site)
+    if unsorted and unsorted != (_unsorted(before) if before is not None else {}):
+        columns = ", ".join(dict.fromkeys(name for names in unsorted.values() for name in names))
+        notes.append(
+            say("tables do not sort by {columns}, where the values have no common order", lang, columns=columns)
+        )
     return notes
+
+
+def _unsorted(site: Site) -> dict[tuple[str, str], list[str]]:
+    return {
+        (path, key): names
+        for path, page in site.pages.items()
+        for key, element in page["elements"].items()
+        if element["type"] == "ComparisonTable" and (names := unsorted_columns(element["props"]))
+    }

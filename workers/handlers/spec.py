@@ -22,7 +22,7 @@ from sites.spec.languages.translation_requests import is_translation
 from sites.spec.model import Site
 from sites.spec.render import detached_files
 from workers.attempt import Attempt, Inputs
-from workers.handlers.candidate import candidate_of, pages_fact
+from workers.handlers.candidate import candidate_of, missing_files_note, pages_fact
 from workers.handlers.model_task import Task, by_model
 from workers.handlers.new_site import outline_task
 from workers.handlers.spec_edit import edit_task
@@ -30,6 +30,7 @@ from workers.handlers.translation import translation_task
 from workers.outcomes import Candidate, Escalate, Outcome
 
 IMPORTED = "the site was imported without a spec"
+_DIRECT = "direct edit, no model"
 EDITED = "their bytes are not the render of the site's spec"
 
 
@@ -95,7 +96,8 @@ def _plan(inputs: Inputs) -> Outcome | Task:
     direct = parse_direct(inputs.prompt, site) if not inputs.instruction else None
     if direct is not None:
         changed = apply_direct(site, direct)
-        result = candidate_of(inputs, changed, before=site, summary=direct.summary, how="direct edit, no model")
+        told = missing_files_note(inputs, site)
+        result = candidate_of(inputs, changed, before=site, summary=direct.summary, how=_DIRECT, left=told)
         if isinstance(result, Escalate):
             return edit_plain_html(inputs)
         doubt = also_on(inputs, direct.sought, detached)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -11,9 +12,11 @@ from routing.jobs import Reason
 from routing.model_call import summary_of
 from routing.queues import Tier
 from sites.errors import SpecError
+from sites.links import linkable, named_files
 from sites.spec.catalog import catalog_prompt
 from sites.spec.drawings.requests import wanted
 from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
+from sites.spec.fonts.families import is_shipped
 from sites.spec.model import Site, parse_site
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
 from workers.attempt import Inputs
@@ -30,16 +33,28 @@ _NO_EFFECT = (
 
 def edit_task(inputs: Inputs, site: Site, detached: frozenset[str]) -> Task:
     """Return the task of an edit: rules and catalog, which all sites share, then the document, then the request."""
-    document = f"{limits_of(inputs)}\n\nThe site document:\n{relevant_part(site, inputs.words).to_text()}"
+    names = linkable({path: data for path, data in inputs.files.items() if not is_shipped(path)})
+    files = f"\n\nFiles of the site beside its pages: {names}" if names else ""
+    document = f"{limits_of(inputs)}{files}\n\nThe site document:\n{relevant_part(site, inputs.words).to_text()}"
     by_hand = ", ".join(sorted(detached))
     fixed = f"These files were edited by hand and stay as they are: {by_hand}\n\n" if detached else ""
     return Task(
         "spec_edit",
         catalog_prompt,
-        [[Text(document, ends_prefix=True), Text(f"{fixed}{inputs.asked}")]],
+        [[Text(document, ends_prefix=True), Text(f"{fixed}{_named(inputs)}{inputs.asked}")]],
         edit_tool,
         _edited,
     )
+
+
+def _named(inputs: Inputs) -> str:
+    """Return which files the owner's words name, and which of them the site does not have."""
+    there, missing = named_files(inputs.words, inputs.files)
+    told = f"The owner's words name these files: {', '.join(map(json.dumps, there))}\n\n" if there else ""
+    if not missing:
+        return told
+    names = ", ".join(map(json.dumps, missing))
+    return f"{told}No files of the site, so that a link to them leads nowhere and the owner has to be told: {names}\n\n"
 
 
 def _edited(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | Poor | Task:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from sites.errors import SpecError
 from sites.spec.catalog import read_prompt
 from sites.spec.html import say
 from sites.spec.languages.address import address_line
+from sites.spec.languages.glossary import glossary, repeated_terms, with_glossary
 from sites.spec.languages.translation import (
     MAX_CHUNK_CHARACTERS,
     MAX_CHUNKS,
@@ -34,14 +36,35 @@ from workers.outcomes import Escalate, Outcome
 
 
 def translation_task(inputs: Inputs, site: Site, texts: Choice, detached: frozenset[str]) -> Task:
-    """Return the task of translating chosen texts of a site."""
-    return Task(
-        "spec_edit",
-        partial(read_prompt, "translate.md"),
-        [[text, Text(inputs.asked)] for text in parts_of(inputs, site, texts)],
-        translate_tool,
-        partial(_translated, texts=texts, detached=detached),
-    )
+    """Return the task of translating chosen texts of a site: in several parts once the words that recur are known."""
+    parts = chunks(texts.entries)
+    if len(parts) < 2 or not (terms := repeated_terms(texts.entries, parts)):
+        return _task_of(inputs, parts_of(inputs, site, texts), partial(_translated, texts=texts, detached=detached))
+    lines = "\n".join(f"{number} [recurs] {text}" for number, text in terms.items())
+    told = f"{address_line(site, inputs.words)}\n\nWords of the site's texts that recur; the texts come next:\n{lines}"
+    use = partial(_with_terms, texts=texts, detached=detached, terms=terms)
+    return replace(_task_of(inputs, [Text(told)], use), purpose="spec_terms", otherwise=partial(use, replies=[{}]))
+
+
+def _task_of(inputs: Inputs, parts: Sequence[Text], use: Callable[..., Outcome | Poor | Task]) -> Task:
+    prompts = [[text, Text(inputs.asked)] for text in parts]
+    return Task("spec_edit", partial(read_prompt, "translate.md"), prompts, translate_tool, use)
+
+
+def _with_terms(
+    inputs: Inputs,
+    replies: Sequence[Mapping[str, Any]],
+    *,
+    texts: Choice,
+    detached: frozenset[str],
+    terms: Mapping[int, str],
+) -> Task:
+    """Return the task of translating the parts, with what is known of the terms."""
+    assert inputs.spec is not None
+    parts = [
+        Text(with_glossary(part.text, glossary(terms, replies[0]))) for part in parts_of(inputs, inputs.spec, texts)
+    ]
+    return _task_of(inputs, parts, partial(_translated, texts=texts, detached=detached))
 
 
 def parts_of(inputs: Inputs, site: Site, texts: Choice) -> list[Text]:

@@ -32,6 +32,7 @@ from sites.spec.catalog import (
     outlined_links,
     section_props,
 )
+from sites.spec.drawings.shapes import Drawing, mark_of
 from sites.spec.embeds import framed, map_frame_of
 from sites.spec.html import (
     EMPTY,
@@ -144,6 +145,8 @@ class ContactFormProps(SectionProps):
     note: Text | None = None
     familiar: bool = False
     """Whether the form's own words say `tú` to a visitor, as the site does."""
+    drawing: Drawing | None = None
+    """The site's mark, as in the header."""
 
 
 def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
@@ -208,7 +211,8 @@ def _outline_contact(section: OutlineSection, business: Business) -> JsonObject:
     asked = {"questions": [_outline_question(item) for item in items][:12]} if items else {}
     contact = business.contact_props()
     tone = {"familiar": True} if business.is_familiar else {}
-    return {"heading": business.say("Contact"), **section_props(section), **contact, **ways, **asked, **message, **tone}
+    own = section_props(section) | business.marked()
+    return {"heading": business.say("Contact"), **own, **contact, **ways, **asked, **message, **tone}
 
 
 _MESSAGES: Mapping[str, str] = {"no message": "none", "optional message": "optional"}
@@ -296,7 +300,8 @@ def _encoding(target: str) -> str | None:
 def _contact_form(props: ContactFormProps, ctx: RenderContext) -> Html:
     further = (tag("li", icon(_icon_of(link)), anchor(ctx, link)) for link in props.links)
     details = contact_lines(*further, email=props.email, phone=props.phone, address=props.address)
-    words = tag("div", intro(ctx, props), details, hours_list(props.hours, ctx, props.timezone), class_="contact-words")
+    hours = hours_list(props.hours, ctx, props.timezone)
+    words = tag("div", intro(ctx, props), details, hours, mark_of(props.drawing), class_="contact-words")
     return band(ctx, props, words, _form(props, ctx), classes=f"tone-{props.tone} contact")
 
 
@@ -378,7 +383,7 @@ class MapLinkProps(SectionProps):
 
 def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
     known = business.address or ""
-    ways = [item.get("text") or item.get("title") for item in section.items]
+    ways = [_without_address(item.get("text") or item.get("title") or "", known) for item in section.items]
     own = {
         name: words
         for name, words in section_props(section).items()
@@ -390,6 +395,13 @@ def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
         **({"address": known} if known else {}),
         "directions": [way for way in ways if way and way.strip(" .") not in known][:5],
     }
+
+
+def _without_address(way: str, address: str) -> str:
+    """Return a way to get there without the street that it begins with, which stands above it."""
+    street = re.split(r"[,\n]", address)[0].strip()
+    rest = way.removeprefix(street).lstrip(" ,:;.–-") if street else way
+    return rest[:1].upper() + rest[1:]
 
 
 _WORD: Final = re.compile(r"\w+")

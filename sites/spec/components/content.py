@@ -16,6 +16,7 @@ from sites.spec.catalog import (
     LinkUrl,
     LongText,
     OutlineSection,
+    Phone,
     Picture,
     Props,
     RenderContext,
@@ -41,8 +42,10 @@ from sites.spec.html import (
     image,
     intro,
     is_external,
+    join,
     paragraph,
     paragraphs,
+    phone_url,
     post_line,
     section,
     tag,
@@ -72,6 +75,23 @@ class HeroProps(SectionProps):
     """Whether the heading has a word or a number that would not fit its column in the largest letters."""
     strip: Tone | None = None
     """The ground of a strip at the foot of the opening, in which the notes stand instead."""
+    phone: Phone | None = None
+    """The number that the heading has, which is a link there."""
+
+    def with_call(self) -> Self:
+        """Return the opening with its number as a link, if the heading has it, with or without a country's code."""
+        for found in _NUMBER.finditer(self.heading if self.phone else ""):
+            shown, href = re.sub(r"\D", "", found[0]).lstrip("0"), phone_url(self.phone or "")
+            if len(shown) >= _LEAST_DIGITS and href.endswith(shown):
+                before, after = self.heading[: found.start()], self.heading[found.end() :]
+                words = join(before, tag("a", found[0], href=href), after)
+                return self.model_copy(update={"heading": words})
+        return self
+
+
+_NUMBER: Final = re.compile(r"[+(]?\d[\d\s()/.\u2011-]{4,}\d")
+_LEAST_DIGITS: Final = 6
+"""Of a telephone number without its zeros; a year is none."""
 
 
 def _hero_picture(props: HeroProps, ctx: RenderContext) -> Html | None:
@@ -95,10 +115,14 @@ def _outlined_picture(section: OutlineSection) -> JsonObject:
 
 def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
     links = [
-        {**link, "href": href} for link in outlined_links(section)[:3] if (href := _called(link["href"], business))
+        _with_number({**link, "href": href}, business)
+        for link in outlined_links(section)[:3]
+        if (href := _called(link["href"], business))
     ]
     notes = [item["title"][:60] for item in section.items if item.get("title") and not is_link(item)]
     props: JsonObject = {"heading": business.name, **section_props(section), "layout": business.opening}
+    if business.phone and _NUMBER.search(props["heading"]):
+        props["phone"] = business.phone
     if business.tagline and business.tagline != props.get("text"):
         props["eyebrow"] = business.tagline[:60]
     if section.image:
@@ -113,6 +137,14 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
     return props | ({"actions": links[:3]} if links else {}) | ({"notes": notes[:4]} if notes else {})
 
 
+def _with_number(link: JsonObject, business: Business) -> JsonObject:
+    """Return a button that rings with the number on it, which a desktop can only show."""
+    number = business.phone or ""
+    if not number or link["href"] != phone_url(number) or re.search(r"\d", link["label"]):
+        return link
+    return link | {"label": f"{link['label']} {number}"[:60]}
+
+
 def _art_for(business: Business) -> str:
     """Return the drawing of the choice or trade, else one by the name, so that two new sites seldom open alike."""
     return business.art or ANY_ART[sum(business.name.encode()) % len(ANY_ART)]
@@ -121,7 +153,7 @@ def _art_for(business: Business) -> str:
 @Component(
     "Hero",
     summary="opening: actions (max 3), image, art or drawing, layout split|mirrored|framed|centered|"
-    "cover (light words over the shaded picture)|statement, notes [text]; slot aside",
+    "cover (light words over the shaded picture)|statement|masthead, notes [text]; slot aside",
     example={
         "heading": "Bread worth getting up for",
         "text": "Baked every night in a wood oven.",
@@ -134,14 +166,17 @@ def _art_for(business: Business) -> str:
     "number to ring",
 )
 def _hero(props: HeroProps, ctx: RenderContext) -> Html:
+    props = props.with_call()
     style = f"hero-notes hero-strip tone-{props.strip}" if props.strip else "hero-notes"
     notes = tag("ul", *(tag("li", note) for note in props.notes), class_=style) if props.notes else None
     strip, notes = (notes, None) if props.strip else (None, notes)
     picture = _hero_picture(props, ctx)
     layout = "centered" if picture is None and props.layout != "statement" else props.layout
     words: tuple[Html | None, ...] = (intro(ctx, props), buttons(ctx, props.actions), notes)
-    if layout == "statement":
+    if layout in ("statement", "masthead"):
         head = props.model_copy(update={"text": None})
+        if layout == "masthead":  # beside the picture, not below the buttons
+            strip, words = strip or notes, words[:2]
         words = (intro(ctx, head), tag("div", paragraph(props.text, "lead"), *words[1:], class_="hero-rest"))
     tone = "deep" if layout == "cover" else props.tone
     words_box = tag("div", *words, class_="hero-words")

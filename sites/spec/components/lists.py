@@ -110,7 +110,7 @@ _LONGEST_IN_FOUR = 14
     words=("features", "feature", "services", "offers", "benefits", "highlights"),
     outline=_outline_features,
     outline_hint="items: title, text",
-    nav_label="What we do",
+    nav_label="Services",
 )
 def _features(props: FeaturesProps, ctx: RenderContext) -> Html:
     level = level_inside(ctx, props)

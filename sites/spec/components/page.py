@@ -24,7 +24,21 @@ from sites.spec.catalog import (
     Text,
 )
 from sites.spec.components.contact import Hours, TimeZone, contact_lines, hours_list
-from sites.spec.html import EMPTY, Html, anchor, icon, image, join, language_links, paragraph, paragraphs, section, tag
+from sites.spec.drawings.shapes import Drawing, mark_of
+from sites.spec.html import (
+    EMPTY,
+    Html,
+    anchor,
+    button_class,
+    icon,
+    image,
+    join,
+    language_links,
+    paragraph,
+    paragraphs,
+    section,
+    tag,
+)
 from sites.spec.model import INDEX, JsonObject
 from sites.spec.theme import Theme
 
@@ -57,7 +71,7 @@ class PageProps(Props):
     "heading_size large|huge, heading_weight light|heavy, radius none|small|medium|large, "
     "spacing compact|regular|airy, size large|larger (of all words), "
     "ink (colour of words), contrast strong (of grey words), cards outlined|raised|flat|open, align left|center, "
-    "mode auto|light|dark, style display|poster}; theme null = index.html's",
+    "mode auto|light|dark, style display|poster|editorial|tiles}; theme null = index.html's",
     example={"title": "Hill Bakery", "description": "Bread from a wood oven.", "theme": {"preset": "warm"}},
     place="root",
     has_children=True,
@@ -89,6 +103,8 @@ class HeaderProps(Props):
     brand: Label
     tagline: Label | None = None
     logo: Picture | None = None
+    drawing: Drawing | None = None
+    """The site's mark, where there is no logo."""
     links: Annotated[tuple[Link, ...], Field(max_length=8)] = ()
     action: Link | None = None
     layout: Literal["bar", "centered"] = "bar"
@@ -98,6 +114,17 @@ class HeaderProps(Props):
     """The colour of the strip; the site's accent by default."""
     sticky: bool = False
     """Whether it stays in sight while the page scrolls."""
+    folds: bool = False
+    """Whether on a phone a long button says in a word that it calls, or moves into the menu."""
+
+    @property
+    def folded(self) -> Link | None:
+        """The button that is too long for a phone."""
+        return self.action if self.folds and self.action and len(self.action.label) > _BESIDE_NAME else None
+
+
+_BESIDE_NAME: Final = 17
+"""Letters of a button for which a phone has room between the site's name and the menu."""
 
 
 def _navigation(props: HeaderProps, ctx: RenderContext) -> tuple[Html, ...]:
@@ -112,7 +139,11 @@ def _navigation(props: HeaderProps, ctx: RenderContext) -> tuple[Html, ...]:
     opener = tag("button", icon("menu"), ctx.say("Menu"), **button)
     button["class_"] = "menu-button menu-close"
     closer = tag("button", icon("close"), ctx.say("Close"), **button, popovertargetaction="hide")
-    links = tag("ul", *(_navigation_entry(link, props.action, ctx) for link in props.links))
+    entries = [_navigation_entry(link, props.action, ctx) for link in props.links]
+    if (long := props.folded) and not long.href.startswith("tel:") and long.href not in [it.href for it in props.links]:
+        own = tag("a", long.label, href=ctx.url(long.href))
+        entries = [*entries[:-1], tag("li", own, class_="menu-only"), *entries[-1:]]
+    links = tag("ul", *entries)
     return opener, tag("nav", closer, links, class_="site-nav", id=menu, aria_label=ctx.say("Main"), popover=True)
 
 
@@ -145,14 +176,23 @@ def _header(props: HeaderProps, ctx: RenderContext) -> Html:
     name = tag("span", props.brand, class_="brand-name")
     tagline = tag("span", props.tagline, class_="brand-line") if props.tagline else None
     words = tag("span", name, tagline, class_="brand-words")
-    logo = image(ctx, props.logo, class_="brand-logo", eager=True) if props.logo else None
+    logo = image(ctx, props.logo, class_="brand-logo", eager=True) if props.logo else mark_of(props.drawing)
     brand = tag("a", logo, words, class_="brand", href=ctx.url(INDEX))
-    action = anchor(ctx, props.action, class_="button button-small") if props.action else None
+    action = _action(props.action, ctx, is_long=props.folded is not None, has_menu=bool(props.links))
     languages = language_links(ctx.page, ctx.lang, ctx.site.languages)
     inner = tag("div", brand, *_navigation(props, ctx), languages, action, class_="wrap")
     stays = " site-header-sticky" if props.sticky else ""
     header = tag("header", inner, class_=f"site-header site-header-{props.layout}{stays}", id=ctx.id)
     return join(_notice(props.notice, props.notice_hue, ctx), header) if props.notice else header
+
+
+def _action(action: Link | None, ctx: RenderContext, *, is_long: bool, has_menu: bool) -> Html | None:
+    if action and is_long and action.href.startswith("tel:"):
+        words = tag("span", action.label, class_="in-full"), tag("span", ctx.say("Call"), class_="in-brief")
+        style = button_class("button button-small", action.accent)
+        return tag("a", *words, class_=style, href=ctx.url(action.href))
+    folds = " folds" if is_long and has_menu else ""
+    return anchor(ctx, action, class_=f"button button-small{folds}") if action else None
 
 
 def _notice(text: str, hue: Hue | None, ctx: RenderContext) -> Html:
@@ -170,6 +210,8 @@ class FooterProps(Props):
     address: Text | None = None
     hours: Annotated[tuple[Hours, ...], Field(max_length=8)] = ()
     timezone: TimeZone | None = None
+    drawing: Drawing | None = None
+    """The site's mark, as in the header."""
     note: Text | None = None
     """The last line: copyright, registration, credits."""
 
@@ -203,7 +245,7 @@ def _minimal_footer(business: Business) -> JsonObject:
     minimal=_minimal_footer,
 )
 def _footer(props: FooterProps, ctx: RenderContext) -> Html:
-    about = tag("div", tag("p", props.brand, class_="brand-name"), paragraph(props.text))
+    about = tag("div", mark_of(props.drawing), tag("p", props.brand, class_="brand-name"), paragraph(props.text))
     links = _footer_links(props.links, ctx, ctx.say("Footer"))
     social = _footer_links(props.social, ctx, ctx.say("Elsewhere"))
     contact = contact_lines(email=props.email, phone=props.phone, address=props.address)
@@ -216,7 +258,7 @@ def _footer(props: FooterProps, ctx: RenderContext) -> Html:
 
 @Component(
     "Section",
-    summary="a section of its own with children; slot aside",
+    summary="a section with children; slot aside",
     example={"heading": "Also"},
     has_children=True,
     slots=("aside",),
@@ -238,7 +280,7 @@ class StackProps(Props):
 
 @Component(
     "Stack",
-    summary="children in a column or row: direction vertical|horizontal, gap sm|md|lg",
+    summary="children in a row or column: direction vertical|horizontal, gap sm|md|lg",
     example={"direction": "horizontal", "gap": "md"},
     has_children=True,
 )
@@ -250,7 +292,7 @@ class GridProps(Props):
     columns: Annotated[int, Field(ge=1, le=4)] = 3
 
 
-@Component("Grid", summary="children in columns: columns 1-4", example={"columns": 3}, has_children=True)
+@Component("Grid", summary="children in 1-4 columns", example={"columns": 3}, has_children=True)
 def _grid(props: GridProps, ctx: RenderContext) -> Html:
     return tag("div", ctx.children(deeper=False), class_=f"cards cards-{props.columns}")
 
@@ -264,9 +306,9 @@ LEGAL: Final = re.compile(
 def header_of(business: Business) -> JsonObject:
     """Return the props of a new site's header; legal pages are linked from the footer alone."""
     links = [link.model_dump() for link in business.links if not LEGAL.fullmatch(link.label)]
-    props: JsonObject = {"brand": business.name, "links": links[:8]}
+    props: JsonObject = {"brand": business.name, "links": links[:8], **business.marked()}
     if first := business.first_action():
-        props["action"] = {"label": first.label, "href": first.href}
+        props |= {"action": {"label": first.label, "href": first.href}, "folds": True}
     if business.contact_href:
         page, _, part = business.contact_href.partition("#")
         others = [link for link in props["links"] if link["href"] != business.contact_href]
@@ -299,4 +341,4 @@ def footer_of(business: Business) -> JsonObject:
     """Return the props of a new site's footer."""
     links = [link.model_dump() for link in business.links]
     text = {"text": business.tagline} if business.tagline else {}
-    return {"brand": business.name, **text, "links": links, **business.contact_props()}
+    return {"brand": business.name, **text, "links": links, **business.contact_props(), **business.marked()}

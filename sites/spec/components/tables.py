@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from sites.spec.catalog import (
     Business,
@@ -39,8 +39,8 @@ class ComparisonTableProps(SectionProps):
     """The recommended column, counted from 1."""
     corner: Label | None = None
     """The name of the first column."""
-    sortable: bool = False
-    """Whether visitors sort the rows by the columns."""
+    sortable: bool | Literal["all"] = False
+    """Whether visitors sort the rows by the columns: by `all`, or only by those of one kind of value."""
     link: Link | None = None
     """Where the table leads on, in small print below it."""
 
@@ -49,6 +49,20 @@ class ComparisonTableProps(SectionProps):
         if any(len(row.values) != len(self.columns) for row in self.rows):
             raise ValueError("every row needs one value for each column")
         return self
+
+    def sort_keys(self) -> list[tuple[str, ...] | None]:
+        """Return by what each column is sorted; None for one that is not."""
+        columns = zip(*(row.values for row in self.rows), strict=True)
+        return [sort_keys(cells, mixed=self.sortable == "all") if self.sortable else None for cells in columns]
+
+
+def unsorted_columns(props: JsonObject) -> list[str]:
+    """Return the names of columns by which a sortable table cannot be sorted; props may be expressions."""
+    try:
+        table = ComparisonTableProps.model_validate(props)
+    except ValidationError:
+        return []
+    return [name for name, keys in zip(table.columns, table.sort_keys(), strict=True) if table.sortable and not keys]
 
 
 def _table_row(row: Row, ctx: RenderContext, styles: list[str | None], keys: Sequence[str | None]) -> Html:
@@ -90,8 +104,8 @@ def _value(text: str) -> bool | str:
 @Component(
     "ComparisonTable",
     summary="choices side by side: columns [name], rows [{label, values [text or true/false]}], "
-    "highlight (column from 1), corner (name of the first column), sortable true (visitors sort by column), "
-    "link (below)",
+    "highlight (column from 1), corner (name of the first column), sortable all (visitors sort by "
+    "column), link (below)",
     example={
         "heading": "Compare",
         "columns": ["Basic", "Pro"],
@@ -106,16 +120,14 @@ def _value(text: str) -> bool | str:
 )
 def _comparison_table(props: ComparisonTableProps, ctx: RenderContext) -> Html:
     styles = ["marked" if place == props.highlight else None for place in range(1, len(props.columns) + 1)]
-    columns = [
-        sort_keys(cells) if props.sortable else None for cells in zip(*(row.values for row in props.rows), strict=True)
-    ]
+    columns = props.sort_keys()
     names = [
         tag("th", name, scope="col", class_=style, data_sort=keys is not None)
         for name, style, keys in zip(props.columns, styles, columns, strict=True)
     ]
     corner = tag("td", tag("span", ctx.say("Compared"), class_="visually-hidden"))
     if props.corner:
-        corner = tag("th", props.corner, scope="col", data_sort=props.sortable)
+        corner = tag("th", props.corner, scope="col", data_sort=bool(props.sortable))
     head = tag("thead", tag("tr", corner, *names))
     body = tag(
         "tbody",

@@ -12,7 +12,8 @@ from sites.spec.drawings.shapes import MAX_LETTERS, MAX_SHAPES, TONES, Shape
 from sites.spec.model import INDEX, JsonObject, Site, pointer, site_of
 from sites.spec.theme import Theme, palette
 
-_MIN_SHAPES: Final = 8
+_MIN_SHAPES: Final = 3
+"""Of a mark; a picture has many more."""
 _Shapes = Annotated[tuple[Shape, ...], Field(min_length=_MIN_SHAPES, max_length=MAX_SHAPES)]
 _SHAPES: Final[TypeAdapter[tuple[str, ...]]] = TypeAdapter(_Shapes)
 
@@ -92,7 +93,12 @@ def brief(site: Site, of: str) -> str:
     about = " ".join(str(props[name]) for name in ("title", "description") if props.get(name))
     others = "; ".join(dict.fromkeys(each["of"] for each in _drawings(site.pages) if each["of"] != of))
     beside = f"\nOther drawings of the site, which this one does not repeat: {others}" if others else ""
-    return f"The website: {about}\nIts tones: {tones}{beside}\nThe drawing shows: {of}"
+    is_mark = any(
+        element["type"] == "Header" and (_drawing_of(element) or {}).get("of") == of
+        for element in site.pages[INDEX]["elements"].values()
+    )
+    kind = "The drawing is the website's mark, and" if is_mark else "The drawing"
+    return f"The website: {about}\nIts tones: {tones}{beside}\n{kind} shows: {of}"
 
 
 def draw_tool() -> JsonObject:

@@ -29,13 +29,25 @@ TONES: Final = {
     "ink": "ink",
 }
 """The CSS variable of each tone."""
+NATURAL: Final = {
+    "brown": "#8a5f3f",
+    "sand": "#d8bb8d",
+    "grey": "#8f9190",
+    "red": "#bf4337",
+    "yellow": "#e5b23c",
+    "leaf": "#6a8a4c",
+    "sky": "#8cb4cc",
+    "rose": "#dfa59b",
+}
+"""The colours by which things are known, whatever the site's are: a brown goat is no black one."""
+_COLOURS: Final = {tone: f"var(--{name})" for tone, name in TONES.items()} | NATURAL
 _SIZES: Final = {"rect": ("width", "height"), "circle": ("r",), "ellipse": ("rx", "ry")}
 _STEPS: Final = {"M": 2, "L": 2, "H": 1, "V": 1, "C": 6, "S": 4, "Q": 4, "T": 2, "A": 7, "Z": 0}
 """How many numbers each letter of a path takes at a time."""
 _NUMBER: Final = re.compile(r"-?(?:\d{1,4}(?:\.\d{1,3})?|\.\d{1,3})(?!\d)", re.ASCII)
 _STEP: Final = re.compile(r"([A-Za-z])([-0-9., ]*)")
 _SHAPE: Final = re.compile(
-    rf"(?P<tone>{'|'.join(TONES)})(?:/(?P<share>[1-9]\d?))? "
+    rf"(?P<tone>{'|'.join(_COLOURS)})(?:/(?P<share>[1-9]\d?))? "
     rf"(?:(?P<form>{'|'.join(_SIZES)}) (?P<numbers>.+)|path (?P<filled>M.+)|line (?P<width>\d\d?) (?P<drawn>M.+))",
     re.ASCII,
 )
@@ -45,7 +57,7 @@ def _element(line: str) -> Html:
     """Return the element of a shape, or refuse it with the rule that it breaks."""
     if (shape := _SHAPE.fullmatch(line)) is None:
         raise _bad("a shape is TONE or TONE/PERCENT, then rect, circle, ellipse, path M... or line WIDTH M...")
-    tone = f"var(--{TONES[shape['tone']]})"
+    tone = _COLOURS[shape["tone"]]
     share = f".{int(shape['share']):02}" if shape["share"] else None
     if d := shape["drawn"]:
         ends = {"stroke_linecap": "round", "stroke_linejoin": "round"}
@@ -101,14 +113,19 @@ class Drawing(BaseModel):
     of: Annotated[str, Field(min_length=1, max_length=200)]
     shapes: Annotated[tuple[Shape, ...], Field(max_length=MAX_SHAPES)] = ()
 
-    def html(self) -> Html:
+    def html(self, *, box: str = "0 0 600 500", class_: str = "art") -> Html:
         """Return the drawing, which fills the box it stands in, as the stock ones do."""
         return tag(
             "svg",
             *map(_element, self.shapes),
-            class_="art",
-            viewBox="0 0 600 500",
+            class_=class_,
+            viewBox=box,
             preserveAspectRatio="xMidYMid slice",
             aria_hidden="true",
             focusable="false",
         )
+
+
+def mark_of(drawing: Drawing | None) -> Html | None:
+    """Return a site's mark, which is square, once it is drawn."""
+    return drawing.html(box="50 0 500 500", class_="art mark") if drawing and drawing.shapes else None

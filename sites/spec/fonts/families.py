@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-import yaml
 from pydantic import BeforeValidator
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_DATA: Final[dict[str, Any]] = yaml.load(pkgutil.get_data(__name__, "families.yaml") or b"", Loader=_LOADER)
+from routing.yaml_data import load_yaml
+
+_DATA: Final[dict[str, Any]] = load_yaml(pkgutil.get_data(__name__, "families.yaml") or b"")
 
 Look = Literal["sans", "serif", "humanist", "geometric", "classical", "slab", "rounded", "condensed", "mono"]
 Shipped = Literal[

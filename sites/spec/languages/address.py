@@ -20,7 +20,11 @@ _FORMS: Final = {
         r"(?<!^)(?<![.!?:] )\b(?:Sie|Ihnen|Ihre?[mnrs]?)\b",
     ),
     "fr": (r"(?i)\b(?:tu|toi|tes)\b", r"(?i)\b(?:vous|votre|vos)\b"),
-    "es": (r"(?i)\b(?:tú|tus?|contigo|te)\b", r"(?i)\busted(?:es)?\b"),
+    "es": (
+        r"(?i)\b(?:tú|tus?|contigo|te|quieres|puedes|tienes|vienes|sabes|dinos|ven|pide|elige|mira|pásate|acércate"
+        r"|llámanos|escríbenos|cuéntanos|pregúntanos|llámame|escríbeme|cuéntame|pregúntame)\b",
+        r"(?i)\b(?:ustedes|usted|díganos|llámenos|escríbanos|cuéntenos|pregúntenos|llámeme|escríbame)\b",
+    ),
     "it": (r"(?i)\b(?:tu|tuo|tua|tuoi|tue)\b", r"\b(?:Lei|Suo|Sua|Suoi|Sue)\b"),
     "nl": (r"(?i)\b(?:jij|je|jouw?|jullie)\b", r"(?i)\b(?:u|uw)\b"),
 }

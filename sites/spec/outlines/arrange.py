@@ -7,13 +7,13 @@ cards, and no two sections that meet are set alike.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sites.spec.catalog import Business, HeroLayout, Tone
-from sites.spec.languages.typography import MONTH
+from sites.spec.languages.typography import MONTH, WEEKDAY
 from sites.spec.model import JsonObject
 from sites.spec.outlines.looks import Look
-from sites.spec.theme import PRESETS
 from sites.spec.trades import Trade
 
 Section = tuple[str, JsonObject]
@@ -21,13 +21,17 @@ Section = tuple[str, JsonObject]
 _PLAIN: Final = frozenset({"Hero", "CallToAction", "Logos", "Gallery", "RichText"})
 _STRONG: Final = ("Stats", "Testimonials", "RichText", "Steps", "PriceList", "Features", "Schedule")
 """Kinds of sections that may have the one strong ground of a page, those first that it suits best."""
-_DATE: Final = re.compile(rf"\d\.?\s?{MONTH}|{MONTH}\s\d|\b\d{{1,2}}[./]\d{{1,2}}\b", re.IGNORECASE)
+_SAID: Final = 3
+"""How many of these, the first ones, are said and not listed."""
+_DATE: Final = re.compile(rf"\d\.?\s?{MONTH}|{MONTH}\s\d|\b\d{{1,2}}[./]\d{{1,2}}\b|{WEEKDAY}", re.IGNORECASE)
 _SHORT: Final = 72
 """Characters of a text that would leave a card half empty."""
 _LONG: Final = 90
 """Characters of a text that wants a wide line."""
 _LONG_WORD: Final = 11
 """Letters of a word that the largest heading has room for; those of a number that is kept whole count as one."""
+_OF_CAPITALS: Final = 2
+"""How many fewer capitals there is room for."""
 _FEW_QUESTIONS: Final = 6
 _FEW_ANSWERED: Final = 700
 """So few questions, with answers of so many characters, show at once: what a business does not do must not hide."""
@@ -39,13 +43,14 @@ _OF_VISIT: Final = frozenset({"phone", "address", "hours", "timezone"})
 """What of a form stands in the section on the visit instead."""
 
 
-def opening_of(preset: str, name: str, *, trade: Trade | None) -> HeroLayout:
-    """Return how a new site opens: as its trade does, else by the shapes of its look, and not all alike."""
+def opening_of(theme: JsonObject, name: str, *, trade: Trade | None) -> HeroLayout:
+    """Return how a new site opens: as its trade does, else by its style, and not all alike."""
     if trade and trade.opening != "split":
         return trade.opening
-    if PRESETS[preset].radius == "large":
-        return "framed"
-    return "mirrored" if sum(name.encode()) % 3 == 0 else "split"
+    number = sum(name.encode())
+    if theme["style"] == "editorial" and number % 2:
+        return "masthead"
+    return "mirrored" if number % 3 == 0 else "split"
 
 
 def arranged(body: list[Section], business: Business, look: Look) -> list[Section]:
@@ -61,9 +66,10 @@ def arranged(body: list[Section], business: Business, look: Look) -> list[Sectio
             props = props | {"open": "all"}
         if kind == "Schedule":
             props = props | {"items": _by_what_differs(props["items"])}
-        if kind == "Hero" and max(map(len, props.get("heading", "").split(" "))) > _LONG_WORD:
+        room = _LONG_WORD - _OF_CAPITALS if look.style == "poster" else _LONG_WORD
+        if kind == "Hero" and max(map(len, props.get("heading", "").split(" "))) > room:
             props = props | {"long": True}
-        if kind == "Hero" and len(props.get("notes", ())) > 1:
+        if kind == "Hero" and len(props.get("notes", ())) > 1 and business.opening != "masthead":
             meets = ordered[1:2] and ordered[1][0] == "CallToAction" and look.call == look.strip
             props = props | {"strip": "deep" if meets else look.strip}
         found.append((kind, props if tone == "plain" else props | {"tone": tone}))
@@ -85,10 +91,10 @@ def _features_layout(items: list[dict[str, Any]], *, before: str | None) -> str:
 
 
 def _by_what_differs(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the entries of a programme; where all are at the same hour of other days, the day leads."""
-    if len(items) < 2 or len({item["time"] for item in items}) > 1:
-        return items
+    """Return the entries of a programme; where days stand below their hours, the day leads."""
     if not all(_DATE.search(item["title"]) and len(item["title"]) <= _DAY for item in items):
+        return items
+    if any(_DATE.search(item["time"]) for item in items):
         return items
     return [item | {"time": item["title"], "title": item["time"]} for item in items]
 
@@ -117,13 +123,19 @@ def _shows_at_once(items: list[dict[str, Any]]) -> bool:
 
 
 def _tones(body: list[Section], look: Look) -> list[Tone]:
-    """Set the grounds of sections: one is strong, the visit dark, and of the others no two tinted ones meet."""
-    strong = _strong_one(body)
+    """Set the grounds of sections: one is strong, the visit dark, and of the others no two tinted ones meet.
+
+    A printed page is paper, but for what is said large.
+    """
+    is_paper = look.style == "editorial"
+    strong = _strong_one(body, _STRONG[:_SAID] if is_paper else _STRONG)
     tones: list[Tone] = []
     for place, (kind, _) in enumerate(body):
         before = tones[-1] if tones else None
         if place == strong:
             tones.append(look.call if kind == "CallToAction" else look.band)
+        elif is_paper:
+            tones.append("plain")
         elif kind == "MapLink" and place > 0 and before != "deep":
             tones.append("deep")
         else:
@@ -131,14 +143,14 @@ def _tones(body: list[Section], look: Look) -> list[Tone]:
     return tones
 
 
-def _strong_one(body: list[Section]) -> int | None:
+def _strong_one(body: list[Section], suited: Sequence[str]) -> int | None:
     """Return the place of the strong section: the opening of a further page, a call, else what suits it best."""
     for opening in ("PageIntro", "CallToAction"):
         if (place := _place_of(opening, body)) is not None:
             return place
     fit = [
-        (-1 if kind == "Schedule" and len(props["items"]) == 1 else _STRONG.index(kind), place)
+        (-1 if kind == "Schedule" and len(props["items"]) == 1 else suited.index(kind), place)
         for place, (kind, props) in enumerate(body)
-        if place > 1 and kind in _STRONG and len(props.get("body", "")) <= _STATEMENT and props.get("layout") != "cards"
+        if place > 1 and kind in suited and len(props.get("body", "")) <= _STATEMENT and props.get("layout") != "cards"
     ]
     return min(fit)[1] if fit else None

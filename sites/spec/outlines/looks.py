@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from sites.spec.catalog import Tone
 from sites.spec.fonts.families import FONTS
-from sites.spec.theme import DARK, Style, Theme, channels, chosen_colours, fonts_of, luminance
+from sites.spec.theme import DARK, Style, Theme, channels, chosen_colours, fonts_of, is_red, luminance
 
 _LOUD: Final = 0.75
 """Chroma of neon, signal red or lava; that of brick and petrol is about a half."""
@@ -14,9 +15,20 @@ _STRONG: Final = (0.12, 0.3)
 """From this chroma and saturation on, a colour is taken for one, not for a grey."""
 _NIGHT: Final = 0.05
 """Luminance of a ground on which a loud colour glows."""
-_REDDISH: Final = 0.24
-"""How much green, as a part of its chroma, a red may have and not be a coral."""
 _POSTER_FONTS: Final = frozenset({"oswald-1", "condensed"})
+
+
+STYLES: Final = (
+    "display: large and calm; poster: loud, in capitals; editorial: a printed page, headings beside ruled lines on "
+    "paper, for crafts, books, law, food and all that is old or quiet; tiles: rounded panels, for children, cafés, "
+    "care, sport and all that is friendly"
+)
+"""What a model is told of the styles."""
+SHAPES: Final[Mapping[Style, Mapping[str, str]]] = {
+    "editorial": {"radius": "none", "cards": "open"},
+    "tiles": {"radius": "large", "cards": "flat"},
+}
+"""What else of a theme is so in a style."""
 
 
 class Look(NamedTuple):
@@ -28,6 +40,7 @@ class Look(NamedTuple):
     """That of the facts at the foot of the opening: the other colour, if it is one."""
     call: Tone
     """That of a call, which may be louder than the others."""
+    style: Style
 
 
 def _chroma(colour: str) -> float:
@@ -58,20 +71,15 @@ def look_of(theme: dict[str, Any]) -> Look:
     """
     parsed = Theme(**theme)
     primary, accent, background = chosen_colours(parsed)
-    if luminance(background) < DARK and style_of(theme) != "poster":
-        return Look("deep", "filled" if _is_colour(primary) else "tinted", "deep")
-    may_be_accent = _is_colour(accent) and not (_is_calm(parsed) and _is_red(accent))
+    style = parsed.style or style_of(theme)
+    if luminance(background) < DARK and style != "poster":
+        return Look("deep", "filled" if _is_colour(primary) else "tinted", "deep", style)
+    may_be_accent = _is_colour(accent) and not (_is_calm(parsed) and is_red(accent))
     call: Tone = "accent" if _is_colour(accent) else "filled"
     if _is_colour(primary):
-        return Look("filled", "accent" if may_be_accent else "deep", call)
-    return Look("accent" if may_be_accent else "deep", "filled", call)
+        return Look("filled", "accent" if may_be_accent else "deep", call, style)
+    return Look("accent" if may_be_accent else "deep", "filled", call, style)
 
 
 def _is_calm(theme: Theme) -> bool:
     return "serif" in FONTS[fonts_of(theme)[0]].stack.replace("sans-serif", "")
-
-
-def _is_red(colour: str) -> bool:
-    """Whether a colour is a red, pink or raspberry; an ochre or a coral is none."""
-    red, green, blue = channels(colour)
-    return red == max(red, green, blue) and green - blue <= _REDDISH * (red - min(green, blue))

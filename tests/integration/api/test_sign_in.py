@@ -4,10 +4,10 @@ import json
 import re
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -26,10 +26,6 @@ from producers.config import OidcConfig
 from producers.console.oidc import OidcProvider, Ticket
 from producers.errors import SignInRefusedError
 from tests.integration.api.http_world import CONSOLE_URL, PAGES, World, open_world, shared_ledger
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from oidc_provider_mock import run_server_in_thread
 
 __all__ = ["shared_ledger"]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -84,7 +80,8 @@ class Office:
 
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[str]:
-    with run_server_in_thread() as server:
+    """It is imported here: that makes keys of RSA, for nearly a second in each process of the suite."""
+    with import_module("oidc_provider_mock").run_server_in_thread() as server:
         yield f"http://localhost:{server.server_port}"
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from redis import Redis
 
 from ledger.errors import IdempotencyConflictError
 from ledger.submission import KnownKey
@@ -77,12 +76,6 @@ BODIES: tuple[dict[str, Any], ...] = (
     {"prompt": EDIT, "site": "cafe", "start_at": TOMORROW},
     {"prompt": "", "site": "cafe"},
 )
-
-
-@pytest.fixture
-def broker(broker_url: str) -> Iterator[Any]:
-    with Redis.from_url(broker_url, decode_responses=True) as client:
-        yield client
 
 
 @pytest.fixture

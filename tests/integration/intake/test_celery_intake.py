@@ -16,7 +16,6 @@ from uuid import UUID, uuid4
 
 import pytest
 from celery import Celery
-from redis import Redis
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from ledger.errors import JobNotFoundError
@@ -37,12 +36,6 @@ DEAD_BROKER = "redis://127.0.0.1:1/0"
 QUESTION = "What is a proxy?"
 INTAKE_KILLS = int(os.environ.get("INTAKE_KILLS", "5"))
 """How often the intake is killed; `make chaos ONLY=intake` asks for more."""
-
-
-@pytest.fixture
-def broker(broker_url: str) -> Iterator[Any]:
-    with Redis.from_url(broker_url, decode_responses=True) as client:
-        yield client
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from redis import Redis
 
 from ledger.dispatch_window import pause_queue
 from ledger.errors import IdempotencyConflictError
@@ -27,12 +26,6 @@ DEAD_BROKER = "redis://127.0.0.1:1/0"
 QUESTION = "What is a content delivery network?"
 EDIT = "Make the header background blue"
 Submit = Callable[..., Job]
-
-
-@pytest.fixture
-def broker(broker_url: str) -> Iterator[Any]:
-    with Redis.from_url(broker_url, decode_responses=True) as client:
-        yield client
 
 
 @pytest.fixture

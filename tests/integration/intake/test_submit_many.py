@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from redis import Redis
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
@@ -27,12 +26,6 @@ from tests.factories import Shop
 EDIT, QUESTION, ORDER = "Make the header background blue", "What is a proxy?", "Build a landing page for a bakery"
 TOMORROW = (datetime.now(UTC) + timedelta(days=1)).isoformat()
 LISTS = [list_of(queue) for queue in QueueName]
-
-
-@pytest.fixture
-def broker(broker_url: str) -> Iterator[Any]:
-    with Redis.from_url(broker_url, decode_responses=True) as client:
-        yield client
 
 
 @pytest.fixture

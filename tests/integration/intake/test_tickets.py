@@ -19,6 +19,7 @@ from sqlmodel import col, select
 from starlette.testclient import TestClient
 
 from ledger.cells import tenant_rows
+from ledger.runs.kept_deliveries import SentDelivery, forget_delivery, keep_delivery, kept_deliveries
 from ledger.runs.run import put_project
 from ledger.runs.tables import ReviewComment, Run
 from ledger.tables import Job, Tenant
@@ -350,7 +351,7 @@ def test_a_delivery_waits_for_three_days_at_most_and_a_tenant_has_a_hundred_at_m
 ) -> None:
     monkeypatch.setattr("ledger.runs.kept_deliveries.MAX_KEPT", 2)
     spend_the_day(hooks)
-    assert [hooks.send(issue(number)).status_code for number in (1, 2, 3)] == [202, 202, 429]
+    assert [hooks.send(issue(number)).status_code for number in (1, 2, 3, 1)] == [202, 202, 429, 202]
     receiver = hooks.receiver()
     pass_time(hooks, 71)
     assert (receiver.deliver_due(), kept(hooks)) == (1, 2)
@@ -365,6 +366,27 @@ def test_a_delivery_waits_for_three_days_at_most_and_a_tenant_has_a_hundred_at_m
         ).all()
     assert [actor for actor, _ in found] == [f"github:{hooks.world.tenant}/shop"] * 2
     assert "daily budget" in found[0][1]["why"]
+
+
+def test_of_deliveries_at_once_no_more_are_kept_than_there_is_room_for(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each counted before any was written (issue 20)."""
+    monkeypatch.setattr("ledger.runs.kept_deliveries.MAX_KEPT", 1)
+
+    place = (hooks.world.tenant, "shop", "github")
+
+    def keep(number: int) -> bool:
+        with hooks.world.ledger.begin() as session:
+            is_kept = keep_delivery(session, SentDelivery(*place, "issues", {"n": number}))
+            session.execute(text("SELECT pg_sleep(0.05)"))
+        return is_kept
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(keep, range(4))) == [False, False, False, True]
+    with hooks.world.ledger.begin() as session:
+        (only,) = kept_deliveries(session, *place)
+        forget_delivery(session, only)
 
 
 @pytest.mark.parametrize("action", ["closed", "unlabeled"])

@@ -75,9 +75,6 @@ def test_a_plain_pdf_has_as_many_pages_as_its_tree_has_leaves(count: int) -> Non
     assert pages(pdf(count, content=b"BT (Hello) Tj ET")) == count
 
 
-_PAGE = b"3 0 obj<</Type/Page/Parent 2 0 R>>endobj"
-
-
 @pytest.mark.parametrize(
     "data",
     [

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from monitoring.gauges import PROBED
 from monitoring.metrics import FOLDED, PREFIX
 from producers.commands.installation import read_alert_rules
+from routing.yaml_data import load_yaml
 from tests.panel_proof import BOARDS
 from tests.promql import reads_each_series_once
 
 ROOT = Path(__file__).parents[3]
 HERE = ROOT / "monitoring" / "alerts"
-GROUPS = yaml.safe_load(read_alert_rules())["groups"]
+GROUPS = load_yaml(read_alert_rules())["groups"]
 ALERTS: dict[str, dict[str, Any]] = {
     rule["alert"]: rule for group in GROUPS for rule in group["rules"] if "alert" in rule
 }
@@ -27,7 +27,7 @@ RECORDED = {rule["record"] for group in GROUPS for rule in group["rules"] if "re
 TESTS = [
     test
     for name in ("rules_test.yaml", "rules_week_test.yaml")
-    for one in yaml.safe_load((HERE / name).read_text())["tests"]
+    for one in load_yaml((HERE / name).read_text())["tests"]
     for test in one.get("alert_rule_test", ())
 ]
 needs_promtool = pytest.mark.skipif(
@@ -72,7 +72,7 @@ def test_an_alert_is_tested_while_it_is_silent_and_when_it_fires(name: str) -> N
 
 
 def test_links_become_absolute_where_somebody_says_where_they_lead() -> None:
-    told = yaml.safe_load(read_alert_rules(docs="https://docs.example/p/", grafana="https://grafana.example"))
+    told = load_yaml(read_alert_rules(docs="https://docs.example/p/", grafana="https://grafana.example"))
     notes = next(rule for rule in told["groups"][1]["rules"] if rule["alert"] == "PointsmanNoDispatcher")["annotations"]
     assert notes["runbook_url"] == "https://docs.example/p/docs/runbooks.md#pointsmannodispatcher"
     assert notes["dashboard_url"] == "https://grafana.example/d/pointsman-fleet"

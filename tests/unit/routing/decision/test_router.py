@@ -186,6 +186,7 @@ def test_mere_talk_about_a_site_is_answered(prompt: str) -> None:
             "does it say dogs? we promised, put it in",
         ),
         ("Is anything outdated? just tell us, don't change it", "Is anything outdated? just change it"),
+        ("We had two guests. I'd like to know what they pay.", "I want to know when somebody books a table"),
         ("On which days can somebody have breakfast? just want to know", "On which days? write: daily"),
         ("do we say how they get off the newsletter?", "the newsletter button fell off, fix it"),
         ("Wie kühl wirkt die Seite auf Sie?", "die Seite wirkt kühl, können Sie da was machen?"),

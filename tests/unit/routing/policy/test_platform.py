@@ -203,13 +203,14 @@ def test_a_policy_file_from_before_work_rested_between_its_tries_still_loads(tmp
     assert load_policy(path).pauses.model_dump(mode="json") == shipped
 
 
-def test_in_a_policy_file_from_before_drawings_the_model_of_new_sites_draws(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("new", "like"), [("spec_draw", "spec_create"), ("spec_terms", "spec_edit")])
+def test_a_call_that_an_older_policy_file_does_not_have_is_like_another(tmp_path: Path, new: str, like: str) -> None:
     path = tmp_path / "older.yaml"
     values = document()
-    values["calls"].pop("spec_draw")
+    values["calls"].pop(new)
     path.write_text(yaml.safe_dump(values))
     policy = load_policy(path)
-    assert policy.calls["spec_draw"] == policy.calls["spec_create"]
+    assert policy.calls[new] == policy.calls[like]
 
 
 # A limit that no job can keep is a bug: two attempts of every model call fit their queue's time and money.

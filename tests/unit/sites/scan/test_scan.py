@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from routing.policy.platform import Profile
+from routing.yaml_data import load_yaml
 from sites.scan.engine import scan
 from sites.scan.frames import SANDBOX
 from sites.scan.rules import RULES, describe_limits
@@ -26,7 +26,7 @@ SHA384 = "sha384-" + "A" * 64
 
 
 def cases_of(source: Path) -> list[dict[str, Any]]:
-    cases: list[dict[str, Any]] = yaml.load(source.read_bytes(), Loader=yaml.CSafeLoader)
+    cases: list[dict[str, Any]] = load_yaml(source.read_bytes())
     return cases
 
 

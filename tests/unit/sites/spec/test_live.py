@@ -84,6 +84,27 @@ def test_a_column_is_sorted_by_amounts_of_one_unit_or_by_words(cells: list[bool 
     assert sort_keys(cells) == (keys and tuple(keys))
 
 
+@pytest.mark.parametrize(
+    ("ordered", "may_sort"),
+    [
+        (["0", "5 s", "30 s", True, "auto", "Émile", "set in version 9", "set in version 10", "—"], True),
+        (["€9", "from €110", "on request", ""], True),
+        (["Mail", "Phone", False], True),
+        (["9", "10", "up to 3 of them", "–"], True),
+        (["45 min", "1 h", "by agreement"], False),
+    ],
+)
+def test_a_column_of_all_kinds_sorts_amounts_then_words_then_what_is_empty(
+    ordered: list[bool | str], *, may_sort: bool
+) -> None:
+    """A column with numbers, words and dashes had no arrow (issue 20)."""
+    keys = sort_keys(ordered[::-1], mixed=True)
+    assert (keys is not None) == may_sort
+    assert keys is None or [int(key) for key in keys] == [*range(len(ordered))][::-1]
+    assert sort_keys(ordered) is None, "tables that were built before keep what they have"
+    assert sort_keys(["rye", "spelt"], mixed=True) == ("rye", "spelt")
+
+
 def test_the_one_script_of_the_builder_is_allowed_by_its_hash_where_a_page_needs_it_and_nowhere_else() -> None:
     rows = [{"label": "Cut", "values": ["€38"]}, {"label": "Beard", "values": ["€9"]}]
     table = element("ComparisonTable", columns=["Price"], corner="For", rows=rows, sortable=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 
+from routing.yaml_data import load_yaml
 from sites.errors import SpecError
 from sites.links import dead_links
 from sites.spec.catalog import components
@@ -63,7 +63,7 @@ def refusal(outline: object) -> tuple[str, str]:
 
 
 SPEC = Path(__file__).parents[4] / "sites" / "spec"
-WORDS = yaml.safe_load((SPEC / "words.yaml").read_text())
+WORDS = load_yaml((SPEC / "words.yaml").read_text())
 RECORDED = Path(__file__).parents[3] / "data" / "model_cases"
 
 
@@ -202,6 +202,22 @@ def test_an_outline_becomes_a_whole_valid_site() -> None:
 
 def test_header_contact_and_footer_come_from_the_catalog() -> None:
     assert kinds() == ["Header", "Hero", "Features", "FAQ", "CallToAction", "ContactForm", "Footer"]
+
+
+def test_a_style_has_its_shapes_unless_the_outline_asks_for_others() -> None:
+    for style, shapes in (("tiles", ("large", "flat")), ("editorial", ("none", "open")), ("display", (None, None))):
+        page = expand_outline({**OUTLINE, "theme": {"style": style}}).pages[INDEX]
+        theme = page["elements"][page["root"]]["props"]["theme"]
+        assert (theme["style"], theme.get("radius"), theme.get("cards")) == (style, *shapes)
+
+
+def test_opening_hours_stand_once_where_one_page_says_how_to_find_the_place() -> None:
+    contact = {**OUTLINE["contact"], "address": "High St 1", "hours": [{"days": "Mon", "time": "9-5"}]}
+    outline = {**with_sections({"kind": "MapLink"}), "contact": contact}
+    assert render(expand_outline(outline))[INDEX].count(b"9-5") == 1
+    further = {"kind": "RichText", "text": "Since 1998.", "page": "About"}
+    both = {**with_sections({"kind": "MapLink"}, further), "contact": contact}
+    assert render(expand_outline(both))[INDEX].count(b"9-5") == 2
 
 
 def test_a_section_with_nothing_to_show_is_left_out_of_page_and_navigation() -> None:
@@ -453,3 +469,74 @@ def test_a_form_asks_what_the_outline_says_and_a_kind_that_needs_more_becomes_te
         ("Which boat?", "choice"),
     ]
     assert [each["options"] for each in asked[-2:]] == [["Lemon", "Carrot"], ["Myfanwy", "Gelert"]]
+
+
+@pytest.mark.parametrize(
+    ("heading", "phone", "link"),
+    [
+        ("Emergency? 01982 555 0188", "01982 555 0188", '<a href="tel:019825550188">01982 555 0188</a>'),
+        ("Ring 01982 555-0188 & ask", "+44 1982 5550188", '<a href="tel:+4419825550188">01982 555-0188</a> &amp; ask'),
+        ("Emergency? 01982 555 0199", "01982 555 0188", None),
+        ("Baking since 1931", "01982 555 1931", None),
+    ],
+)
+def test_a_number_of_the_business_in_the_opening_s_heading_can_be_called(
+    heading: str, phone: str, link: str | None
+) -> None:
+    """It was mere text in the largest letters of the page (issue 20)."""
+    made = expand_outline(
+        {**OUTLINE, "contact": {"phone": phone}, "sections": [{"kind": "Hero", "heading": heading, "text": "x"}]}
+    )
+    shown = render(made)[INDEX].decode().replace("\N{NO-BREAK SPACE}", " ").replace("\N{NON-BREAKING HYPHEN}", "-")
+    title = shown.partition("<h1")[2].partition("</h1>")[0]
+    assert ("<a" in title) == (link is not None)
+    assert link is None or link in title
+
+
+def test_the_menu_says_about_of_no_section_that_only_has_a_long_heading() -> None:
+    long = {"kind": "RichText", "heading": "What happens to the bread that nobody buys", "text": "x"}
+    for part, labels in ((long, []), ({**long, "heading": "About us, since 1931"}, ["About us"])):
+        header = expand_outline(with_sections({"kind": "Hero"}, part)).pages[INDEX]["elements"]["header"]["props"]
+        assert [link["label"] for link in header["links"]] == [*labels, "Contact"]
+
+
+@pytest.mark.parametrize(
+    ("title", "detail", "shown"),
+    [
+        ("Book a table for tonight", "https://book.example/", "menu-only"),
+        ("Ring us on 958 555 017", "tel:958555017", '<span class="in-brief">Call</span>'),
+        ("Book a table", "https://book.example/", None),
+    ],
+)
+def test_a_long_button_of_a_new_site_leaves_room_for_the_name_on_a_phone(
+    title: str, detail: str, shown: str | None
+) -> None:
+    """It broke in two lines, or pushed the name (issue 20)."""
+    hero = {"kind": "Hero", "items": [{"title": title, "detail": detail}]}
+    site = expand_outline({**OUTLINE, "sections": [hero, *OUTLINE["sections"]]})
+    header = render(site)[INDEX].decode().partition("<header")[2].partition("</header>")[0]
+    assert shown is None or shown in header
+    assert ("in-brief" in header or " folds" in header) == (shown is not None)
+
+
+@pytest.mark.parametrize(
+    ("heading", "label"),
+    [
+        ("If someone has died", "If someone has died"),
+        ("Yes, no and never", "Yes, no and never"),
+        ("Yes, no and never again", "Services"),
+        ("Sweeping, and what it costs in this town", "Sweeping"),
+    ],
+)
+def test_a_menu_says_what_a_section_s_heading_says(heading: str, label: str) -> None:
+    outline = with_sections({"kind": "Features", "heading": heading, "items": [{"title": "Flues", "text": "Swept."}]})
+    header = expand_outline(outline).pages[INDEX]["elements"]["header"]["props"]
+    assert header["links"][0]["label"] == label
+
+
+def test_a_button_that_rings_shows_the_number_to_those_who_have_no_telephone_before_them() -> None:
+    ring = {"title": "Ring Bev", "detail": "tel:+4570123456"}
+    for phone, label in (("+45 70 12 34 56", "Ring Bev +45 70 12 34 56"), ("+45 99 99 99 99", "Ring Bev")):
+        outline = with_sections({"kind": "Hero", "heading": "Two vans", "items": [ring]})
+        hero = expand_outline({**outline, "contact": {"phone": phone}}).pages[INDEX]["elements"]["hero"]["props"]
+        assert hero["actions"][0]["label"].replace("\xa0", " ") == label

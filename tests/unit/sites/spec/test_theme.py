@@ -13,11 +13,13 @@ from sites.spec.theme import (
     MIN_TEXT_CONTRAST,
     PRESETS,
     Theme,
+    channels,
     contrast,
     contrast_note,
     mix,
     palette,
     parse_colour,
+    style_classes,
     stylesheet,
     theme_class,
 )
@@ -178,6 +180,15 @@ def test_the_dark_of_a_page_with_a_style_has_its_colour_and_that_of_a_dark_page_
     assert colours["deep-accent"] == colours["on-deep"]
     night = palette(Theme(**red, background="#121110", style="display"), dark=False)
     assert night["deep"] == night["panel"] == "#2e2e2d"
+
+
+def test_a_page_with_a_style_is_tinted_by_its_colour_and_not_pink_by_a_red() -> None:
+    for primary, is_grey in (("#c1261d", True), ("#2f7a4f", False)):
+        theme = Theme(primary=primary, background="#ffffff", style="editorial")
+        red, green, blue = channels(palette(theme, dark=False)["tint"])
+        assert (red == green == blue) is is_grey
+    assert style_classes(theme) == ("display", "editorial")
+    assert style_classes(Theme()) == ()
 
 
 def test_buttons_of_the_page_s_own_colour_have_the_accent_s() -> None:

@@ -42,6 +42,8 @@ def one(kind: str, **props: Any) -> etree._Element:
         ("cover", {"image": PICTURE}, "hero-cover"),
         ("cover", {}, "hero-centered"),
         ("statement", {}, "hero-statement"),
+        ("masthead", {"art": "tiles"}, "hero-masthead"),
+        ("masthead", {}, "hero-centered"),
     ],
 )
 def test_a_hero_is_laid_out_by_what_it_has_to_show(layout: str, extra: dict[str, Any], becomes: str) -> None:
@@ -49,6 +51,12 @@ def test_a_hero_is_laid_out_by_what_it_has_to_show(layout: str, extra: dict[str,
     assert becomes in found.get("class", "").split()
     assert found.xpath(".//h1/text()") == ["Bread"]
     assert found.xpath(".//p[@class='lead']/text()") == ["Warm."]
+
+
+def test_a_masthead_has_its_words_on_one_side_of_the_picture_and_its_facts_on_the_other() -> None:
+    wrap = one("Hero", heading="Bread", text="Warm.", layout="masthead", art="tiles", notes=["Rye", "Spelt"])[0]
+    assert [each.get("class") for each in wrap] == ["hero-words", "hero-picture hero-art", "hero-notes"]
+    assert [each.get("class") for each in wrap[0]] == ["intro", "hero-rest"]
 
 
 def test_a_hero_shows_what_fills_its_aside() -> None:

@@ -98,9 +98,9 @@ def test_who_draws_knows_the_site_its_tones_and_what_to_show() -> None:
     ("reply", "place", "rule"),
     [
         ({}, "/shapes", "valid tuple"),
-        ({"shapes": GOAT[:7]}, "/shapes", "at least 8"),
+        ({"shapes": GOAT[:2]}, "/shapes", "at least 3"),
         ({"shapes": GOAT * 8}, "/shapes", "at most 60"),
-        ({"shapes": [*GOAT, "red circle 1 2 3"]}, "/shapes/8", "a shape is TONE"),
+        ({"shapes": [*GOAT, "crimson circle 1 2 3"]}, "/shapes/8", "a shape is TONE"),
     ],
 )
 def test_a_reply_that_is_no_drawing_is_refused_with_its_place(reply: dict[str, Any], place: str, rule: str) -> None:
@@ -128,6 +128,16 @@ def test_a_page_s_opening_and_a_text_may_have_a_drawing(kind: str, props: dict[s
     assert "does not repeat: kids\nThe drawing shows: a goat" in brief(site, "a goat")
     assert b"<svg" not in render(drawn(site, {"a goat": GOAT}))[INDEX].partition(b"</svg>")[2]
     assert render(drawn(site, {"a goat": GOAT, "kids": GOAT}))[INDEX].count(b"M60 500") == 2
+
+
+def test_a_mark_is_drawn_once_after_the_opening_and_stands_in_header_form_and_footer() -> None:
+    site = expand_outline({**OUTLINE, "drawing": "a goat", "mark": "a horn"})
+    assert wanted(site) == ("a goat", "a horn")
+    assert "The drawing is the website's mark, and shows: a horn" in brief(site, "a horn")
+    assert "mark" not in brief(site, "a goat").replace("a horn", "")
+    page = render(drawn(site, {"a horn": GOAT}))[INDEX]
+    assert page.count(b'<svg class="art mark" viewBox="50 0 500 500"') == page.count(b"M60 500V290") == 3
+    assert b"art mark" not in render(drawn(site, {}))[INDEX]
 
 
 def test_an_outline_says_what_else_is_drawn() -> None:

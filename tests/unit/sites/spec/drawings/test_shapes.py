@@ -21,6 +21,7 @@ def test_a_drawing_is_a_stock_one_of_other_shapes() -> None:
     [
         ("ground rect 0 0 600 500", '<rect x="0" y="0" width="600" height="500" fill="var(--tint)">'),
         ("deep rect -5 0.5 60 50 8", '<rect x="-5" y="0.5" width="60" height="50" rx="8" fill="var(--deep)">'),
+        ("brown circle 430 140 78", '<circle cx="430" cy="140" r="78" fill="#8a5f3f">'),
         ("accent circle 430 140 78", '<circle cx="430" cy="140" r="78" fill="var(--accent)">'),
         ("ink/5 ellipse 9 9 2 3", '<ellipse cx="9" cy="9" rx="2" ry="3" fill="var(--ink)" fill-opacity=".05">'),
         (
@@ -40,7 +41,7 @@ def test_a_shape_is_an_element_of_numbers_in_a_tone_of_the_palette(shape: str, e
 @pytest.mark.parametrize(
     ("shape", "rule"),
     [
-        ("red circle 1 2 3", "a shape is TONE"),
+        ("crimson circle 1 2 3", "a shape is TONE"),
         ("accent/0 circle 1 2 3", "a shape is TONE"),
         ("accent text 1 2 hello", "a shape is TONE"),
         ('accent circle 1 2 3" onload="x()', "numbers are plain"),

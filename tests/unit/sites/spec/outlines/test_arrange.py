@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from sites.spec.trades import TRADES
 
 CONTACT = {"phone": "01422 555 0182", "email": "dot@akers.example", "address": "Chapel Row"}
 AKERS = Business(name="Dot Akers", **CONTACT, hours=({"days": "Thu", "time": "10-16"},))
-LOOK = Look(band="filled", strip="accent", call="accent")
+LOOK = Look(band="filled", strip="accent", call="accent", style="display")
 FORM = {"heading": "Write", **AKERS.contact_props()}
 PLACE = {"heading": "Find me", "address": "Chapel Row"}
 
@@ -83,26 +84,27 @@ def test_a_place_without_a_form_says_how_to_call_and_a_form_without_a_place_keep
 )
 def test_a_heading_that_is_the_address_is_said_once(heading: str, shown: str) -> None:
     business = Business(name="Dot Akers", address="Unit 4, Am Storchen, Brick Row, Stroud")
-    section = OutlineSection("MapLink", heading, None, ({"text": "Brick Row, Stroud."}, {"text": "Bus 61."}))
+    section = OutlineSection("MapLink", heading, None, ({"text": "Brick Row, Stroud."}, {"text": "Unit 4, by bus 61."}))
     outline = components()["MapLink"].outline
     assert outline is not None
     props = outline(section, business)
-    assert (props["heading"], props["directions"]) == (shown, ["Bus 61."])
+    assert (props["heading"], props["directions"]) == (shown, ["By bus 61."])
 
 
-def test_an_opening_is_its_trades_or_of_the_shapes_of_the_look_and_not_always_the_same() -> None:
-    assert opening_of("forest", "Noor", trade=TRADES["outdoors"]) == "statement"
-    assert opening_of("clay", "Noor", trade=None) == "framed"
-    assert {opening_of("ocean", name, trade=TRADES["plumber"]) for name in ("Noor", "Noos", "Noot")} == {
-        "split",
-        "mirrored",
-    }
+def test_an_opening_is_its_trades_or_of_its_style_and_not_always_the_same() -> None:
+    assert opening_of({"preset": "forest", "style": "display"}, "Noor", trade=TRADES["outdoors"]) == "statement"
+    editorial = {"preset": "clay", "style": "editorial"}
+    assert {opening_of(editorial, name, trade=None) for name in ("Noor", "Noos")} == {"masthead", "mirrored"}
+    ocean = {"preset": "ocean", "style": "display"}
+    openings = {opening_of(ocean, name, trade=TRADES["plumber"]) for name in ("Noor", "Noos", "Noot")}
+    assert openings == {"split", "mirrored"}
 
 
 @pytest.mark.parametrize(
     ("text", "lang", "familiar"),
     [
         ("Cuéntanos qué te pasa y tu moto", "es", True),
+        ("Helados de la casa. Pide el tuyo, y escríbenos.", "es", True),
         ("Llámanos, por favor; le atenderemos a usted y a ustedes", "es", False),
         ("Wann willst du anfangen? Dein Auto steht bereit.", "de", True),
         ("Wir nehmen uns Zeit für Sie und Ihre Familie.", "de", False),
@@ -120,8 +122,11 @@ def test_few_short_answers_show_at_once_and_others_are_folded() -> None:
         assert props["open"] == shown
 
 
-def tones(*body: tuple[str, dict[str, Any]]) -> list[str]:
-    return [props.get("tone", "plain") for _, props in arranged(list(body), AKERS, LOOK)]
+EDITORIAL = LOOK._replace(style="editorial")
+
+
+def tones(*body: tuple[str, dict[str, Any]], look: Look = LOOK) -> list[str]:
+    return [props.get("tone", "plain") for _, props in arranged(list(body), AKERS, look)]
 
 
 def test_one_section_of_a_page_is_strong_the_one_that_it_suits_best_and_the_visit_is_dark() -> None:
@@ -132,12 +137,23 @@ def test_one_section_of_a_page_is_strong_the_one_that_it_suits_best_and_the_visi
     assert tones(hero, text, ("MapLink", PLACE)) == ["plain", "plain", "deep"]
     assert tones(("PageIntro", {}), ("Stats", {})) == ["filled", "plain"]
     assert tones(hero, offers(3), ("Stats", {}), ("CallToAction", {}))[2:] == ["tinted", "accent"]
-    assert tones(hero, offers(3), ("Stats", {}), ("Schedule", {"items": [{"time": "7 pm"}]}))[3] == "filled"
+    assert (
+        tones(hero, offers(3), ("Stats", {}), ("Schedule", {"items": [{"time": "7 pm", "title": "Reading"}]}))[3]
+        == "filled"
+    )
 
 
-def test_the_day_leads_where_all_entries_are_at_one_hour() -> None:
-    for times, leads in ((("10 till 4", "10 till 4"), "Saturday 5 December"), (("10 till 4", "2pm"), "10 till 4")):
-        days = ["Saturday 5 December", "Sunday 6 December"]
+def test_a_printed_page_is_paper_but_for_what_is_said_large() -> None:
+    hero, prices, text = ("Hero", {"notes": ["One", "Two"]}), ("PriceList", {}), ("RichText", {"body": "Two presses."})
+    body = (hero, offers(3), prices, text, ("FAQ", {"items": []}), ("MapLink", PLACE))
+    assert tones(*body, look=EDITORIAL) == ["plain", "plain", "plain", "filled", "plain", "plain"]
+    assert tones(hero, offers(3), prices, look=EDITORIAL) == ["plain"] * 3
+    assert "strip" not in arranged([hero], replace(AKERS, opening="masthead"), EDITORIAL)[0][1]
+
+
+def test_the_day_leads_where_an_hour_stands_above_it() -> None:
+    for times in (("10 till 4", "10 till 4"), ("10 till 4", "2pm"), ("mardi", "mercredi")):
+        days, leads = ["Saturday 5 December", "domenica"], times[0] if "mardi" in times else "Saturday 5 December"
         items = [{"time": time, "title": day} for time, day in zip(times, days, strict=True)]
         [(_, props)] = arranged([("Schedule", {"items": items})], AKERS, LOOK)
         assert props["items"][0]["time"] == leads
@@ -157,3 +173,5 @@ def test_an_opening_whose_heading_has_a_long_word_or_number_is_set_smaller() -> 
     for heading, is_long in (("Emergency? 01982\xa0555\xa00188", True), ("Sleep beside a light", False)):
         [(_, props)] = arranged([("Hero", {"heading": heading})], AKERS, LOOK)
         assert props.get("long", False) is is_long
+    [(_, props)] = arranged([("Hero", {"heading": "Big\xa0holds."})], AKERS, LOOK._replace(style="poster"))
+    assert props["long"], "capitals are wider"

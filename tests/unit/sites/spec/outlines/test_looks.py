@@ -27,17 +27,19 @@ def test_loud_colours_and_letters_make_a_poster(theme: dict[str, str], style: st
 
 
 def test_the_strong_ground_is_a_colour_and_the_strip_the_other_one_if_it_is_a_colour() -> None:
-    assert look_of({"preset": "warm"}) == Look("filled", "accent", "accent")
-    assert look_of({**LAVA, "headings": "oswald-1"}) == Look("filled", "deep", "filled")
-    assert look_of({"preset": "mono", "accent": "#ff4a00"}) == Look("accent", "filled", "accent")
-    assert look_of({"preset": "mono"}) == Look("deep", "filled", "filled")
-    assert look_of({"preset": "mono", "primary": "#1f4d3d", "accent": "#e8e2d6"}) == Look("filled", "deep", "filled")
+    assert look_of({"preset": "warm"}) == Look("filled", "accent", "accent", "display")
+    assert look_of({**LAVA, "headings": "oswald-1"}) == Look("filled", "deep", "filled", "poster")
+    assert look_of({"preset": "mono", "accent": "#ff4a00"}) == Look("accent", "filled", "accent", "display")
+    assert look_of({"preset": "mono"}) == Look("deep", "filled", "filled", "display")
+    assert look_of({"preset": "mono", "primary": "#1f4d3d", "accent": "#e8e2d6"}) == Look(
+        "filled", "deep", "filled", "display"
+    )
     assert all(look_of({"preset": preset}).band != look_of({"preset": preset}).strip for preset in PRESETS)
 
 
 def test_no_field_glares_on_a_dark_page_nor_a_red_one_on_a_calm_page() -> None:
     night = {"preset": "noir", "primary": "#d6b36a", "accent": "#c9704a", "background": "#101a24"}
-    assert look_of(night) == Look("deep", "filled", "deep")
+    assert look_of(night) == Look("deep", "filled", "deep", "display")
     red = {"preset": "ink", "primary": "#111111", "accent": "#a8324a"}
-    assert look_of({**red, "headings": "eb-garamond-1"}) == Look("deep", "filled", "accent")
-    assert look_of({**red, "headings": "inter-1"}) == Look("accent", "filled", "accent")
+    assert look_of({**red, "headings": "eb-garamond-1"}) == Look("deep", "filled", "accent", "display")
+    assert look_of({**red, "headings": "inter-1"}) == Look("accent", "filled", "accent", "display")
