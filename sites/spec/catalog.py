@@ -337,7 +337,7 @@ def section_props(section: OutlineSection) -> JsonObject:
     return {name: value for name, value in texts.items() if value}
 
 
-_ADDRESSED = ("https:", "http:", "tel:", "mailto:", "#")
+_ADDRESSED = ("https:", "http:", "tel:", "sms:", "mailto:", "#")
 
 
 def is_link(item: Mapping[str, str]) -> bool:

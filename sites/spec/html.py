@@ -130,8 +130,8 @@ _WEB = re.compile(
     r"https?://(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?::\d{1,5})?(?:[/?#].*)?", re.I
 )
 _MAIL = re.compile(r"mailto:[^@:/?#&,;%]+@[a-z0-9.-]+(?:\?(?:subject|body)=[^&]*(?:&(?:subject|body)=[^&]*)?)?", re.I)
-_PHONE = re.compile(r"tel:\+?[0-9().-]{3,24}", re.I)
-_BY_SCHEME: Final = {"https": _WEB, "http": _WEB, "mailto": _MAIL, "tel": _PHONE}
+_PHONE = re.compile(r"(?:tel|sms):\+?[0-9().-]{3,24}", re.I)
+_BY_SCHEME: Final = {"https": _WEB, "http": _WEB, "mailto": _MAIL, "tel": _PHONE, "sms": _PHONE}
 MAX_URL_CHARS = 1000
 
 
@@ -144,7 +144,7 @@ def complaint_about_link(url: str) -> str | None:
         return _complaint_about_relative(url)
     pattern = _BY_SCHEME.get(scheme[1].lower())
     if pattern is None:
-        return "links go to https:, http:, mailto: and tel: addresses, to pages of the site and to #sections"
+        return "links go to https:, http:, mailto:, tel: and sms: addresses, to pages of the site and to #sections"
     return None if pattern.fullmatch(url) else f"this is not a plain {scheme[1].lower()}: address"
 
 

@@ -138,9 +138,9 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
 
 
 def _with_number(link: JsonObject, business: Business) -> JsonObject:
-    """Return a button that rings with the number on it, which a desktop can only show."""
+    """Return a button that rings or texts with the number on it, which a desktop can only show."""
     number = business.phone or ""
-    if not number or link["href"] != phone_url(number) or re.search(r"\d", link["label"]):
+    if not number or link["href"].replace("sms:", "tel:") != phone_url(number) or re.search(r"\d", link["label"]):
         return link
     return link | {"label": f"{link['label']} {number}"[:60]}
 
@@ -239,7 +239,7 @@ def _called(given: str | None, business: Business) -> str | None:
     example={"heading": "Come for breakfast", "actions": [{"label": "Book a table", "href": "#contact"}]},
     words=("call to action", "cta", "call-to-action", "call to action section"),
     outline=_outline_call,
-    outline_hint="one item or two: title = button label, detail = its address (https:, tel:, mailto:, or # and the "
+    outline_hint="one item or two: title = button label, detail = its address (https:, tel:, sms:, mailto:, or # and the "
     "name of a page or section) where it is not the contact",
 )
 def _call_to_action(props: CallToActionProps, ctx: RenderContext) -> Html:

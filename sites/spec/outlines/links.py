@@ -29,8 +29,8 @@ def _known_by(name: str) -> str:
 
 def addressed(detail: str) -> str:
     """Return a detail that is an address as a link has it: a number without blanks, a name as a slug."""
-    if detail.startswith("tel:"):
-        return phone_url(detail)
+    if detail.startswith(("tel:", "sms:")):
+        return detail[:4] + phone_url(detail).removeprefix("tel:")
     if _NAMED.match(detail):
         return f"#{_known_by(detail)}"
     if detail.startswith(("https:", "http:", "mailto:")) and (complaint := complaint_about_link(detail)):

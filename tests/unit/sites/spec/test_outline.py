@@ -534,9 +534,11 @@ def test_a_menu_says_what_a_section_s_heading_says(heading: str, label: str) -> 
     assert header["links"][0]["label"] == label
 
 
-def test_a_button_that_rings_shows_the_number_to_those_who_have_no_telephone_before_them() -> None:
-    ring = {"title": "Ring Bev", "detail": "tel:+4570123456"}
-    for phone, label in (("+45 70 12 34 56", "Ring Bev +45 70 12 34 56"), ("+45 99 99 99 99", "Ring Bev")):
+@pytest.mark.parametrize("scheme", ["tel", "sms"])
+def test_a_button_that_rings_shows_the_number_to_those_who_have_no_telephone_before_them(scheme: str) -> None:
+    ring = {"title": "Reach Bev", "detail": f"{scheme}:+45 70123456"}
+    for phone, label in (("+45 70 12 34 56", "Reach Bev +45 70 12 34 56"), ("+45 99 99 99 99", "Reach Bev")):
         outline = with_sections({"kind": "Hero", "heading": "Two vans", "items": [ring]})
         hero = expand_outline({**outline, "contact": {"phone": phone}}).pages[INDEX]["elements"]["hero"]["props"]
-        assert hero["actions"][0]["label"].replace("\xa0", " ") == label
+        first = hero["actions"][0]
+        assert (first["label"].replace("\xa0", " "), first["href"]) == (label, f"{scheme}:+4570123456")

@@ -228,6 +228,7 @@ def test_addresses_that_could_run_or_leave_unseen_are_refused(url: str) -> None:
         "http://a.example",
         "mailto:a@b.example",
         "tel:+44123",
+        "sms:+44123",
         "#menu",
         "about.html#x",
         "/a/b.html",
