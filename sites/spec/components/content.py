@@ -239,8 +239,8 @@ def _called(given: str | None, business: Business) -> str | None:
     example={"heading": "Come for breakfast", "actions": [{"label": "Book a table", "href": "#contact"}]},
     words=("call to action", "cta", "call-to-action", "call to action section"),
     outline=_outline_call,
-    outline_hint="one item or two: title = button label, detail = its address (https:, tel:, sms:, mailto:, or # and the "
-    "name of a page or section) where it is not the contact",
+    outline_hint="one item or two: title = button label, detail = its address (https:, tel:, sms:, mailto:, or # and "
+    "the name of a page or section) where it is not the contact",
 )
 def _call_to_action(props: CallToActionProps, ctx: RenderContext) -> Html:
     panel = tag("div", intro(ctx, props), buttons(ctx, props.actions), class_="panel")
