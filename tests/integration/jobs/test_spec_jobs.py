@@ -845,7 +845,7 @@ def test_an_edit_that_needs_pages_of_both_kinds_goes_to_the_next_tier_with_the_r
 ) -> None:
     site = rig.site()
     edit_file(rig, site, "index.html", *BY_HAND)
-    edit_file(rig, site, "styles.css", b"body {", b"body  {")
+    edit_file(rig, site, "styles.css", b"\nbody {", b"\nbody  {")
     before = rig.shown(site)
     job = rig.edit(prompt, site)
     assert (job.state, job.queue) == ("queued", "patch")
