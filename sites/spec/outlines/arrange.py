@@ -35,6 +35,8 @@ _OF_CAPITALS: Final = 2
 _FEW_QUESTIONS: Final = 6
 _FEW_ANSWERED: Final = 700
 """So few questions, with answers of so many characters, show at once: what a business does not do must not hide."""
+_OF_STRIP: Final = 3
+"""So many facts fill a strip."""
 _STATEMENT: Final = 320
 """Characters of a text that can stand large."""
 _DAY: Final = 40
@@ -69,7 +71,7 @@ def arranged(body: list[Section], business: Business, look: Look) -> list[Sectio
         room = _LONG_WORD - _OF_CAPITALS if look.style == "poster" else _LONG_WORD
         if kind == "Hero" and max(map(len, props.get("heading", "").split(" "))) > room:
             props = props | {"long": True}
-        if kind == "Hero" and len(props.get("notes", ())) > 1 and business.opening != "masthead":
+        if kind == "Hero" and len(props.get("notes", ())) >= _OF_STRIP and business.opening != "masthead":
             meets = ordered[1:2] and ordered[1][0] == "CallToAction" and look.call == look.strip
             props = props | {"strip": "deep" if meets else look.strip}
         found.append((kind, props if tone == "plain" else props | {"tone": tone}))

@@ -144,7 +144,7 @@ def test_one_section_of_a_page_is_strong_the_one_that_it_suits_best_and_the_visi
 
 
 def test_a_printed_page_is_paper_but_for_what_is_said_large() -> None:
-    hero, prices, text = ("Hero", {"notes": ["One", "Two"]}), ("PriceList", {}), ("RichText", {"body": "Two presses."})
+    hero, prices, text = ("Hero", {"notes": ["One", "Two", "Three"]}), ("PriceList", {}), ("RichText", {"body": "Two presses."})
     body = (hero, offers(3), prices, text, ("FAQ", {"items": []}), ("MapLink", PLACE))
     assert tones(*body, look=EDITORIAL) == ["plain", "plain", "plain", "filled", "plain", "plain"]
     assert tones(hero, offers(3), prices, look=EDITORIAL) == ["plain"] * 3
@@ -162,10 +162,10 @@ def test_the_day_leads_where_an_hour_stands_above_it() -> None:
 
 
 def test_the_facts_of_an_opening_stand_in_a_strip_where_there_are_some() -> None:
-    for notes, strip in ((["From €120", "Seventeen years"], "accent"), (["From €120"], None)):
+    for notes, strip in ((["From €120", "Two", "Three"], "accent"), (["From €120", "Two"], None)):
         [(_, props)] = arranged([("Hero", {"notes": notes})], AKERS, LOOK)
         assert props.get("strip") == strip
-    (_, props), _ = arranged([("Hero", {"notes": ["One", "Two"]}), ("CallToAction", {})], AKERS, LOOK)
+    (_, props), _ = arranged([("Hero", {"notes": ["One", "Two", "Three"]}), ("CallToAction", {})], AKERS, LOOK)
     assert props["strip"] == "deep"  # which does not run into the call
 
 
