@@ -60,8 +60,15 @@ def test_a_number_to_ring_may_be_written_with_blanks_and_no_address_with_one_bre
         return str(site.pages[INDEX]["elements"]["header"]["props"]["action"]["href"])
 
     assert button("tel:01876 555 0104") == "tel:018765550104"
-    with pytest.raises(SpecError, match="an address holds no space"):
-        button("https://bakery.example/a b")
+    assert button("sms:+45 70123456?body=Order%2020") == "sms:+4570123456"
+    for wrong, why in (
+        ("https://bakery.example/a b", "an address holds no space"),
+        ("tel:", "not a plain tel: address"),
+        ("tel:by appointment", "not a plain tel: address"),
+        ("sms:+49", "not a plain sms: address"),
+    ):
+        with pytest.raises(SpecError, match=why):
+            button(wrong)
 
 
 @pytest.mark.parametrize(
