@@ -72,6 +72,22 @@ def test_a_number_to_ring_may_be_written_with_blanks_and_no_address_with_one_bre
 
 
 @pytest.mark.parametrize(
+    ("phone", "href"),
+    [("+49 (0)30 1234567", "tel:+49301234567"), ("030 1234567 / 0171 1234567 / 0172 12345", None), ("(0)", None)],
+)
+def test_whoever_has_no_address_is_rung_at_the_number_that_can_be_dialled(phone: str, href: str | None) -> None:
+    outline = with_sections({"kind": "Hero", "heading": "I print"})
+    header = expand_outline({**outline, "contact": {"phone": phone}}).pages[INDEX]["elements"]["header"]["props"]
+    assert header.get("action", {}).get("href") == href
+
+
+def test_an_opening_s_button_that_leads_to_no_name_goes_back_to_its_author() -> None:
+    hero = {"kind": "Hero", "heading": "I print", "items": [{"title": "See", "detail": "#1 fan"}]}
+    with pytest.raises(SpecError, match="an address holds no space"):
+        expand_outline(with_sections(hero))
+
+
+@pytest.mark.parametrize(
     ("items", "label"),
     [
         ([("The boats", "#our boats"), ("Ring", "tel:0198")], "Ring"),
