@@ -30,7 +30,7 @@ from sites.spec.components.contact import Hours
 from sites.spec.components.page import LEGAL, SiteUrl, footer_of, header_of
 from sites.spec.components.posts import NEWS
 from sites.spec.fonts.families import NewFont
-from sites.spec.html import ArtName, say
+from sites.spec.html import ArtName, complaint_about_link, phone_url, say
 from sites.spec.languages.address import is_familiar
 from sites.spec.languages.typography import typeset
 from sites.spec.languages.versions import primary
@@ -192,8 +192,8 @@ def _business(outline: Outline, pages: _Pages) -> Business:
     where = next((path for path, (_, held) in pages.items() if any(part.kind == "ContactForm" for part in held)), None)
     if where is None and contact.email:
         where = INDEX
-    dialled = re.sub(r"[^+\d]", "", contact.phone or "")
-    direct = f"mailto:{contact.email}" if contact.email else f"tel:{dialled}" if dialled else None
+    address = f"mailto:{contact.email}" if contact.email else phone_url(contact.phone or "")
+    direct = None if complaint_about_link(address) else address
     trade, art, drawing = _trade(outline), outline.theme.art, outline.drawing
     return Business(
         name=outline.name,
@@ -220,7 +220,7 @@ def _first_action(home: Sequence[OutlinedSection], to_contact: str | None) -> Li
     for item in (item for section in home if section.kind == "Hero" for item in section.items):
         if item.title and is_link(item.model_dump(exclude_none=True)):
             href = to_contact if item.detail == "#contact" else item.detail
-            links += [Link(label=item.title[:60], href=href)] if href else []
+            links += [] if href is None or complaint_about_link(href) else [Link(label=item.title[:60], href=href)]
     return next((link for link in links if link.href.startswith("tel:")), links[0] if links else None)
 
 

@@ -318,3 +318,28 @@ def test_larger_letters_cut_no_word_of_a_phone_s_header(size: str | None, tmp_pa
       range.selectNodeContents(name); return range.getClientRects().length; }"""
     assert page.evaluate(lines) <= 2  # Haus, Lärchgrat
     page.close()
+
+
+def test_the_form_below_the_visit_leaves_out_its_address_alone_and_no_further_way_to_write(
+    tmp_path: Path, browser: Browser
+) -> None:
+    ways = [{"title": "Which bread?", "detail": "text"}, {"title": "WhatsApp", "detail": "https://wa.me/442079460000"}]
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    for items, is_shown in ((ways[:1], False), (ways, True)):
+        outline = {
+            "name": "Mill Bakery",
+            "lang": "en",
+            "trade": "bakery",
+            "theme": {"style": "display"},
+            "contact": {"email": "a@b.example", "address": "14 Mill Lane, Millbrook"},
+            "sections": [
+                {"kind": "Hero", "heading": "Bread"},
+                {"kind": "MapLink", "heading": "Find us"},
+                {"kind": "ContactForm", "heading": "Write to us", "items": items},
+            ],
+        }
+        write_directory(render(expand_outline(outline)), folder := tmp_path / str(len(items)))
+        page.goto((folder / "index.html").as_uri())
+        assert page.locator(".visit-card [href^='mailto:']").is_visible()
+        assert page.locator(".contact-words address").is_visible() == is_shown
+    page.close()

@@ -14,6 +14,7 @@ from sites.spec.html import complaint_about_link, phone_url, say
 from sites.spec.model import JsonObject
 
 _NAMED = re.compile(r"#[^\W\d_]")
+_SCHEMES = ("https:", "http:", "mailto:", "tel:", "sms:")
 
 
 def slug(name: str) -> str:
@@ -29,11 +30,12 @@ def _known_by(name: str) -> str:
 
 def addressed(detail: str) -> str:
     """Return a detail that is an address as a link has it: a number without blanks, a name as a slug."""
-    if detail.startswith(("tel:", "sms:")):
-        return detail[:4] + phone_url(detail).removeprefix("tel:")
     if _NAMED.match(detail):
         return f"#{_known_by(detail)}"
-    if detail.startswith(("https:", "http:", "mailto:")) and (complaint := complaint_about_link(detail)):
+    if detail.startswith(("tel:", "sms:")):
+        number = re.split("[?;]", detail)[0]  # without the text of a message, or an extension
+        detail = detail[:4] + phone_url(number).removeprefix("tel:")
+    if detail.startswith(_SCHEMES) and (complaint := complaint_about_link(detail)):
         raise PydanticCustomError("bad_url", "{complaint}", {"complaint": complaint})
     return detail
 

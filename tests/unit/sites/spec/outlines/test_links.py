@@ -60,8 +60,31 @@ def test_a_number_to_ring_may_be_written_with_blanks_and_no_address_with_one_bre
         return str(site.pages[INDEX]["elements"]["header"]["props"]["action"]["href"])
 
     assert button("tel:01876 555 0104") == "tel:018765550104"
+    assert button("sms:+45 70123456?body=Order%2020") == "sms:+4570123456"
+    for wrong, why in (
+        ("https://bakery.example/a b", "an address holds no space"),
+        ("tel:", "not a plain tel: address"),
+        ("tel:by appointment", "not a plain tel: address"),
+        ("sms:+49", "not a plain sms: address"),
+    ):
+        with pytest.raises(SpecError, match=why):
+            button(wrong)
+
+
+@pytest.mark.parametrize(
+    ("phone", "href"),
+    [("+49 (0)30 1234567", "tel:+49301234567"), ("030 1234567 / 0171 1234567 / 0172 12345", None), ("(0)", None)],
+)
+def test_whoever_has_no_address_is_rung_at_the_number_that_can_be_dialled(phone: str, href: str | None) -> None:
+    outline = with_sections({"kind": "Hero", "heading": "I print"})
+    header = expand_outline({**outline, "contact": {"phone": phone}}).pages[INDEX]["elements"]["header"]["props"]
+    assert header.get("action", {}).get("href") == href
+
+
+def test_an_opening_s_button_that_leads_to_no_name_goes_back_to_its_author() -> None:
+    hero = {"kind": "Hero", "heading": "I print", "items": [{"title": "See", "detail": "#1 fan"}]}
     with pytest.raises(SpecError, match="an address holds no space"):
-        button("https://bakery.example/a b")
+        expand_outline(with_sections(hero))
 
 
 @pytest.mark.parametrize(
