@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -60,7 +60,7 @@ _MOST_NAME_CHARACTERS: Final = 120
 
 def linkable(files: Mapping[str, bytes]) -> str:
     """Return the files of a site that its pages can show or link to, quoted, as far as there is room for them."""
-    names = sorted(path for path in files if _NAMED.fullmatch(path) and len(path) <= _MOST_NAME_CHARACTERS)
+    names = sorted(path for path in _addresses(files) if len(path) <= _MOST_NAME_CHARACTERS)
     more = f" and {len(names) - _MOST_FILES} more" if len(names) > _MOST_FILES else ""
     return ", ".join(json.dumps(name) for name in names[:_MOST_FILES]) + more
 
@@ -68,14 +68,23 @@ def linkable(files: Mapping[str, bytes]) -> str:
 def named_files(request: str, files: Mapping[str, bytes]) -> tuple[list[str], list[str]]:
     """Return the site's files that a request names, by path or by name alone, and the names that no file has."""
     there, missing = [], []
+    addresses = _addresses(files)
+    spaced = {unquote(name) for path in addresses if "%20" in (name := posixpath.basename(path))}
+    for name in sorted(spaced, key=len, reverse=True):
+        request = re.sub(re.escape(name), lambda found: found[0].replace(" ", "%20"), request, flags=re.IGNORECASE)
     for name in dict.fromkeys(_NAMED.findall(request)):
         if re.match(r"[^/]+\.[^/]+/", name):
             continue  # another site's, without its https:
         wanted = unquote(name).casefold()
-        found = [path for path in files if f"/{path}".casefold().endswith(f"/{wanted}") and _NAMED.fullmatch(path)]
+        found = [path for path in addresses if unquote(f"/{path}").casefold().endswith(f"/{wanted}")]
         there += found[:1]
         missing += [] if found else [name[:_MOST_NAME_CHARACTERS]]
     return there, missing
+
+
+def _addresses(files: Iterable[str]) -> list[str]:
+    """Return the paths of files that pages show or link to, as links have them."""
+    return [address for path in files if _NAMED.fullmatch(address := path.replace(" ", "%20"))]
 
 
 def read_page(data: bytes) -> etree._Element | None:

@@ -64,7 +64,7 @@ def read_gitlab_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
         return Ignored("it is about an issue that is closed")
     told = visible(issue["description"]) if isinstance(issue.get("description"), str) else ""
     others = tuple(label for label in labels if label != trigger)[:MAX_LABELS]
-    key = f"{_repository(body)}#{issue.get('iid')}"
+    key = f"{repository_of(body)}#{issue.get('iid')}"
     news = read_fields(
         {"source": "gitlab", "key": key, "reference": key, "labels": others, "url": issue.get("url")},
         title=issue.get("title"),
@@ -94,7 +94,7 @@ def read_merge_request_delivery(event: str, body: Mapping[str, Any], *, trigger:
     if (comment := _note(body, trigger)) is None:
         return Ignored("it says nothing, or a program says it")
     is_edit = said.get("action", "create") == "update"
-    return PullRequestNews(comment, _repository(body), number=number, user_id=user_id, is_edit=is_edit)
+    return PullRequestNews(comment, repository_of(body), number=number, user_id=user_id, is_edit=is_edit)
 
 
 def _note(body: Mapping[str, Any], trigger: str) -> NewComment | None:
@@ -140,7 +140,7 @@ def _read_pipeline(body: Mapping[str, Any]) -> PullRequestNews | Ignored:
     address = pipeline.get("url")
     told = "\n".join([*lines, address if isinstance(address, str) else ""]).strip()
     comment = NewComment(f"{CHECK}pipeline@{commit}", "the pipeline", visible(told)[:MAX_COMMENT], is_order=True)
-    return PullRequestNews(comment, _repository(body), commit=commit)
+    return PullRequestNews(comment, repository_of(body), commit=commit)
 
 
 def _is_new_label(body: Mapping[str, Any], trigger: str) -> bool:
@@ -156,5 +156,6 @@ def _labels(items: object) -> tuple[str, ...]:
     return tuple(title for title in titles if isinstance(title, str))
 
 
-def _repository(body: Mapping[str, Any]) -> str:
+def repository_of(body: Mapping[str, Any]) -> str:
+    """Return the path of the project that a delivery is from."""
     return str(part(body, "project").get("path_with_namespace"))

@@ -172,13 +172,13 @@ class WebhookReceiver:
     def _forget_taken_back(self, sent: SentDelivery, settings: Settings) -> None:
         """Forget what is kept about a ticket that a delivery takes back."""
         trigger = settings.label or TRIGGER
-        if (issue := taken_back(sent.event, sent.body, tracker=sent.tracker, trigger=trigger)) is None:
+        if (key := taken_back(sent.event, sent.body, tracker=sent.tracker, trigger=trigger)) is None:
             return
         with self._ledger.begin() as session:
             for kept in kept_deliveries(session, sent.tenant, sent.project, sent.tracker):
                 body = json.loads(kept.body)
                 news = _read(kept.event, body, settings) if isinstance(body, dict) else None
-                if isinstance(news, TicketRequest) and str(news.ticket.key).rpartition("#")[2] == str(issue):
+                if isinstance(news, TicketRequest) and news.ticket.key == key:
                     forget_delivery(session, kept, dropped="its ticket was taken back")
 
     def _take_kept(self, kept: ClaimedDelivery) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from producers.intake.gitlab_webhooks import ISSUE
+from producers.intake.gitlab_webhooks import ISSUE, repository_of
 from producers.intake.ticket_webhooks import label_names, part
 
 
-def taken_back(event: str, body: Mapping[str, Any], *, tracker: str, trigger: str) -> object:
-    """Return the number or name of an issue that a delivery closes, removes, or takes the trigger label from.
+def taken_back(event: str, body: Mapping[str, Any], *, tracker: str, trigger: str) -> str | None:
+    """Return the key of a ticket that a delivery closes, removes, or takes the trigger label from.
 
     Args:
         event: as its header names it; empty for Linear.
@@ -28,11 +28,12 @@ def taken_back(event: str, body: Mapping[str, Any], *, tracker: str, trigger: st
         issue, labels = part(body, "object_attributes"), part(part(body, "changes"), "labels")
         was, now = (_titles(labels.get(name)) for name in ("previous", "current"))
         is_taken = issue.get("state", "opened") != "opened" or (trigger in was and trigger not in now)
-        return issue.get("iid") if event == ISSUE and is_taken else None
+        return f"{repository_of(body)}#{issue.get('iid')}" if event == ISSUE and is_taken else None
     issue = part(body, "issue")
     is_unlabelled = action == "unlabeled" and part(body, "label").get("name") == trigger
     is_taken = is_unlabelled or action in ("closed", "deleted", "transferred")
-    return issue.get("number") if event == "issues" and is_taken else None
+    repository = part(body, "repository").get("full_name")
+    return f"{repository}#{issue.get('number')}" if event == "issues" and is_taken else None
 
 
 def _titles(labels: object) -> list[object]:

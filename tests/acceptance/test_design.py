@@ -213,6 +213,42 @@ def test_axe_finds_nothing_on_a_page_of_all_components_in_any_style(
     page.close()
 
 
+@pytest.mark.parametrize("style", get_args(Style))
+def test_the_facts_of_an_opening_are_read_above_a_call_in_any_style(
+    style: str, tmp_path: Path, browser: Browser, axe: str
+) -> None:
+    notes = [{"title": "Since 1998"}, {"title": "From £3"}, {"title": "Rye only"}]
+    outline = {
+        "name": "Mill Bakery",
+        "lang": "en",
+        "trade": "bakery",
+        "theme": {"style": style},
+        "contact": {"email": "a@b.example"},
+        "sections": [
+            {"kind": "Hero", "heading": "Bread", "items": notes},
+            {"kind": "CallToAction", "heading": "Order now"},
+            {"kind": "RichText", "heading": "Mill", "text": "Old."},
+        ],
+    }
+    is_on_top = """each => { const range = document.createRange(); range.selectNodeContents(each);
+      const {left, right, top, bottom} = range.getBoundingClientRect();
+      return [left + 1, right - 1].every(x => each.contains(document.elementFromPoint(x, bottom - 1))); }"""
+    page = browser.new_page(reduced_motion="reduce")
+    for strip in ("accent", "deep"):
+        spec = expand_outline(outline).to_dict()
+        spec["pages"]["index.html"]["elements"]["hero"]["props"]["strip"] = strip
+        write_directory(render(parse_site(spec)), folder := tmp_path / strip)
+        page.goto((folder / "index.html").as_uri())
+        page.evaluate(axe)
+        for width, scheme in ((390, "light"), (1280, "light"), (1280, "dark"), (2400, "light")):
+            page.set_viewport_size({"width": width, "height": 1800})
+            page.emulate_media(color_scheme=scheme)
+            assert violations(page) == [], f"{strip} {width} {scheme}"
+            facts = page.locator(".hero-strip li").all()
+            assert len(facts) == 3 and all(each.evaluate(is_on_top) for each in facts), f"{strip} {width} {scheme}"
+    page.close()
+
+
 @pytest.mark.parametrize("leads_to_contact", [True, False])
 def test_a_phone_s_header_cuts_no_word_of_the_name_and_leaves_the_button_to_a_menu_that_has_it(
     leads_to_contact: bool, tmp_path: Path, browser: Browser

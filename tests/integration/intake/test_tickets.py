@@ -394,7 +394,8 @@ def test_what_is_kept_about_a_ticket_that_is_taken_back_starts_no_run(hooks: Hoo
     spend_the_day(hooks)
     for number in (1, 2):
         hooks.send(issue(number))
-    hooks.send({**issue(1), "action": action, "sender": {"id": 1}})
+    for number, repository in ((1, "a/shop"), (2, "a/another")):  # which one webhook of an organization serves
+        hooks.send({**issue(number, repository), "action": action, "sender": {"id": 1}})
     assert kept(hooks) == 1
     spend_the_day(hooks, is_spent=False)
     pass_time(hooks)
