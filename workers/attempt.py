@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from gateway.client import ModelClient, Text, ToolCall, is_away
-from gateway.errors import GatewayError, ProviderBusyError
+from gateway.errors import CallTimeoutError, GatewayError, ProviderBusyError
 from ledger.events import EventKind
 from ledger.job_ends import is_import
 from ledger.runs.steps import StepOrder
@@ -25,7 +25,7 @@ from routing.jobs import ANSWERS, MAX_QUESTIONS, PAID_REPLIES
 from routing.model_call import today_line
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import ModelCall, Policy
-from routing.policy.prices import BudgetExceeded
+from routing.policy.prices import BudgetExceeded, Usage
 from routing.queues import QUEUES, CallPurpose, Limits, QueueName
 from routing.rounds import TRANSCRIPT, brief_worker, quote_answers
 from sandbox.box import Box
@@ -59,6 +59,13 @@ def _closed_circuit(model: str) -> float | None:
 
 def _cannot_charge(nanousd: int, model: str) -> BudgetExceeded | None:
     return BudgetExceeded("unknown")
+
+
+def _in_time(call: Future[ToolCall]) -> ToolCall | None:
+    try:
+        return call.result()
+    except CallTimeoutError:
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,7 +325,10 @@ class Attempt(Inputs):
         tool: Mapping[str, Any],
         until: float | None = None,
     ) -> list[ToolCall]:
-        """Make such calls side by side, and return their replies in order; the first that fails ends all."""
+        """Make such calls side by side, and return their replies in order; the first that fails ends all.
+
+        Of one that is given up at `until` the reply is cut, unless all are.
+        """
         make = partial(self.tool_call, purpose, system=system, tool=tool, until=until)
         if len(prompts) == 1:
             return [make(prompts[0])]
@@ -326,7 +336,10 @@ class Attempt(Inputs):
         pool = ThreadPoolExecutor(len(prompts))
         try:
             calls = [pool.submit(copy_context().run, make, parts) for parts in prompts]
-            return [call.result() for call in calls]
+            replies = [_in_time(call) for call in calls]
+            if not any(replies):
+                raise CallTimeoutError
+            return [reply or ToolCall({}, Usage(), is_cut=True) for reply in replies]
         except BaseException as error:
             self.abort(error)
             raise

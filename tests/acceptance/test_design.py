@@ -379,3 +379,29 @@ def test_the_form_below_the_visit_leaves_out_its_address_alone_and_no_further_wa
         assert page.locator(".visit-card [href^='mailto:']").is_visible()
         assert page.locator(".contact-words address").is_visible() == is_shown
     page.close()
+
+
+def test_a_page_from_right_to_left_sets_contact_data_beside_their_icons_and_an_address_in_its_own_order(
+    tmp_path: Path, browser: Browser
+) -> None:
+    outline = {
+        "name": "مخبز",
+        "lang": "ar",
+        "trade": "bakery",
+        "contact": {"email": "a@b.example", "phone": "+44 20 7946 0000", "address": "14 Mill Lane"},
+        "sections": [{"kind": "Hero", "heading": "خبز"}, {"kind": "MapLink", "heading": "العنوان"}],
+    }
+    write_directory(render(expand_outline(outline)), tmp_path)
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((tmp_path / "index.html").as_uri())
+    gaps = """() => [...document.querySelectorAll("address :has(> .icon)")].map(line => {
+      const range = document.createRange(); range.selectNodeContents(line.lastChild);
+      return line.querySelector(".icon").getBoundingClientRect().left - range.getBoundingClientRect().right; })"""
+    assert len(found := page.evaluate(gaps)) >= 5
+    assert all(0 <= gap < 30 for gap in found), found
+    number = """() => { const text = document.querySelector(".map-address span").firstChild;
+      const at = (from, to) => { const range = document.createRange(); range.setStart(text, from);
+        range.setEnd(text, to); return range.getBoundingClientRect().left; };
+      return at(0, 2) < at(3, 7); }"""
+    assert page.evaluate(number), "the number of the house stands behind its street"
+    page.close()
