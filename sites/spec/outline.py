@@ -124,8 +124,6 @@ _HOME: Final = frozenset({"", "home", "index", "start"})
 _MAX_NAV_LINKS: Final = 5
 _MENU_WORDS: Final = 22
 """Letters of a heading that can stand in a menu."""
-_TOO_SHORT: Final = 4
-"""So few letters of a longer heading do not say what it is about."""
 _FIRST_WORDS: Final = re.compile(r"[,:;.?!–—·]")
 """What the first words of a heading end at: `Saturday class` of `Saturday class, once a month`."""
 _LATEST: Final = 3
@@ -301,7 +299,8 @@ def _navigation(pages: _Pages, lang: str) -> list[Link]:
         if component.nav_label and section.kind not in seen:
             whole = (section.heading or "").strip(" ¿¡.!")
             first = _FIRST_WORDS.split(whole)[0].strip()
-            heading = first if len(first) > _TOO_SHORT else whole  # no `Yes` of `Yes, no and never again`
+            is_listed = " " not in first and whole[len(first) :].startswith(",")  # `Yes` of `Yes, no and never again`
+            heading = whole if is_listed else first
             if not 0 < len(heading) <= _MENU_WORDS:
                 if section.kind == "RichText":  # which can be about anything
                     continue

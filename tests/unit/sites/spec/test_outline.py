@@ -525,7 +525,9 @@ def test_a_long_button_of_a_new_site_leaves_room_for_the_name_on_a_phone(
         ("If someone has died", "If someone has died"),
         ("Yes, no and never", "Yes, no and never"),
         ("Yes, no and never again", "Services"),
-        ("Sweeping, and what it costs in this town", "Sweeping"),
+        ("Mother, son and a workshop", "Services"),
+        ("Sweeping: what it costs in this town", "Sweeping"),
+        ("Saturday class, once a month", "Saturday class"),
     ],
 )
 def test_a_menu_says_what_a_section_s_heading_says(heading: str, label: str) -> None:
