@@ -36,7 +36,7 @@ from sites.spec.languages.typography import typeset
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.outlines.arrange import arranged, opening_of
-from sites.spec.outlines.links import addressed, lead, slug
+from sites.spec.outlines.links import addressed, lead, page_path, slug
 from sites.spec.outlines.looks import SHAPES, STYLES, look_of, style_of
 from sites.spec.theme import PAIRINGS, Colour, PresetName, Style
 from sites.spec.trades import TRADES, Trade, trade_of
@@ -180,7 +180,7 @@ def _by_page(sections: tuple[OutlinedSection, ...], *, home: str) -> _Pages:
     pages: _Pages = {INDEX: (home, [])}
     for section in sections:
         name = (section.page or "").strip()
-        path = INDEX if name.lower() in _HOME else f"{slug(name)}.html"
+        path = INDEX if name.lower() in _HOME else page_path(name, pages)
         pages.setdefault(path, (name, []))[1].append(section)
     return pages
 

@@ -245,7 +245,7 @@ def test_the_facts_of_an_opening_are_read_above_a_call_in_any_style(
             page.emulate_media(color_scheme=scheme)
             assert violations(page) == [], f"{strip} {width} {scheme}"
             facts = page.locator(".hero-strip li").all()
-            assert len(facts) == 3 and all(each.evaluate(is_on_top) for each in facts), f"{strip} {width} {scheme}"
+            assert [each.evaluate(is_on_top) for each in facts] == [True] * 3, f"{strip} {width} {scheme}"
     page.close()
 
 

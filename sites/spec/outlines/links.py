@@ -28,6 +28,14 @@ def _known_by(name: str) -> str:
     return slug(name) if re.search(r"[a-z0-9]", name, re.IGNORECASE) else name.casefold().strip("# ")
 
 
+def page_path(name: str, pages: Mapping[str, tuple[str, Any]]) -> str:
+    """Return the path of the page of that name, a free one if there is none yet."""
+    path, number = f"{slug(name)}.html", 2
+    while path in pages and _known_by(pages[path][0]) != _known_by(name):
+        path, number = f"{slug(name)}-{number}.html", number + 1
+    return path
+
+
 def addressed(detail: str) -> str:
     """Return a detail that is an address as a link has it: a number without blanks, a name as a slug."""
     if _NAMED.match(detail):

@@ -144,8 +144,8 @@ def test_one_section_of_a_page_is_strong_the_one_that_it_suits_best_and_the_visi
 
 
 def test_a_printed_page_is_paper_but_for_what_is_said_large() -> None:
-    hero, prices = ("Hero", {"notes": ["One", "Two", "Three"]}), ("PriceList", {})
-    text = ("RichText", {"body": "Two presses."})
+    hero = "Hero", {"notes": ["One", "Two", "Three"]}
+    prices, text = ("PriceList", {}), ("RichText", {"body": "Two presses."})
     body = (hero, offers(3), prices, text, ("FAQ", {"items": []}), ("MapLink", PLACE))
     assert tones(*body, look=EDITORIAL) == ["plain", "plain", "plain", "filled", "plain", "plain"]
     assert tones(hero, offers(3), prices, look=EDITORIAL) == ["plain"] * 3

@@ -47,6 +47,14 @@ def test_a_section_is_named_in_any_script() -> None:
         assert site.pages[INDEX]["elements"]["hero"]["props"]["actions"][0]["href"] == href
 
 
+def test_pages_that_are_named_in_another_script_are_several() -> None:
+    pages = [{"kind": "PageIntro", "page": name, "heading": name} for name in ("Цены", "Контакт", "цены")]
+    site = expand_outline({**with_sections({"kind": "Hero", "heading": "Хлеб"}, *pages), "lang": "ru"})
+    links = [link["href"] for link in site.pages[INDEX]["elements"]["header"]["props"]["links"]]
+    assert links == ["index.html", "page.html", "page-2.html", "index.html#contact"]
+    assert not dead_links(render(site))
+
+
 def test_a_detail_that_only_begins_with_the_mark_of_a_name_is_no_address() -> None:
     quote = {"kind": "Testimonials", "items": [{"title": "Ida", "text": "Good.", "detail": "#1 fan since 1998"}]}
     page = render(expand_outline(with_sections({"kind": "Hero", "heading": "I print"}, *SECTIONS, quote)))[INDEX]
