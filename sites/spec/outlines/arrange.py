@@ -52,6 +52,8 @@ def opening_of(theme: JsonObject, name: str, *, trade: Trade | None) -> HeroLayo
     number = sum(name.encode())
     if theme["style"] == "editorial" and number % 2:
         return "masthead"
+    if theme["style"] == "poster":
+        return "statement"
     return "mirrored" if number % 3 == 0 else "split"
 
 
@@ -71,9 +73,12 @@ def arranged(body: list[Section], business: Business, look: Look) -> list[Sectio
         room = _LONG_WORD - _OF_CAPITALS if look.style == "poster" else _LONG_WORD
         if kind == "Hero" and max(map(len, props.get("heading", "").split(" "))) > room:
             props = props | {"long": True}
-        if kind == "Hero" and len(props.get("notes", ())) >= _OF_STRIP and business.opening != "masthead":
+        is_sheet = business.opening == "masthead" or (look.style == "poster" and business.opening == "statement")
+        if kind == "Hero" and len(props.get("notes", ())) >= _OF_STRIP and not is_sheet:
             meets = ordered[1:2] and ordered[1][0] == "CallToAction" and look.call == look.strip
             props = props | {"strip": "deep" if meets else look.strip}
+        if kind == "Hero" and look.style == "poster" and business.opening == "statement":
+            tone = look.band
         found.append((kind, props if tone == "plain" else props | {"tone": tone}))
     return found
 
