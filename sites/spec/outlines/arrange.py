@@ -70,17 +70,27 @@ def arranged(body: list[Section], business: Business, look: Look) -> list[Sectio
             props = props | {"open": "all"}
         if kind == "Schedule":
             props = props | {"items": _by_what_differs(props["items"])}
-        room = _LONG_WORD - _OF_CAPITALS if look.style == "poster" else _LONG_WORD
-        if kind == "Hero" and max(map(len, props.get("heading", "").split(" "))) > room:
-            props = props | {"long": True}
-        is_sheet = business.opening == "masthead" or (look.style == "poster" and business.opening == "statement")
-        if kind == "Hero" and len(props.get("notes", ())) >= _OF_STRIP and not is_sheet:
-            meets = ordered[1:2] and ordered[1][0] == "CallToAction" and look.call == look.strip
-            props = props | {"strip": "deep" if meets else look.strip}
-        if kind == "Hero" and look.style == "poster" and business.opening == "statement":
-            tone = look.band
+        if kind == "Hero":
+            below = ordered[1][0] if ordered[1:] else None
+            props, tone = _opened(props, business.opening, look, below=below)
         found.append((kind, props if tone == "plain" else props | {"tone": tone}))
     return found
+
+
+def _opened(props: JsonObject, opening: HeroLayout, look: Look, *, below: str | None) -> tuple[JsonObject, Tone]:
+    """Return the opening of a page and its ground; where its facts do not stand beside the picture, they fill a strip.
+
+    A poster is a coloured sheet.
+    """
+    is_poster = look.style == "poster"
+    room = _LONG_WORD - _OF_CAPITALS if is_poster else _LONG_WORD
+    if max(map(len, props.get("heading", "").split(" "))) > room:
+        props = props | {"long": True}
+    is_sheet = is_poster and opening == "statement"
+    if len(props.get("notes", ())) >= _OF_STRIP and not is_sheet and opening != "masthead":
+        meets = below == "CallToAction" and look.call == look.strip
+        props = props | {"strip": "deep" if meets else look.strip}
+    return props, look.band if is_sheet else "plain"
 
 
 def _features_layout(items: list[dict[str, Any]], *, before: str | None) -> str:
