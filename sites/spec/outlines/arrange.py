@@ -37,6 +37,8 @@ _FEW_ANSWERED: Final = 700
 """So few questions, with answers of so many characters, show at once: what a business does not do must not hide."""
 _OF_STRIP: Final = 3
 """So many facts fill a strip."""
+_PAGE: Final = 3
+"""Each so manieth section of a printed page is on a sheet of another paper."""
 _STATEMENT: Final = 320
 """Characters of a text that can stand large."""
 _DAY: Final = 40
@@ -80,17 +82,18 @@ def arranged(body: list[Section], business: Business, look: Look) -> list[Sectio
 def _opened(props: JsonObject, opening: HeroLayout, look: Look, *, below: str | None) -> tuple[JsonObject, Tone]:
     """Return the opening of a page and its ground; where its facts do not stand beside the picture, they fill a strip.
 
-    A poster is a coloured sheet.
+    Its words stand on the site's own colour, and those of a printed page on paper.
     """
     is_poster = look.style == "poster"
     room = _LONG_WORD - _OF_CAPITALS if is_poster else _LONG_WORD
     if max(map(len, props.get("heading", "").split(" "))) > room:
         props = props | {"long": True}
     is_sheet = is_poster and opening == "statement"
+    is_plate = is_sheet or (opening in ("split", "mirrored") and look.style != "editorial")
     if len(props.get("notes", ())) >= _OF_STRIP and not is_sheet and opening != "masthead":
         meets = below == "CallToAction" and look.call == look.strip
         props = props | {"strip": "deep" if meets else look.strip}
-    return props, look.band if is_sheet else "plain"
+    return props, look.band if is_plate and look.band != "deep" else "plain"
 
 
 def _features_layout(items: list[dict[str, Any]], *, before: str | None) -> str:
@@ -142,7 +145,7 @@ def _shows_at_once(items: list[dict[str, Any]]) -> bool:
 def _tones(body: list[Section], look: Look) -> list[Tone]:
     """Set the grounds of sections: one is strong, the visit dark, and of the others no two tinted ones meet.
 
-    A printed page is paper, but for what is said large.
+    A printed page is paper, but for what is said large and a sheet of another one now and then.
     """
     is_paper = look.style == "editorial"
     strong = _strong_one(body, _STRONG[:_SAID] if is_paper else _STRONG)
@@ -152,7 +155,7 @@ def _tones(body: list[Section], look: Look) -> list[Tone]:
         if place == strong:
             tones.append(look.call if kind == "CallToAction" else look.band)
         elif is_paper:
-            tones.append("plain")
+            tones.append("tinted" if place % _PAGE == 0 and place and before == "plain" else "plain")
         elif kind == "MapLink" and place > 0 and before != "deep":
             tones.append("deep")
         else:
