@@ -138,6 +138,11 @@ def _place_of(kind: str, body: list[Section]) -> int | None:
     return next((at for at, (each, _) in enumerate(body) if each == kind), None)
 
 
+def repeats(heading: str, page: str) -> bool:
+    """Whether a heading says what its page is called and no more: `Our team` below the opening of `Team`."""
+    return page.casefold() in heading.casefold() and len(heading.split()) <= len(page.split()) + 1
+
+
 def _shows_at_once(items: list[dict[str, Any]]) -> bool:
     return len(items) <= _FEW_QUESTIONS and sum(len(item.get("answer", "")) for item in items) <= _FEW_ANSWERED
 

@@ -9,7 +9,7 @@ import pytest
 
 from sites.spec.catalog import Business, OutlineSection, components
 from sites.spec.languages.address import is_familiar
-from sites.spec.outlines.arrange import arranged, opening_of
+from sites.spec.outlines.arrange import arranged, opening_of, repeats
 from sites.spec.outlines.looks import Look
 from sites.spec.trades import TRADES
 
@@ -169,6 +169,16 @@ def test_the_facts_of_an_opening_stand_in_a_strip_where_there_are_some() -> None
         assert props.get("strip") == strip
     (_, props), _ = arranged([("Hero", {"notes": ["One", "Two", "Three"]}), ("CallToAction", {})], AKERS, LOOK)
     assert props["strip"] == "deep"  # which does not run into the call
+
+
+@pytest.mark.parametrize(
+    ("heading", "page", "is_said"),
+    [("Unser Team", "Team", True), ("Find us", "Find us", True), ("How we find the right bike for you", "Find us", False)],
+)
+def test_the_first_heading_of_a_further_page_that_only_says_its_name_is_said_twice(
+    heading: str, page: str, is_said: bool
+) -> None:
+    assert repeats(heading, page) is is_said
 
 
 def test_a_poster_is_a_coloured_sheet_with_its_facts_beside_the_picture() -> None:
