@@ -114,8 +114,8 @@ def forced_tool(name: str, description: str, shape: type[Reply]) -> dict[str, An
 
 
 MAX_QUESTION_CHARACTERS = 300
-_MAX_ANSWER_CHARACTERS = 1_000
-MAX_SUMMARY_CHARACTERS = 600
+MAX_SUMMARY_CHARACTERS = 1_000
+"""Of what an owner reads of a change, or in its place."""
 _LINE_SCHEMA = {"type": "string", "maxLength": MAX_QUESTION_CHARACTERS}
 SUMMARY: Mapping[str, Any] = {
     "type": "string",
@@ -127,7 +127,7 @@ SUMMARY: Mapping[str, Any] = {
 WAYS_OUT: Mapping[str, Any] = {
     "answer": {
         "type": "string",
-        "maxLength": _MAX_ANSWER_CHARACTERS,
+        "maxLength": MAX_SUMMARY_CHARACTERS,
         "description": "only if nothing has to change, as it is so already or they only asked: what to tell the owner",
     },
     "cannot": {

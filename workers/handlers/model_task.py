@@ -10,7 +10,7 @@ from typing import Any
 from gateway.client import Text
 from gateway.errors import BudgetExceededError, CallTimeoutError, ProviderError
 from routing.jobs import Reason
-from routing.model_call import MAX_SUMMARY_CHARACTERS, way_out
+from routing.model_call import way_out
 from routing.queues import CallPurpose, Tier
 from sites.errors import shown
 from sites.files import is_built
@@ -157,7 +157,7 @@ def unchanged(inputs: Inputs, answer: str, facts: Mapping[str, Any]) -> Answered
     if inputs.begun is None:
         return Answered(answer, facts)
     spec = inputs.spec.canonical().encode() if inputs.spec is not None else None
-    return Candidate(inputs.files, answer[:MAX_SUMMARY_CHARACTERS], spec=spec, facts=facts)
+    return Candidate(inputs.files, answer, spec=spec, facts=facts)
 
 
 def decline(inputs: Inputs, reply: Mapping[str, Any], *, to: Tier) -> Answered | Asked | Candidate | Escalate | str:
