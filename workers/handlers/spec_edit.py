@@ -22,7 +22,7 @@ from sites.spec.quality import is_unchanged, loses_copy, lost_change
 from workers.attempt import Inputs
 from workers.handlers.candidate import candidate_of
 from workers.handlers.drawing import drawing_task
-from workers.handlers.model_task import Poor, Task, decline, limits_of
+from workers.handlers.model_task import Poor, Task, asking, decline, limits_of
 from workers.outcomes import Candidate, Outcome
 
 _NO_EFFECT = (
@@ -74,13 +74,15 @@ def _edited(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | P
         return Poor(Reason.SPEC_POOR, lost)
     summary = summary_of(reply, otherwise="Edited by the model.")
     if wanted(changed):
-        return drawing_task(inputs, changed, partial(_of_edit, summary=summary))
-    return _of_edit(inputs, spec=changed.canonical(), summary=summary)
+        return drawing_task(inputs, changed, partial(_of_edit, summary=summary, reply=reply))
+    return _of_edit(inputs, spec=changed.canonical(), summary=summary, reply=reply)
 
 
-def _of_edit(inputs: Inputs, *, spec: str, summary: str, left: Sequence[str] = ()) -> Outcome | Poor:
+def _of_edit(
+    inputs: Inputs, *, spec: str, summary: str, reply: Mapping[str, Any], left: Sequence[str] = ()
+) -> Outcome | Poor:
     how = "a model's patch of the spec"
     candidate = candidate_of(inputs, parse_site(spec), before=inputs.spec, summary=summary, how=how, left=left)
     if isinstance(candidate, Candidate) and candidate.files == inputs.files:
         return Poor(Reason.SPEC_POOR, _NO_EFFECT)
-    return candidate
+    return asking(candidate, reply)

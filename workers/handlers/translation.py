@@ -30,7 +30,7 @@ from sites.spec.model import MAX_PAGES, Site
 from sites.spec.quality import is_unchanged
 from workers.attempt import Inputs
 from workers.handlers.candidate import candidate_of, owner_language
-from workers.handlers.model_task import Poor, Task, decline
+from workers.handlers.model_task import Poor, Task, asking, decline
 from workers.handlers.spec_edit import edit_task
 from workers.outcomes import Escalate, Outcome
 
@@ -102,7 +102,8 @@ def _translated(
     if by_hand := sorted(detached & site.pages.keys()):
         left.append(say("{pages} stays as it is, as it was edited by hand", owner, pages=", ".join(by_hand)))
     said = next((text for reply in replies if (text := summary_of(reply, otherwise=""))), f"{summary}.")
-    return candidate_of(inputs, changed, before=site, summary=said, how="a model's translation", left=left)
+    made = candidate_of(inputs, changed, before=site, summary=said, how="a model's translation", left=left)
+    return asking(made, replies[0])
 
 
 def _is_beside(replies: Sequence[Mapping[str, Any]]) -> bool:

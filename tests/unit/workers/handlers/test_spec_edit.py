@@ -1,5 +1,5 @@
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -7,7 +7,9 @@ from routing.policy.platform import platform_policy
 from sites.spec.render import render
 from tests.unit.sites.spec.samples import demo_site
 from workers.attempt import Inputs
-from workers.handlers.spec_edit import edit_task
+from workers.compute import collecting
+from workers.handlers.spec_edit import _edited, edit_task
+from workers.outcomes import Candidate
 
 FILES = render(demo_site()) | {"assets/preise.pdf": b"%PDF", "fonts/bitter-1-LICENSE.txt": b"Copyright"}
 
@@ -31,3 +33,25 @@ def test_an_edit_knows_the_files_of_its_site_and_whether_one_that_the_owner_name
     ((document, request),) = edit_task(cast(Inputs, given), demo_site(), frozenset()).prompts
     assert 'beside its pages: "assets/preise.pdf"\n' in document.text
     assert told in request.text
+
+
+@pytest.mark.parametrize(
+    ("beside", "facts"),
+    [
+        ({"ask": "Who teaches on 8 May?"}, {"open_question": "Who teaches on 8 May?", "needs_person": True}),
+        ({"cannot": "A calculator is none of the parts."}, {}),
+    ],
+)
+def test_what_is_clear_is_done_and_the_rest_is_told_or_asked_with_the_preview(
+    beside: dict[str, str], facts: dict[str, Any]
+) -> None:
+    """A request of nine parts stood still for one open fact (issue 20)."""
+    site = SimpleNamespace(profile="default")
+    given = SimpleNamespace(words="x", spec=demo_site(), files=FILES, site=site, policy=platform_policy())
+    path = "/pages/index.html/elements/hero/props/heading"
+    reply = {"operations": [{"op": "replace", "path": path, "value": "Bread"}], "summary": "A new heading.", **beside}
+    with collecting([]):
+        made = _edited(cast(Inputs, given), [reply])
+    assert isinstance(made, Candidate)
+    assert made.summary == f"A new heading. {next(iter(beside.values()))}"
+    assert {name: made.facts[name] for name in facts} == facts
