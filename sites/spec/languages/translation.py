@@ -378,6 +378,8 @@ def _write_version(
     """Add or change a version; yield what could not be written."""
     original, is_new = pages[path], target not in pages
     version = pages.setdefault(target, deepcopy(original))
+    if is_new:
+        _root_props(version).pop("language_name", None)
     if is_new and path == INDEX:
         for name in ("theme", "url", "languages_everywhere"):  # as all pages it follows index.html
             _root_props(version).pop(name, None)
