@@ -178,6 +178,7 @@ def translate_tool() -> JsonObject:
                 "partial": {"type": "boolean", "description": "true: what a new page has no texts of is left out"},
                 "source": {"type": "string", "maxLength": 12, "description": "language of the given texts"},
                 "texts": {"type": "array", "items": text},
+                "also": {"type": "string", "maxLength": 600, "description": "what else is wanted, for an editor"},
                 "summary": SUMMARY,
                 **WAYS_OUT,
             },
