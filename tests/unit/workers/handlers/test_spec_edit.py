@@ -1,6 +1,6 @@
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -9,7 +9,9 @@ from sites.spec.model import Site, parse_site
 from sites.spec.render import render
 from tests.unit.sites.spec.samples import demo_site, element, page
 from workers.attempt import Inputs
-from workers.handlers.spec_edit import edit_task
+from workers.compute import collecting
+from workers.handlers.spec_edit import _edited, edit_task
+from workers.outcomes import Candidate
 
 FILES = render(demo_site()) | {"assets/preise.pdf": b"%PDF", "fonts/bitter-1-LICENSE.txt": b"Copyright"}
 
@@ -47,9 +49,31 @@ def test_an_edit_knows_the_colours_that_a_preset_chose(theme: Mapping[str, str],
     assert told in prompt_of("Make the green buttons red", parse_site(document))[0]
 
 
+@pytest.mark.parametrize(
+    ("beside", "facts"),
+    [
+        ({"ask": "Who teaches on 8 May?"}, {"open_question": "Who teaches on 8 May?", "needs_person": True}),
+        ({"cannot": "A calculator is none of the parts."}, {}),
+    ],
+)
+def test_what_is_clear_is_done_and_the_rest_is_told_or_asked_with_the_preview(
+    beside: dict[str, str], facts: dict[str, Any]
+) -> None:
+    """A request of nine parts stood still for one open fact (issue 20)."""
+    path = "/pages/index.html/elements/hero/props/heading"
+    reply = {"operations": [{"op": "replace", "path": path, "value": "Bread"}], "summary": "A new heading.", **beside}
+    with collecting([]):
+        made = _edited(inputs_of(words="x", spec=demo_site()), [reply])
+    assert isinstance(made, Candidate)
+    assert made.summary == f"A new heading. {next(iter(beside.values()))}"
+    assert {name: made.facts[name] for name in facts} == facts
+
+
 def prompt_of(words: str, site: Site) -> tuple[str, str]:
-    asked = SimpleNamespace(
-        words=words, asked=words, files=FILES, site=SimpleNamespace(profile="default"), policy=platform_policy()
-    )
-    ((document, request),) = edit_task(cast(Inputs, asked), site, frozenset()).prompts
+    ((document, request),) = edit_task(inputs_of(words=words, asked=words), site, frozenset()).prompts
     return document.text, request.text
+
+
+def inputs_of(**given: Any) -> Inputs:
+    site = SimpleNamespace(profile="default")
+    return cast(Inputs, SimpleNamespace(files=FILES, site=site, policy=platform_policy(), **given))
