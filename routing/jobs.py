@@ -139,6 +139,8 @@ ASKED = "asked"
 """Outcome of an attempt that asked the owner."""
 ANSWERS = "answers"
 """The key of a job's result that holds what its owner was asked at work, each as `question` and `answer`."""
+OPEN_QUESTION = "open_question"
+"""The key of a job's result that holds what its owner is asked with the preview; the next round may answer it."""
 MAX_QUESTIONS = 2
 """A job asks at work; then it does what is clear."""
 PAID_REPLIES = "paid_replies"

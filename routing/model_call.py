@@ -114,8 +114,8 @@ def forced_tool(name: str, description: str, shape: type[Reply]) -> dict[str, An
 
 
 MAX_QUESTION_CHARACTERS = 300
-_MAX_ANSWER_CHARACTERS = 1_000
-MAX_SUMMARY_CHARACTERS = 600
+MAX_SUMMARY_CHARACTERS = 1_000
+"""Of what an owner reads of a change, or in its place."""
 _LINE_SCHEMA = {"type": "string", "maxLength": MAX_QUESTION_CHARACTERS}
 SUMMARY: Mapping[str, Any] = {
     "type": "string",
@@ -127,16 +127,20 @@ SUMMARY: Mapping[str, Any] = {
 WAYS_OUT: Mapping[str, Any] = {
     "answer": {
         "type": "string",
-        "maxLength": _MAX_ANSWER_CHARACTERS,
+        "maxLength": MAX_SUMMARY_CHARACTERS,
         "description": "only if nothing has to change, as it is so already or they only asked: what to tell the owner",
     },
     "cannot": {
         **_LINE_SCHEMA,
         "description": "only if this tool cannot do it at all: why, in one sentence to the owner",
     },
-    "ask": {**_LINE_SCHEMA, "description": "only if the owner has to answer first: one question to them"},
+    "ask": {
+        **_LINE_SCHEMA,
+        "description": "one question to the owner: read beside an edit that does what is clear without the answer; "
+        "without an edit, the work waits for it",
+    },
 }
-"""Properties of an edit tool's input with which the model declines; the edit itself then stays empty."""
+"""Properties of an edit tool's input with which the model declines what it leaves out of the edit, or all of it."""
 
 
 _ASKING = (
@@ -170,9 +174,11 @@ def way_out(reply: Mapping[str, Any], name: str) -> str:
 
 
 def summary_of(reply: Mapping[str, Any], *, otherwise: str) -> str:
-    """Return what an edit tool's input says under `SUMMARY`, as one line of its length."""
+    """Return what the owner reads of an edit, as one line: its `SUMMARY`, and what it declines or asks beside it."""
     text = reply.get("summary")
-    return (one_line(text) if isinstance(text, str) else "")[:MAX_SUMMARY_CHARACTERS] or otherwise
+    said = (one_line(text) if isinstance(text, str) else "")[:MAX_SUMMARY_CHARACTERS] or otherwise
+    beside = (way_out(reply, name) for name in ("cannot", "ask"))
+    return " ".join([said, *(sentence for sentence in beside if sentence not in said)]).strip()
 
 
 _TODAY = "Today is {}."

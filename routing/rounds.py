@@ -228,6 +228,8 @@ def brief_worker(begun: Mapping[str, Any]) -> str:
             "The files already hold unpublished work that was done for these earlier requests:\n"
             f"{_listed(earlier)}\nKeep that work, and change only what is asked now."
         )
+    if asked := str(begun.get("asked", "")):
+        parts.append(f"With its preview the owner was asked, as data: <question>{_one_line(asked)}</question>")
     if not_done := [str(text) for text in begun.get("not_done", ())]:
         parts.append(
             f"This was asked for too, but was stopped, and the files hold nothing of it:\n{_listed(not_done)}\n"

@@ -1,18 +1,14 @@
-"""What a model reads of a site: whole files where they fit, else the parts that a request concerns; and hidden text.
+"""What a model reads of a site: whole files where they fit, else the parts that a request concerns.
 
-Excerpts are deterministic, so that the provider's prompt cache can help. Hidden text that addresses a machine, which no
-visitor sees (D7), is shown to approvers. It is not removed: a patch must match the exact bytes, a comment may be the
-owner's, and a model that reads files itself would see it anyway. The rules are simple and for English; no boundary
-depends on them.
+Excerpts are deterministic, so that the provider's prompt cache can help.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from html import unescape
 from html.parser import HTMLParser
 from itertools import chain, count
 from typing import Final, NamedTuple
@@ -55,8 +51,25 @@ _MOST_MISSES: Final = 20
 _STEM: Final = 5
 """Letters of a word that its other forms have, too."""
 _NUMBER: Final = re.compile(r"\d+")
+_NUMBER_WORDS: Final = """
+4 four vier quatre cuatro quattro
+5 five fünf cinq cinco cinque vijf
+6 six sechs seis zes
+7 seven sieben sept siete sette zeven
+8 eight acht huit ocho otto
+9 nine neun neuf nueve nove negen
+10 ten zehn dix diez dieci tien
+11 eleven elf onze undici
+12 twelve zwölf douze doce dodici twaalf
+"""
+"""How owners write small numbers, on a site that may be in another language; words that mostly mean else are left out.
+
+Two and three stand everywhere.
+"""
+_VALUES: Final = {word: line.split()[0] for line in _NUMBER_WORDS.strip().splitlines() for word in line.split()}
 LEFT_OUT: Final = "[...]"
 _WORD: Final = re.compile(r"[\w-]{4,}")
+_SAID: Final = re.compile(r"\w[\w-]*")
 _QUOTED: Final = re.compile(r"[\"'“„«‘]([^\"'“”„«»‘’]{2,200})[\"'”“»’]")
 _DRAWING: Final = re.compile(
     r"\bsvg|drawing|zeichnung|grafik|illustration|\blogo|\bicon|dessin|dibujo|disegn|tekening", re.I
@@ -169,8 +182,8 @@ class _Block(NamedTuple):
 def choose_sections(shown: str, prompt: str, *, max_bytes: int) -> str:
     """Return the sections of pages, as `show_text` has them, that a prompt concerns, up to `max_bytes` of JSON.
 
-    What fits is returned as it is. Else sections that the prompt names come first, then those of times and prices; of
-    each other one the heading says that it is left out.
+    What fits is returned as it is. Else lines that the prompt names come first, then the rest of their sections, then
+    sections of times and prices; of each other one the heading says that it is left out.
     """
     if _json_bytes(shown) <= max_bytes:
         return shown
@@ -191,18 +204,35 @@ def choose_sections(shown: str, prompt: str, *, max_bytes: int) -> str:
 
 
 def _ranked(blocks: Sequence[_Block], wanted: _Wanted) -> list[int]:
-    """Return the places of blocks, first those of sections that hold words of the request which few others hold."""
+    """Return the places of blocks, first those that hold what the request names and few others hold.
+
+    The rest of such sections follows.
+    """
     stems = {word[:_STEM] for word in wanted.words} | {*re.findall(r"\d\d+", wanted.prompt)}
+    stems |= _numbers(wanted.prompt.lower())
     texts: dict[int, str] = {}
     for section, text in blocks:
         texts[section] = f"{texts.get(section, '')}\n{text.lower()}"
-    rare = Counter(stem for text in texts.values() for stem in stems if stem in text)
+    found = {at: _found(stems, text) for at, text in texts.items()}
+    rare = Counter(stem for here in found.values() for stem in here)
 
-    def worth(text: str) -> float:
-        return sum(1 / rare[stem] for stem in stems if stem in text)
+    def worth(here: Set[str]) -> float:
+        return sum((2 if stem[0] == "#" else 1) / rare[stem] for stem in here)
 
-    keys = {at: (-worth(text), -len(_NUMBER.findall(text)), at) for at, text in texts.items()}
-    return sorted(range(len(blocks)), key=lambda at: (keys[blocks[at].section], -worth(blocks[at].text.lower()), at))
+    keys = {at: (-worth(found[at]), -len(_NUMBER.findall(text)), at) for at, text in texts.items()}
+    own = [worth(_found(found[section], text.lower())) for section, text in blocks]
+    return sorted(range(len(blocks)), key=lambda at: (-own[at], keys[blocks[at].section], at))
+
+
+def _found(stems: Set[str], lower: str) -> Set[str]:
+    """Return which stems begin words of a text; a number is a word by itself."""
+    starts = {start for word in _SAID.findall(lower) for start in (word, word[: _STEM - 1], word[:_STEM])}
+    return stems & (starts | _numbers(lower))
+
+
+def _numbers(lower: str) -> Set[str]:
+    """Return marks of the small numbers in a text, whatever language says them."""
+    return {f"#{_VALUES[word]}" for word in _SAID.findall(lower) if word in _VALUES}
 
 
 def _told(blocks: Sequence[_Block], listed: Set[int], kept: Set[int]) -> str:
@@ -400,101 +430,3 @@ def _windows(lines: Sequence[str], wanted: _Wanted) -> list[tuple[int, int]]:
         else:
             windows.append((first, last))
     return windows
-
-
-MAX_FOUND: Final = 20
-"""Places that are reported at most."""
-_MAX_FILE_CHARS: Final = 512 * 1024
-_MAX_SHOWN: Final = 120
-_MAX_ELEMENTS: Final = 1000
-_MAX_HIDDEN_CHARS: Final = 4000
-"""Characters that are checked of one hidden element."""
-_LONG_WORDS: Final = 60
-"""So many hidden words are reported whatever they say."""
-_TEXT: Final = (".html", ".htm", ".svg", ".xml", ".css", ".js", ".mjs", ".json", ".md", ".txt", ".webmanifest")
-_MARKUP: Final = (".html", ".htm", ".svg", ".xml", ".md")
-
-_START_TAG: Final = re.compile(r"<([a-zA-Z][a-zA-Z0-9-]{0,30})((?:\s[^<>]{0,2000})?)>")
-_HIDING: Final = re.compile(
-    r"display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0|opacity\s*:\s*0(?![.\d])|text-indent\s*:\s*-\d{3,}"
-    r"|(?:left|top)\s*:\s*-\d{4,}|(?:^|\s)hidden(?=[\s=]|$)",
-    re.IGNORECASE,
-)
-_TAG: Final = re.compile(r"<[^<>]{0,2000}>")
-_UNSEEN: Final = re.compile(
-    "[\U000e0000-\U000e007f]"  # tag characters: ASCII that is never drawn
-    "|[\u202d\u202e]"  # bidirectional overrides
-    "|[\u200b-\u200d\u2060-\u2064\ufeff]{3,}|[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2,}"
-)
-_ADDRESSED: Final = re.compile(
-    r"\b(?:ignore|disregard|forget|override)\b.{0,60}\b(?:instruction|rule|prompt|above|previous|everything|guideline)"
-    r"|\b(?:system prompt|language model|assistant|claude|chatgpt|gpt-?\d|gemini|copilot|llms?|(?:ai|coding) agents?)\b"
-    r"|\byou (?:must|should|have to|shall|will|are)\b|\bdo not (?:tell|mention|reveal|show|inform)\b"
-    r"|\b(?:print|reveal|send|post|upload|exfiltrate)\b.{0,60}\b(?:env\w*|keys?|tokens?|secrets?|passwords?|credentials?)\b"
-    r"|\b(?:curl|wget|npm (?:i|install)|pip install|bash -c|eval)\b",
-    re.IGNORECASE | re.DOTALL,
-)
-
-
-class Hidden(NamedTuple):
-    """One place with hidden text."""
-
-    path: str
-    line: int
-    kind: str
-    """`comment`, `hidden element` or `invisible characters`."""
-    text: str
-    """The text, escaped to ASCII and cut."""
-
-
-def hidden_text(files: Mapping[str, bytes]) -> tuple[Hidden, ...]:
-    """Return the first places of a site that address a machine and not a visitor, by path."""
-    found: list[Hidden] = []
-    for path, data in sorted(files.items()):
-        if path.lower().endswith(_TEXT) and len(found) < MAX_FOUND:
-            text = data.decode("utf-8", "replace")[:_MAX_FILE_CHARS]
-            places = sorted(_in_file(path, text))[: MAX_FOUND - len(found)]
-            found += [Hidden(path, text.count("\n", 0, at) + 1, kind, _shorten(hidden)) for at, kind, hidden in places]
-    return tuple(found)
-
-
-def _in_file(path: str, text: str) -> Iterator[tuple[int, str, str]]:
-    """Yield offset, kind and text of each hidden place."""
-    for match in _UNSEEN.finditer(text):
-        yield match.start(), "invisible characters", text[max(0, match.start() - 20) : match.end() + 20]
-    is_markup = path.lower().endswith(_MARKUP)
-    for place, comment in _comments(text, *(("<!--", "-->") if is_markup else ("/*", "*/"))):
-        if _is_notable(comment):
-            yield place, "comment", comment
-    hiding = (match for match in _START_TAG.finditer(text) if is_markup and _HIDING.search(unescape(match[2])))
-    for number, match in enumerate(hiding):
-        if number >= _MAX_ELEMENTS:
-            yield match.start(), "hidden element", "more than are looked at"
-            return
-        if _is_notable(content := _inside(text, match)):
-            yield match.start(), "hidden element", content
-
-
-def _comments(text: str, opening: str, closing: str) -> Iterator[tuple[int, str]]:
-    """Yield each comment with its offset; an unclosed one runs to the end."""
-    place = text.find(opening)
-    while place >= 0:
-        end = text.find(closing, place + len(opening))
-        yield place, text[place + len(opening) : end if end >= 0 else len(text)]
-        place = text.find(opening, end) if end >= 0 else -1
-
-
-def _inside(text: str, start: re.Match[str]) -> str:
-    """Return an element's text up to the first end tag of its name."""
-    part = text[start.end() : start.end() + _MAX_HIDDEN_CHARS]
-    end = re.search(rf"</{re.escape(start[1])}", part, re.IGNORECASE)
-    return unescape(_TAG.sub(" ", part[: end.start()] if end else part))
-
-
-def _is_notable(text: str) -> bool:
-    return bool(_ADDRESSED.search(text)) or len(text.split()) >= _LONG_WORDS
-
-
-def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return ascii(line[:_MAX_SHOWN])[1:-1] + ("…" if len(line) > _MAX_SHOWN else "")

@@ -26,9 +26,9 @@ from routing.queues import QUEUES
 from routing.redaction import redact
 from sites.content_store import review_diff
 from sites.errors import PathRefusedError, TreeRefusedError
-from sites.excerpts import hidden_text
 from sites.files import is_built
 from sites.releases import build_release, manifest_of
+from sites.scan.hidden_text import hidden_text
 from sites.scan.rules import Finding
 from sites.spec.read_back import read_back
 from workers.attempt import Attempt, Inputs

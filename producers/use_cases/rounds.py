@@ -37,6 +37,7 @@ from routing.errors import FieldError, InvalidJobError
 from routing.ids import new_id
 from routing.jobs import (
     ANSWERS,
+    OPEN_QUESTION,
     RESUMABLE,
     REVISABLE,
     REVISABLE_RUNS,
@@ -267,6 +268,8 @@ def _result_of_revision(job: Job, rounds: Sequence[Job]) -> Result:
     """Return what a revision's worker needs to know: what the files were made for, and what of it they lack."""
     done = {one.prompt: _said(one) for one in rounds if one.release_id is not None}
     begun: dict[str, Any] = {"earlier": earlier_requests(list(done.values()))}
+    if question := job.result.get(OPEN_QUESTION):
+        begun["asked"] = question
     if not_done := [_said(one) for one in rounds if one.prompt not in done]:
         begun["not_done"] = earlier_requests(not_done)
     if job.state in RESUMABLE and job.release_id is not None:

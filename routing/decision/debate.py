@@ -102,7 +102,7 @@ class DebateRecord(Generic[VerdictT]):
     critic: Argument | None
     verdict: VerdictT
     note: str
-    """One sentence for the owner about the verdict."""
+    """For the owner: why it ends here, or else who advised what."""
     question: str = ""
     """What the owner is asked; empty unless the verdict is `ask`."""
     instruction: str = ""
@@ -351,5 +351,10 @@ def _says(text: str) -> frozenset[str]:
 
 
 def _note(heard: _Heard, verdict: Verdict | FailureOutcome) -> str:
+    """Return why the work ends here in the words of a side that ends it, the critic's first; else who advised what."""
+    if verdict in (Verdict.STOP, FailureOutcome.ESCALATE):
+        for side in (heard.critic, heard.advocate):
+            if side is not None and side.recommendation == verdict:
+                return side.case
     advice = [side.recommendation for side in (heard.advocate, heard.critic) if side is not None]
     return f"The advocate said {advice[0]} and the critic {advice[-1]}: {verdict.value}."

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from urllib.parse import unquote
 
 from routing.yaml_data import load_yaml
-from sites.spec.languages.versions import Languages, own_name, primary
+from sites.spec.languages.versions import Languages, primary
 
 if TYPE_CHECKING:
     from sites.spec.catalog import Link, Picture, RenderContext, SectionProps
@@ -269,13 +269,13 @@ def image(ctx: RenderContext, picture: Picture, *, class_: str | None = None, ea
 
 
 def language_links(page: str, lang: str, languages: Languages) -> Html | None:
-    """Return the links from a page to itself in other languages, each by that language's own name."""
+    """Return the links from a page to itself in other languages, by their names."""
     others = languages.offered(page, lang)
     if not others:
         return None
     links = [
-        tag("li", tag("a", own_name(other), href=relative_to(page, path), hreflang=other, lang=other))
-        for other, path in others
+        tag("li", tag("a", name, href=relative_to(page, path), hreflang=other, lang=other))
+        for other, path, name in others
     ]
     return tag("nav", icon("globe"), tag("ul", *links), class_="languages", aria_label=say("Languages", lang))
 

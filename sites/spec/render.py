@@ -147,7 +147,7 @@ def _head(path: str, props: PageProps, theme: Theme, facts: SiteFacts) -> Html:
         tag("meta", name="color-scheme", content=scheme),
         _preload(relative_to(path, font)) if font else None,
         tag("link", rel="stylesheet", href=relative_to(path, STYLESHEET)),
-        *(_alternate(path, lang, version, facts.url) for lang, version in versions),
+        *(_alternate(path, version.lang, version.path, facts.url) for version in versions),
         _alternate(path, "x-default", versions[0].path, facts.url) if versions else None,
     )
 

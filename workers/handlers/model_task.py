@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from gateway.client import Text
 from gateway.errors import BudgetExceededError, CallTimeoutError, ProviderError
-from routing.jobs import Reason
-from routing.model_call import MAX_SUMMARY_CHARACTERS, way_out
+from routing.jobs import OPEN_QUESTION, Reason
+from routing.model_call import way_out
 from routing.queues import CallPurpose, Tier
 from sites.errors import shown
 from sites.files import is_built
@@ -21,6 +21,8 @@ from workers.attempt import Attempt, Inputs
 from workers.compute import timed
 from workers.handlers.cut_replies import Begun
 from workers.outcomes import Answered, Asked, Candidate, Escalate, Outcome
+
+DoneT = TypeVar("DoneT")
 
 MAX_QUOTED_CHARACTERS = 6_000
 """Of a refused reply that its author sees again."""
@@ -157,7 +159,15 @@ def unchanged(inputs: Inputs, answer: str, facts: Mapping[str, Any]) -> Answered
     if inputs.begun is None:
         return Answered(answer, facts)
     spec = inputs.spec.canonical().encode() if inputs.spec is not None else None
-    return Candidate(inputs.files, answer[:MAX_SUMMARY_CHARACTERS], spec=spec, facts=facts)
+    return Candidate(inputs.files, answer, spec=spec, facts=facts)
+
+
+def asking(outcome: DoneT, reply: Mapping[str, Any]) -> DoneT:
+    """Return an edit with what its owner is asked beside it: the next round knows it, and policy approves none."""
+    question = way_out(reply, "ask")
+    if not question or not isinstance(outcome, Candidate):
+        return outcome
+    return replace(outcome, facts={**outcome.facts, OPEN_QUESTION: question, "needs_person": True})
 
 
 def decline(inputs: Inputs, reply: Mapping[str, Any], *, to: Tier) -> Answered | Asked | Candidate | Escalate | str:

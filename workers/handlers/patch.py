@@ -25,7 +25,7 @@ from workers.attempt import Attempt, Inputs
 from workers.compute import timed
 from workers.handlers.build import build_in_box
 from workers.handlers.imports import import_upload
-from workers.handlers.model_task import decline, limits_of, refused_by_scan
+from workers.handlers.model_task import asking, decline, limits_of, refused_by_scan
 from workers.outcomes import Candidate, Ended, Escalate, Outcome
 
 _FORBIDDEN = frozenset(
@@ -172,7 +172,7 @@ def _apply(
     candidate = _candidate(applied, files, summary=summary_of(reply, otherwise="Edited by a patch."))
     if may_mend and not has_build and (refusal := refused_by_scan(inputs, candidate, known_keys=known_keys)):
         return _Refused(refusal)
-    return candidate
+    return asking(candidate, reply)
 
 
 def _end_of(error: DiffRefusedError) -> Ended | Escalate:

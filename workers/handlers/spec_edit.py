@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,12 +18,13 @@ from sites.spec.catalog import catalog_prompt
 from sites.spec.drawings.requests import wanted
 from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
 from sites.spec.fonts.families import is_shipped
-from sites.spec.model import Site, parse_site
+from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
+from sites.spec.theme import Theme, palette
 from workers.attempt import Inputs
 from workers.handlers.candidate import candidate_of
 from workers.handlers.drawing import drawing_task
-from workers.handlers.model_task import Poor, Task, decline, limits_of
+from workers.handlers.model_task import Poor, Task, asking, decline, limits_of
 from workers.outcomes import Candidate, Outcome
 
 _NO_EFFECT = (
@@ -31,19 +33,67 @@ _NO_EFFECT = (
 )
 
 
-def edit_task(inputs: Inputs, site: Site, detached: frozenset[str]) -> Task:
-    """Return the task of an edit: rules and catalog, which all sites share, then the document, then the request."""
+@dataclass(frozen=True)
+class Done:
+    """What was done of a request before the rest of it is an edit."""
+
+    spec: str
+    summary: str
+    rest: str
+    """In the owner's words."""
+    ask: str
+    """What the owner is asked with the preview."""
+    left: Sequence[str]
+
+    def asked(self, request: str) -> str:
+        """Return what the model is asked."""
+        return f"{request}\n\nThe document has it already: {self.summary}\nOnly this is left to do: {self.rest}"
+
+
+def edit_task(
+    inputs: Inputs,
+    site: Site,
+    detached: frozenset[str],
+    *,
+    done: Done | None = None,
+    otherwise: Callable[[Inputs], Outcome | Poor | Task] | None = None,
+) -> Task:
+    """Return the task of an edit: rules and catalog, which all sites share, then the document, then the request.
+
+    Args:
+        inputs: of the attempt.
+        site: the document to edit.
+        detached: its pages that were edited by hand.
+        done: what of the request it has already.
+        otherwise: what is handed over where no usable edit came.
+    """
     names = linkable({path: data for path, data in inputs.files.items() if not is_shipped(path)})
     files = f"\n\nFiles of the site beside its pages: {names}" if names else ""
-    document = f"{limits_of(inputs)}{files}\n\nThe site document:\n{relevant_part(site, inputs.words).to_text()}"
+    asked, words = (done.asked(inputs.asked), done.rest) if done else (inputs.asked, inputs.words)
+    part = relevant_part(site, words).to_text()
+    document = f"{limits_of(inputs)}{files}\n\n{_colours(site)}\n\nThe site document:\n{part}"
     by_hand = ", ".join(sorted(detached))
     fixed = f"These files were edited by hand and stay as they are: {by_hand}\n\n" if detached else ""
     return Task(
         "spec_edit",
         catalog_prompt,
-        [[Text(document, ends_prefix=True), Text(f"{fixed}{_named(inputs)}{inputs.asked}")]],
+        [[Text(document, ends_prefix=True), Text(f"{fixed}{_named(inputs)}{asked}")]],
         edit_tool,
-        _edited,
+        partial(_edited, done=done),
+        otherwise=otherwise,
+    )
+
+
+def _colours(site: Site) -> str:
+    """Return which colours the pages have: most come from the preset, or are made of another."""
+    home = site.pages[INDEX]
+    theme = Theme.model_validate(home["elements"][home["root"]]["props"].get("theme") or {})
+    shown = palette(theme, dark=theme.mode == "dark")
+    made = "" if theme.deep else ", made of primary as long as it is not set"
+    return (
+        f"The theme's colours as visitors see them: primary {shown['fill']}, accent {shown['accent']}, background "
+        f"{shown['bg']}, deep {shown['deep']}{made}; buttons and links on deep ground are {shown['deep-accent']}, made "
+        "of accent."
     )
 
 
@@ -57,10 +107,11 @@ def _named(inputs: Inputs) -> str:
     return f"{told}No files of the site, so that a link to them leads nowhere and the owner has to be told: {names}\n\n"
 
 
-def _edited(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | Poor | Task:
-    site, reply = inputs.spec, replies[0]
+def _edited(inputs: Inputs, replies: Sequence[Mapping[str, Any]], *, done: Done | None = None) -> Outcome | Poor | Task:
+    site, reply = parse_site(done.spec) if done else inputs.spec, replies[0]
+    words, left = (done.rest, done.left) if done else (inputs.words, ())
     assert site is not None
-    if not reply.get("operations") and (declined := decline(inputs, reply, to=Tier.PATCH)):
+    if done is None and not reply.get("operations") and (declined := decline(inputs, reply, to=Tier.PATCH)):
         return Poor(Reason.SPEC_POOR, declined) if isinstance(declined, str) else declined
     try:
         changed = apply_edit(site, edit_of(reply))
@@ -68,19 +119,23 @@ def _edited(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | P
         return Poor(Reason.SPEC_INVALID, str(error))
     if is_unchanged(site, changed):
         return Poor(Reason.SPEC_POOR, "the model's patch changes nothing")
-    if loses_copy(site, changed, request=inputs.words):
+    if loses_copy(site, changed, request=words):
         return Poor(Reason.SPEC_POOR, "the model's patch drops more than half of the site's copy")
-    if lost := lost_change(inputs.words, site, changed):
+    if lost := lost_change(words, site, changed):
         return Poor(Reason.SPEC_POOR, lost)
-    summary = summary_of(reply, otherwise="Edited by the model.")
+    summary = summary_of(reply, otherwise="" if done else "Edited by the model.")
+    if done:
+        summary, reply = f"{done.summary} {summary}".strip(), {"ask": done.ask, **reply}
     if wanted(changed):
-        return drawing_task(inputs, changed, partial(_of_edit, summary=summary))
-    return _of_edit(inputs, spec=changed.canonical(), summary=summary)
+        return drawing_task(inputs, changed, partial(_of_edit, summary=summary, reply=reply), left=left)
+    return _of_edit(inputs, spec=changed.canonical(), summary=summary, reply=reply, left=left)
 
 
-def _of_edit(inputs: Inputs, *, spec: str, summary: str, left: Sequence[str] = ()) -> Outcome | Poor:
+def _of_edit(
+    inputs: Inputs, *, spec: str, summary: str, reply: Mapping[str, Any], left: Sequence[str] = ()
+) -> Outcome | Poor:
     how = "a model's patch of the spec"
     candidate = candidate_of(inputs, parse_site(spec), before=inputs.spec, summary=summary, how=how, left=left)
     if isinstance(candidate, Candidate) and candidate.files == inputs.files:
         return Poor(Reason.SPEC_POOR, _NO_EFFECT)
-    return candidate
+    return asking(candidate, reply)

@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.client import Text
 from routing.jobs import Reason
-from routing.model_call import summary_of, way_out
+from routing.model_call import WAYS_OUT, one_line, summary_of, way_out
 from routing.queues import Tier
 from sites.errors import SpecError
 from sites.spec.catalog import read_prompt
@@ -26,13 +26,13 @@ from sites.spec.languages.translation import (
     left_over,
     translate_tool,
 )
-from sites.spec.model import MAX_PAGES, Site
+from sites.spec.model import MAX_PAGES, Site, parse_site
 from sites.spec.quality import is_unchanged
 from workers.attempt import Inputs
 from workers.handlers.candidate import candidate_of, owner_language
-from workers.handlers.model_task import Poor, Task, decline
-from workers.handlers.spec_edit import edit_task
-from workers.outcomes import Escalate, Outcome
+from workers.handlers.model_task import Poor, Task, asking, decline
+from workers.handlers.spec_edit import Done, edit_task
+from workers.outcomes import Candidate, Escalate, Outcome
 
 
 def translation_task(inputs: Inputs, site: Site, texts: Choice, detached: frozenset[str]) -> Task:
@@ -58,9 +58,11 @@ def _with_terms(
     texts: Choice,
     detached: frozenset[str],
     terms: Mapping[int, str],
-) -> Task:
-    """Return the task of translating the parts, with what is known of the terms."""
+) -> Outcome | Poor | Task:
+    """Return the task of translating the parts, with what is known of the terms, or what it means that none came."""
     assert inputs.spec is not None
+    if not replies[0].get("texts") and any(way_out(replies[0], name) for name in WAYS_OUT):
+        return _translated(inputs, replies, texts=texts, detached=detached)
     parts = [
         Text(with_glossary(part.text, glossary(terms, replies[0]))) for part in parts_of(inputs, inputs.spec, texts)
     ]
@@ -102,7 +104,20 @@ def _translated(
     if by_hand := sorted(detached & site.pages.keys()):
         left.append(say("{pages} stays as it is, as it was edited by hand", owner, pages=", ".join(by_hand)))
     said = next((text for reply in replies if (text := summary_of(reply, otherwise=""))), f"{summary}.")
-    return candidate_of(inputs, changed, before=site, summary=said, how="a model's translation", left=left)
+    if rest := next((text for reply in replies if (text := one_line(str(reply.get("also") or "")))), ""):
+        done = Done(changed.canonical(), said, rest, way_out(replies[0], "ask"), left)
+        told = say("not done yet: {text}", owner, text=rest.rstrip(" ."))
+        alone = partial(_alone, spec=done.spec, summary=said, left=[*left, told], reply=replies[0])
+        return edit_task(inputs, changed, detached, done=done, otherwise=alone)
+    return _alone(inputs, spec=changed.canonical(), summary=said, left=left, reply=replies[0])
+
+
+def _alone(
+    inputs: Inputs, *, spec: str, summary: str, left: Sequence[str], reply: Mapping[str, Any]
+) -> Candidate | Escalate:
+    how = "a model's translation"
+    made = candidate_of(inputs, parse_site(spec), before=inputs.spec, summary=summary, how=how, left=left)
+    return asking(made, reply)
 
 
 def _is_beside(replies: Sequence[Mapping[str, Any]]) -> bool:

@@ -52,6 +52,8 @@ class PageProps(Props):
     theme: Theme | None = None
     """Null means the theme of index.html."""
     lang: Annotated[str, Field(pattern=r"^[a-zA-Z]{2,3}(-[a-zA-Z0-9]{2,8})?$")] = "en"
+    language_name: Label | None = None
+    """What links from other languages to the page, or to all pages in the language of a home page, say."""
     url: SiteUrl | None = None
     """On index.html: the public address of the site."""
     languages_everywhere: bool = False
@@ -65,8 +67,8 @@ class PageProps(Props):
 @Component(
     "Page",
     summary="root of every page: title, description, date (of a post, 2026-05-31), author ('by Ida'), "
-    "lang, url (on index.html: https://www.bakery.example/), "
-    "languages_everywhere true (there: pages lead to home pages in languages that they are not in), "
+    "lang, language_name (on links to it: Po polsku), url (on index.html: https://www.bakery.example/), "
+    "languages_everywhere true (there: pages lead to home pages in languages that they lack), "
     "theme {preset, primary, accent, background, deep, font (of all words), headings (of these), text (of the others), "
     "heading_size large|huge, heading_weight light|heavy, radius none|small|medium|large, "
     "spacing compact|regular|airy, size large|larger (of all words), "

@@ -178,6 +178,7 @@ def translate_tool() -> JsonObject:
                 "partial": {"type": "boolean", "description": "true: what a new page has no texts of is left out"},
                 "source": {"type": "string", "maxLength": 12, "description": "language of the given texts"},
                 "texts": {"type": "array", "items": text},
+                "also": {"type": "string", "maxLength": 600, "description": "what else is wanted, for an editor"},
                 "summary": SUMMARY,
                 **WAYS_OUT,
             },
@@ -378,6 +379,8 @@ def _write_version(
     """Add or change a version; yield what could not be written."""
     original, is_new = pages[path], target not in pages
     version = pages.setdefault(target, deepcopy(original))
+    if is_new:
+        _root_props(version).pop("language_name", None)
     if is_new and path == INDEX:
         for name in ("theme", "url", "languages_everywhere"):  # as all pages it follows index.html
             _root_props(version).pop(name, None)

@@ -34,6 +34,8 @@ class Version(NamedTuple):
     lang: str
     """As the page says it (BCP 47)."""
     path: str
+    name: str
+    """What links to it say."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +100,22 @@ def languages_of(site: Site) -> Languages:
             continue
         lang, original = _lang_of(site.pages[path]), _lang_of(site.pages[match[2]])
         if primary(lang) == match[1] != primary(original) and not _is_version(site, match[2]):
-            found.setdefault(match[2], [Version(original, match[2])]).append(Version(lang, path))
+            found.setdefault(match[2], [_version(site, match[2], INDEX)]).append(
+                _version(site, path, f"{match[1]}/{INDEX}")
+            )
     if not found:
         return NO_LANGUAGES
     groups = [tuple(versions) for versions in found.values()]
     everywhere = _props_of(site.pages[INDEX]).get("languages_everywhere") is True
     return Languages({version.path: versions for versions in groups for version in versions}, everywhere)
+
+
+def _version(site: Site, path: str, home: str) -> Version:
+    """Return a page in its language, called as it, or else the home page in that language, wants."""
+    lang = _lang_of(site.pages[path])
+    pages = (site.pages[each] for each in (path, home) if each in site.pages)
+    wanted = next((name for page in pages if (name := _props_of(page).get("language_name"))), None)
+    return Version(lang, path, wanted if isinstance(wanted, str) else own_name(lang))
 
 
 def lead_everywhere(before: Site | None, after: Site) -> Site:

@@ -157,6 +157,13 @@ def test_a_resumed_job_is_told_whether_anything_was_kept_and_what_was_reported()
     assert "nothing of it was kept" in lost
 
 
+def test_a_round_knows_what_its_owner_was_asked_with_the_preview_that_it_revises() -> None:
+    """An answer alone, such as `Anna, from 7 pm`, says nothing (issue 20)."""
+    told = brief_worker({"earlier": ["Add the course of 8 May"], "asked": "Who </question> teaches\nit?"})
+    assert "change only what is asked now.\n\nWith its preview the owner was asked, as data: " in told
+    assert told.endswith("<question>Who < /question> teaches it?</question>")
+
+
 def test_a_revision_is_told_what_the_files_were_made_for_and_whether_that_was_finished() -> None:
     told = brief_worker({"earlier": ["Add a menu", "Make it\nlonger"], "cut_short": "out of time"})
     assert "- Add a menu\n- Make it longer\n" in told

@@ -105,7 +105,35 @@ def test_at_medium_stakes_one_side_alone_cannot_stop_the_owner(advocate: str, cr
     record = planning(says(advocate), says(critic), Stakes.MEDIUM)
     assert record.verdict == verdict
     assert (record.needs_person, record.calls_failed) == (False, ())
-    assert record.note == f"The advocate said {advocate} and the critic {critic}: {verdict}."
+    said = f"The advocate said {advocate} and the critic {critic}: {verdict}."
+    assert record.note == ("There is a case." if verdict == "stop" else said)
+
+
+@pytest.mark.parametrize(
+    ("advocate", "critic", "note"),
+    [
+        ("stop", "stop", "No house may say that. Ask for it once you are registered."),
+        ("stop", "proceed", "The register lapsed."),
+    ],
+)
+def test_an_owner_reads_why_their_request_was_stopped_in_the_words_of_who_stops_it(
+    advocate: str, critic: str, note: str
+) -> None:
+    """An owner read only `The advocate said stop and the critic stop: stop.` (issue 20)."""
+    stage = Stage(
+        says(advocate, case="The register lapsed."),
+        says(critic, case="No house may say that. Ask for it once you are registered."),
+    )
+    assert hold_debate(subject(), stage, redact=redact).note == note
+    for call in stage.calls:
+        assert "with `stop`, why not" in call.system
+
+
+def test_a_person_who_has_to_decide_reads_why() -> None:
+    assert failure(says("RETRY"), says("ESCALATE", case="Wen?"), stakes=Stakes.HIGH).note == "Wen?"
+    note = failure(says("RETRY"), says("ESCALATE"), can_pivot=False).note
+    assert note == "There is a case."
+    assert failure(says("PIVOT"), says("PIVOT"), can_pivot=False).note.startswith("The advocate said PIVOT")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from gateway.errors import ProviderError
-from routing.model_call import summary_of, way_out
+from routing.model_call import SUMMARY, summary_of, way_out
 from routing.policy.platform import platform_policy
 from routing.queues import Tier
 from sites.spec.drawings.requests import draw_tool
@@ -58,8 +58,10 @@ def test_an_answer_keeps_its_lines_and_a_question_is_one() -> None:
     assert way_out({"ask": text}, "ask") == "Fonts: - Georgia - Gill Sans"
 
 
-def test_a_report_to_the_owner_is_whole_up_to_six_hundred_letters() -> None:
-    said = ("The hours are changed. " * 26)[:598] + "."
+def test_a_report_to_the_owner_is_whole_up_to_a_thousand_letters() -> None:
+    """Of nine changes and what was noticed beside them, 600 letters held a part (issue 20)."""
+    said = ("The hours are changed. " * 44)[:998] + "."
+    assert SUMMARY["maxLength"] == 1_000
     assert summary_of({"summary": said}, otherwise="") == said
 
 

@@ -1,12 +1,16 @@
 from types import SimpleNamespace
 from typing import cast
 
+from routing.policy.platform import platform_policy
 from sites.spec.languages.translation import choose_texts
 from sites.spec.model import INDEX
+from sites.spec.render import render
 from tests.unit.sites.spec.samples import demo_site
 from workers.attempt import Inputs
+from workers.compute import collecting
 from workers.handlers.model_task import Task
-from workers.handlers.translation import _in_language, translation_task
+from workers.handlers.translation import _in_language, _translated, _with_terms, translation_task
+from workers.outcomes import Candidate
 
 
 def test_a_page_of_only_some_sections_leaves_the_original_as_it_is_whatever_else_the_reply_says() -> None:
@@ -35,3 +39,55 @@ def test_parts_side_by_side_know_how_the_others_translate_the_words_that_recur()
     bare = task.otherwise(inputs)
     assert isinstance(bare, Task)
     assert len(bare.prompts) == len(parts.prompts)
+
+
+def test_a_request_that_only_sounded_like_a_translation_is_an_edit_after_its_first_call() -> None:
+    """Each of three parts was asked for 'a privacy page in German', after the first call had declined (issue 20)."""
+    site = demo_site()
+    given = SimpleNamespace(
+        spec=site,
+        words="A privacy page in German",
+        asked="A privacy page in German",
+        files=render(site),
+        site=SimpleNamespace(profile="default"),
+        policy=platform_policy(),
+    )
+    inputs, texts = cast(Inputs, given), choose_texts(site, "")
+    task = _with_terms(inputs, [{"texts": [], "cannot": "No such page."}], texts=texts, detached=frozenset(), terms={})
+    assert isinstance(task, Task)
+    assert task.tool()["name"] == "edit_site"
+
+
+def test_what_is_wanted_beside_a_translation_is_an_edit_of_the_new_page() -> None:
+    """A translation with one new sentence was written anew as a whole page, for which there was no room (issue 20)."""
+    site = demo_site()
+    given = SimpleNamespace(
+        spec=site,
+        words="In German, too, and say there that we speak German",
+        asked="In German, too",
+        files=render(site),
+        site=SimpleNamespace(profile="default"),
+        policy=platform_policy(),
+    )
+    inputs, texts = cast(Inputs, given), choose_texts(site, "")
+    title = next(n for n, entry in enumerate(texts.entries) if entry.page == INDEX and entry.keys == ("title",))
+    reply = {"language": "de", "source": "en", "beside": True, "texts": [{"n": title, "text": "Brot"}]}
+    also = {"also": "Say on the new page that we speak German.", "summary": "Now in German.", "ask": "Who?"}
+    with collecting([]):
+        edit = _translated(inputs, [{**reply, **also}], texts=texts, detached=frozenset())
+        assert isinstance(edit, Task)
+        ((document, request),) = edit.prompts
+        assert '"de/index.html"' in document.text
+        assert request.text.endswith("Only this is left to do: Say on the new page that we speak German.")
+        path = "/pages/de~1index.html/elements/hero/props/heading"
+        operation = {"op": "replace", "path": path, "value": "Wir!"}
+        done = edit.use(inputs, [{"operations": [operation], "summary": "Said."}])
+        assert edit.otherwise is not None
+        alone = edit.otherwise(inputs)
+    assert isinstance(done, Candidate)
+    assert isinstance(alone, Candidate)
+    assert b"Wir!" in done.files["de/index.html"]
+    assert done.summary.startswith("Now in German. Who? Said.")
+    assert done.facts["open_question"] == "Who?"
+    assert b"Brot" in alone.files["de/index.html"]
+    assert "Note: not done yet: Say on the new page that we speak German." in alone.summary

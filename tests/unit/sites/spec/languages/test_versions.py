@@ -10,6 +10,7 @@ from lxml import html
 from routing.policy.platform import platform_policy
 from sites.links import dead_links
 from sites.scan.engine import scan
+from sites.spec.languages.translation import entries_of
 from sites.spec.languages.versions import languages_of, lead_everywhere, outdated, own_name
 from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.read_back import read_back
@@ -110,6 +111,19 @@ def test_a_page_without_a_version_leads_to_the_home_page_in_that_language_where_
     assert _links(site, "fr/classes.html") == ["../classes.html", "../de/index.html"]
     assert not tree_of(site, "news.html").xpath("//link[@rel='alternate']")
     assert dead_links(render(site)) == frozenset()
+
+
+def test_a_link_to_a_language_says_what_that_page_or_its_home_page_wants_it_to_say() -> None:
+    """An owner asked for a link called `Po polsku`, and there was no place for it (issue 20)."""
+    document = in_french(INDEX, "classes.html").to_dict()
+    root = document["pages"]["fr/index.html"]["elements"]["page"]["props"]
+    said = "//header//nav[@class='languages']//a/text()"
+    assert tree_of(parse_site(document), "classes.html").xpath(said) == ["Français"]
+    root["language_name"] = "En français"
+    site = parse_site(document)
+    assert [tree_of(site, path).xpath(said) for path in (INDEX, "classes.html")] == [["En français"]] * 2
+    assert tree_of(site, "fr/classes.html").xpath(said) == ["English"]
+    assert not [entry for entry in entries_of(site) if "language_name" in entry.keys]
 
 
 def test_a_first_version_of_the_home_page_is_led_to_from_every_page_and_one_that_was_there_is_not() -> None:
