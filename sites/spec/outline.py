@@ -155,11 +155,12 @@ def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
 
 def _with_links(sections: tuple[OutlinedSection, ...]) -> Iterator[OutlinedSection]:
     """Let an entry of an opening that has the words of a heading lead to it."""
-    headings = {each.heading.casefold(): each.kind for each in sections if each.heading}
+    forms = (each for each in sections if each.kind == "ContactForm")
+    leads = {each.heading.casefold(): f"#{each.heading}" for each in sections if each.heading}
+    leads |= {each.heading.casefold(): "#contact" for each in forms if each.heading}
     for each in sections:
-        named = [(item.title or "").casefold() if not item.detail else "" for item in each.items]
-        leads = [headings.get(name) and ("#contact" if headings[name] == "ContactForm" else f"#{name}") for name in named]
-        items = (item.model_copy(update={"detail": to}) if to else item for item, to in zip(each.items, leads, strict=True))
+        hrefs = [item.detail or leads.get((item.title or "").casefold()) for item in each.items]
+        items = (item.model_copy(update={"detail": href}) for item, href in zip(each.items, hrefs, strict=True))
         yield each.model_copy(update={"items": tuple(items)}) if each.kind == "Hero" else each
 
 

@@ -268,7 +268,11 @@ def test_an_entry_of_the_opening_with_the_words_of_a_heading_leads_to_it() -> No
 
 def test_the_menu_calls_a_section_what_the_outline_does_where_that_is_short() -> None:
     features = {"kind": "Features", "heading": "What stands on the shelves of this shop", "items": [{"title": "Jazz"}]}
-    for menu, label in (("The shelves", "The shelves"), ("All that stands on our shelves", "Services"), (None, "Services")):
+    for menu, label in (
+        ("The shelves", "The shelves"),
+        ("All that stands on our shelves", "Services"),
+        (None, "Services"),
+    ):
         outline = {"name": "Discs", "sections": [{"kind": "Hero"}, {**features, "menu": menu}]}
         header = expand_outline(outline).pages[INDEX]["elements"]["header"]["props"]
         assert [link["label"] for link in header["links"]] == [label]
