@@ -155,9 +155,8 @@ def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
 
 def _with_links(sections: tuple[OutlinedSection, ...]) -> Iterator[OutlinedSection]:
     """Let an entry of an opening that has the words of a heading lead to it."""
-    forms = (each for each in sections if each.kind == "ContactForm")
-    leads = {each.heading.casefold(): f"#{each.heading}" for each in sections if each.heading}
-    leads |= {each.heading.casefold(): "#contact" for each in forms if each.heading}
+    called = {each.heading.casefold(): each for each in sections if each.heading}
+    leads = {name: "#contact" if each.kind == "ContactForm" else f"#{each.heading}" for name, each in called.items()}
     for each in sections:
         hrefs = [item.detail or leads.get((item.title or "").casefold()) for item in each.items]
         items = (item.model_copy(update={"detail": href}) for item, href in zip(each.items, hrefs, strict=True))
