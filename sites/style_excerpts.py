@@ -48,6 +48,8 @@ _WORKINGS: Final = re.compile(
 )
 _COMMENT_OR_STRING: Final = re.compile(r"/\*.*?(?:\*/|\Z)|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?", re.DOTALL)
 _IN_PARENTHESES: Final = re.compile(r"\([^()]*\)")
+_NESTED: Final = 4
+"""So deep are parentheses looked into."""
 _WORD: Final = re.compile(r"[\w-]{4,}")
 _BLANKED: Final = re.compile(r"[^\n]")
 _NAME: Final = re.compile(r"[.#]?-?[A-Za-z_](?:\\.|[\w-])*")
@@ -200,7 +202,9 @@ def _rank(rule: _Rule, near: Mapping[str, int]) -> int | None:
 
 def _alternatives(selector: str) -> list[str]:
     """Return the selectors of a list, without what stands in parentheses."""
-    return _IN_PARENTHESES.sub("", _IN_PARENTHESES.sub("", selector)).split(",")
+    for _ in range(_NESTED):
+        selector = _IN_PARENTHESES.sub("", selector)
+    return selector.split(",")
 
 
 def _away(selector: str, near: Mapping[str, int]) -> int | None:

@@ -35,7 +35,7 @@ from sites.spec.languages.address import is_familiar
 from sites.spec.languages.typography import typeset
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
-from sites.spec.outlines.arrange import arranged, opening_of
+from sites.spec.outlines.arrange import arranged, opening_of, repeats
 from sites.spec.outlines.links import addressed, lead, page_path, slug
 from sites.spec.outlines.looks import SHAPES, STYLES, look_of, style_of
 from sites.spec.theme import PAIRINGS, Colour, PresetName, Style
@@ -336,6 +336,8 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
     if not wanted or wanted[0].kind not in ("Hero", "PageIntro"):
         opening = OutlinedSection(kind="Hero" if is_home else "PageIntro", heading=None if is_home else name)
         wanted.insert(0, opening)
+    if not is_home and wanted[1:] and repeats(wanted[1].heading or "", name):
+        wanted[1] = wanted[1].model_copy(update={"heading": None})
     if business.contact_href == f"{path}#contact" and not any(part.kind == "ContactForm" for part in wanted):
         wanted.append(OutlinedSection(kind="ContactForm"))
     body = arranged(

@@ -220,7 +220,10 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
         deep = _deep_of_style(primary, background, is_night=is_night)
     is_neutral = is_night or (theme.style is not None and not is_dark and is_red(primary))
     hue = _text_on(background) if is_neutral else primary  # orange on black is a muddy brown, red on cream a pink
-    colours = _palette(primary, accent, background, is_dark=is_dark, hue=hue, deep=deep)
+    share = 0.12 if is_dark and luminance(primary) <= 0.4 else 0.07
+    if theme.style is not None and not is_dark and not is_red(accent):
+        hue, share = accent, 0.12
+    colours = _palette(primary, accent, background, is_dark=is_dark, tint=mix(background, hue, share), deep=deep)
     if theme.style is not None:
         colours |= _of_style(colours, is_night=is_night, is_dark=is_dark)
     return colours | _words_of(theme, colours)
@@ -284,11 +287,11 @@ def _inked(chosen: str, own: str, grounds: Sequence[str]) -> str:
 
 
 def _palette(
-    primary: str, accent: str, background: str, *, is_dark: bool, hue: str, deep: str | None
+    primary: str, accent: str, background: str, *, is_dark: bool, tint: str, deep: str | None
 ) -> dict[str, str]:
     surface = _ground(mix(background, WHITE, 0.06 if is_dark else 0.7), background)
     is_pale = luminance(primary) > 0.4
-    tint = _ground(mix(background, hue, 0.12 if is_dark and not is_pale else 0.07), background)
+    tint = _ground(tint, background)
     grounds = [background, surface, tint]
     ink = readable(mix(WHITE if is_dark else "#1b1b1f", primary, 0.08), grounds, 9)
     if deep is None:

@@ -18,8 +18,9 @@ from sites.spec.catalog import catalog_prompt
 from sites.spec.drawings.requests import wanted
 from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
 from sites.spec.fonts.families import is_shipped
-from sites.spec.model import Site, parse_site
+from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
+from sites.spec.theme import Theme, palette
 from workers.attempt import Inputs
 from workers.handlers.candidate import candidate_of
 from workers.handlers.drawing import drawing_task
@@ -69,7 +70,8 @@ def edit_task(
     names = linkable({path: data for path, data in inputs.files.items() if not is_shipped(path)})
     files = f"\n\nFiles of the site beside its pages: {names}" if names else ""
     asked, words = (done.asked(inputs.asked), done.rest) if done else (inputs.asked, inputs.words)
-    document = f"{limits_of(inputs)}{files}\n\nThe site document:\n{relevant_part(site, words).to_text()}"
+    part = relevant_part(site, words).to_text()
+    document = f"{limits_of(inputs)}{files}\n\n{_colours(site)}\n\nThe site document:\n{part}"
     by_hand = ", ".join(sorted(detached))
     fixed = f"These files were edited by hand and stay as they are: {by_hand}\n\n" if detached else ""
     return Task(
@@ -79,6 +81,19 @@ def edit_task(
         edit_tool,
         partial(_edited, done=done),
         otherwise=otherwise,
+    )
+
+
+def _colours(site: Site) -> str:
+    """Return which colours the pages have: most come from the preset, or are made of another."""
+    home = site.pages[INDEX]
+    theme = Theme.model_validate(home["elements"][home["root"]]["props"].get("theme") or {})
+    shown = palette(theme, dark=theme.mode == "dark")
+    made = "" if theme.deep else ", made of primary as long as it is not set"
+    return (
+        f"The theme's colours as visitors see them: primary {shown['fill']}, accent {shown['accent']}, background "
+        f"{shown['bg']}, deep {shown['deep']}{made}; buttons and links on deep ground are {shown['deep-accent']}, made "
+        "of accent."
     )
 
 

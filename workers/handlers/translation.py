@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.client import Text
 from routing.jobs import Reason
-from routing.model_call import one_line, summary_of, way_out
+from routing.model_call import WAYS_OUT, one_line, summary_of, way_out
 from routing.queues import Tier
 from sites.errors import SpecError
 from sites.spec.catalog import read_prompt
@@ -58,9 +58,11 @@ def _with_terms(
     texts: Choice,
     detached: frozenset[str],
     terms: Mapping[int, str],
-) -> Task:
-    """Return the task of translating the parts, with what is known of the terms."""
+) -> Outcome | Poor | Task:
+    """Return the task of translating the parts, with what is known of the terms, or what it means that none came."""
     assert inputs.spec is not None
+    if not replies[0].get("texts") and any(way_out(replies[0], name) for name in WAYS_OUT):
+        return _translated(inputs, replies, texts=texts, detached=detached)
     parts = [
         Text(with_glossary(part.text, glossary(terms, replies[0]))) for part in parts_of(inputs, inputs.spec, texts)
     ]

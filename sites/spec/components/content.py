@@ -28,7 +28,7 @@ from sites.spec.catalog import (
     outlined_links,
     section_props,
 )
-from sites.spec.drawings.shapes import Drawing
+from sites.spec.drawings.shapes import Drawing, mark_of
 from sites.spec.embeds import frame_of, framed
 from sites.spec.html import (
     ArtName,
@@ -190,10 +190,13 @@ class PageIntroProps(SectionProps):
     heading: Title
     image: Picture | None = None
     drawing: Drawing | None = None
+    marked: bool = False
+    """Whether the drawing is the site's mark, which looks in at the corner."""
 
 
 def _outline_page_intro(section: OutlineSection, business: Business) -> JsonObject:
-    return {"heading": business.name, **section_props(section), **_outlined_picture(section)}
+    picture = _outlined_picture(section) or (business.marked() | {"marked": True} if business.mark else {})
+    return {"heading": business.name, **section_props(section), **picture}
 
 
 @Component(
@@ -205,7 +208,8 @@ def _outline_page_intro(section: OutlineSection, business: Business) -> JsonObje
     outline_hint="opening of a page other than the first",
 )
 def _page_intro(props: PageIntroProps, ctx: RenderContext) -> Html:
-    shown = image(ctx, props.image, eager=True) if props.image else _drawn(props.drawing)
+    drawing = mark_of(props.drawing) if props.marked else _drawn(props.drawing)
+    shown = image(ctx, props.image, eager=True) if props.image else drawing
     picture = tag("div", shown, class_="page-intro-picture") if shown else None
     when = post_line(ctx.day, ctx.author, ctx.lang) if ctx.day else None
     return band(ctx, props, intro(ctx, props, above=when), picture, classes=f"page-intro tone-{props.tone}")

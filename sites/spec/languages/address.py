@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
+from operator import itemgetter
 from typing import Final
 
 from sites.spec.languages.versions import primary
 from sites.spec.model import Site
 
+_NEGATED: Final = (
+    r"not|no|never|don't|without|instead of|rather than|nicht|kein\w*|ohne|statt|ne|pas|sans|plutôt que|sin|en vez de"
+    r"|non|senza|invece di|niet|geen|zonder|in plaats van"
+)
 _ASKED: Final = re.compile(
-    r"\b(?:(?P<informal>du-?form|duzen|per du|mit du|tutoyer|tutoiement|tutear|de tú|dare del tu|tutoyeren"
-    r"|informal(?:ly)?)"
-    r"|(?P<formal>sie-?form|siezen|per sie|mit sie|vouvoyer|vouvoiement|de usted|dare del lei|formal(?:ly)?))\b",
+    rf"(?P<before>\b(?:{_NEGATED}) (?:(?!(?:und|and|et|y|e|en)\b)\w+ )?)?\b"
+    r"(?:(?P<informal>du-?form|(?:ge)?duz(?:en|t)|per du|mit du|tuto[iy]\w+|tutear\w*|tuteamos|de tú|informal(?:ly)?"
+    r"|d(?:are|iamo) del tu)"
+    r"|(?P<formal>sie-?form|(?:ge)?siez(?:en|t)|per sie|mit sie|vouvo[iy]\w+|vousvoyer\w+|de usted|formal(?:ly)?"
+    r"|d(?:are|iamo) del lei))\b(?P<after> (?:nicht|pas|niet)\b)?",
     re.IGNORECASE,
 )
 _FORMS: Final = {
@@ -34,12 +41,20 @@ _FORMS: Final = {
 def address_line(site: Site, request: str) -> str:
     """Return the sentence that tells every part of a translation how visitors are addressed.
 
-    The request decides, then what more of the site's texts do; where neither tells, it is formal.
+    The request decides, by what it asks for or else by what it rules out, then what more of the site's texts do; where
+    neither tells, it is formal.
     """
-    asked = _ASKED.search(request)
-    if asked["informal"] if asked else _informal_share(site) > 0:
+    asked = _asked(request)
+    if _informal_share(site) > 0 if asked is None else asked:
         return "Visitors are addressed informally, as by du, tu, tú or je."
     return "Visitors are addressed formally, as by Sie, vous, usted, Lei or u."
+
+
+def _asked(request: str) -> bool | None:
+    """Return whether a request asks for the informal address, or None if it says nothing of it."""
+    said = [(bool(each["before"] or each["after"]), bool(each["informal"])) for each in _ASKED.finditer(request)]
+    said.sort(key=itemgetter(0))
+    return next((is_informal is not is_ruled_out for is_ruled_out, is_informal in said), None)
 
 
 def is_familiar(texts: object, lang: str) -> bool:

@@ -37,6 +37,8 @@ _FEW_ANSWERED: Final = 700
 """So few questions, with answers of so many characters, show at once: what a business does not do must not hide."""
 _OF_STRIP: Final = 3
 """So many facts fill a strip."""
+_PAGE: Final = 3
+"""Each so manieth section of a printed page is on a sheet of another paper."""
 _STATEMENT: Final = 320
 """Characters of a text that can stand large."""
 _DAY: Final = 40
@@ -52,6 +54,8 @@ def opening_of(theme: JsonObject, name: str, *, trade: Trade | None) -> HeroLayo
     number = sum(name.encode())
     if theme["style"] == "editorial" and number % 2:
         return "masthead"
+    if theme["style"] == "poster":
+        return "statement"
     return "mirrored" if number % 3 == 0 else "split"
 
 
@@ -68,14 +72,28 @@ def arranged(body: list[Section], business: Business, look: Look) -> list[Sectio
             props = props | {"open": "all"}
         if kind == "Schedule":
             props = props | {"items": _by_what_differs(props["items"])}
-        room = _LONG_WORD - _OF_CAPITALS if look.style == "poster" else _LONG_WORD
-        if kind == "Hero" and max(map(len, props.get("heading", "").split(" "))) > room:
-            props = props | {"long": True}
-        if kind == "Hero" and len(props.get("notes", ())) >= _OF_STRIP and business.opening != "masthead":
-            meets = ordered[1:2] and ordered[1][0] == "CallToAction" and look.call == look.strip
-            props = props | {"strip": "deep" if meets else look.strip}
+        if kind == "Hero":
+            below = ordered[1][0] if ordered[1:] else None
+            props, tone = _opened(props, business.opening, look, below=below)
         found.append((kind, props if tone == "plain" else props | {"tone": tone}))
     return found
+
+
+def _opened(props: JsonObject, opening: HeroLayout, look: Look, *, below: str | None) -> tuple[JsonObject, Tone]:
+    """Return the opening of a page and its ground; where its facts do not stand beside the picture, they fill a strip.
+
+    Its words stand on the site's own colour, and those of a printed page on paper.
+    """
+    is_poster = look.style == "poster"
+    room = _LONG_WORD - _OF_CAPITALS if is_poster else _LONG_WORD
+    if max(map(len, props.get("heading", "").split(" "))) > room:
+        props = props | {"long": True}
+    is_sheet = is_poster and opening == "statement"
+    is_plate = is_sheet or (opening in ("split", "mirrored") and look.style != "editorial")
+    if len(props.get("notes", ())) >= _OF_STRIP and not is_sheet and opening != "masthead":
+        meets = below == "CallToAction" and look.call == look.strip
+        props = props | {"strip": "deep" if meets else look.strip}
+    return props, look.band if is_plate and look.band != "deep" else "plain"
 
 
 def _features_layout(items: list[dict[str, Any]], *, before: str | None) -> str:
@@ -120,6 +138,11 @@ def _place_of(kind: str, body: list[Section]) -> int | None:
     return next((at for at, (each, _) in enumerate(body) if each == kind), None)
 
 
+def repeats(heading: str, page: str) -> bool:
+    """Whether a heading says what its page is called and no more: `Our team` below the opening of `Team`."""
+    return page.casefold() in heading.casefold() and len(heading.split()) <= len(page.split()) + 1
+
+
 def _shows_at_once(items: list[dict[str, Any]]) -> bool:
     return len(items) <= _FEW_QUESTIONS and sum(len(item.get("answer", "")) for item in items) <= _FEW_ANSWERED
 
@@ -127,7 +150,7 @@ def _shows_at_once(items: list[dict[str, Any]]) -> bool:
 def _tones(body: list[Section], look: Look) -> list[Tone]:
     """Set the grounds of sections: one is strong, the visit dark, and of the others no two tinted ones meet.
 
-    A printed page is paper, but for what is said large.
+    A printed page is paper, but for what is said large and a sheet of another one now and then.
     """
     is_paper = look.style == "editorial"
     strong = _strong_one(body, _STRONG[:_SAID] if is_paper else _STRONG)
@@ -137,7 +160,7 @@ def _tones(body: list[Section], look: Look) -> list[Tone]:
         if place == strong:
             tones.append(look.call if kind == "CallToAction" else look.band)
         elif is_paper:
-            tones.append("plain")
+            tones.append("tinted" if place % _PAGE == 0 and place and before == "plain" else "plain")
         elif kind == "MapLink" and place > 0 and before != "deep":
             tones.append("deep")
         else:

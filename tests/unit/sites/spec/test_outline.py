@@ -257,6 +257,19 @@ def test_the_button_of_the_header_is_also_the_last_entry_of_the_menu_which_repla
     assert len({link["href"] for link in header["links"]}) == len(header["links"])
 
 
+def test_a_further_page_does_not_say_its_name_again_below_its_opening() -> None:
+    item = {"title": "Ann", "detail": "Baker"}
+    sections = [
+        {"kind": "Hero", "heading": "Bread"},
+        {"kind": "PageIntro", "page": "Team", "heading": "Who bakes"},
+        {"kind": "Team", "page": "Team", "heading": "Our team", "items": [item]},
+        {"kind": "Features", "page": "Team", "heading": "Our team's work", "items": [item]},
+    ]
+    team = expand_outline({"name": "Bakery", "sections": sections}).pages["team.html"]["elements"]
+    assert "heading" not in team["team"]["props"]
+    assert team["features"]["props"]["heading"] == "Our team's work"
+
+
 def test_a_page_of_its_own_for_contact_stands_in_the_menu_once() -> None:
     parts = [{"kind": "Hero", "heading": "Hi"}, {"kind": "ContactForm", "page": "Reach us"}]
     links = expand_outline(with_sections(*parts)).pages[INDEX]["elements"]["header"]["props"]["links"]

@@ -182,9 +182,12 @@ def test_the_dark_of_a_page_with_a_style_has_its_colour_and_that_of_a_dark_page_
     assert night["deep"] == night["panel"] == "#2e2e2d"
 
 
-def test_a_page_with_a_style_is_tinted_by_its_colour_and_not_pink_by_a_red() -> None:
-    for primary, is_grey in (("#c1261d", True), ("#2f7a4f", False)):
-        theme = Theme(primary=primary, background="#ffffff", style="editorial")
+RED = "#b3261e"
+
+
+def test_a_page_with_a_style_is_tinted_by_its_accent_else_by_its_colour_and_not_pink_by_a_red() -> None:
+    for primary, accent, is_grey in (("#c1261d", RED, True), ("#2f7a4f", RED, False), ("#c1261d", "#e5b23c", False)):
+        theme = Theme(primary=primary, accent=accent, background="#ffffff", style="editorial")
         red, green, blue = channels(palette(theme, dark=False)["tint"])
         assert (red == green == blue) is is_grey
     assert style_classes(theme) == ("display", "editorial")

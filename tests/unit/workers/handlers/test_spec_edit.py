@@ -1,11 +1,13 @@
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from routing.policy.platform import platform_policy
+from sites.spec.model import Site, parse_site
 from sites.spec.render import render
-from tests.unit.sites.spec.samples import demo_site
+from tests.unit.sites.spec.samples import demo_site, element, page
 from workers.attempt import Inputs
 from workers.compute import collecting
 from workers.handlers.spec_edit import _edited, edit_task
@@ -28,11 +30,23 @@ def test_an_edit_knows_the_files_of_its_site_and_whether_one_that_the_owner_name
     words: str, told: str
 ) -> None:
     """A link to a price list could only be guessed (issue 20)."""
-    site = SimpleNamespace(profile="default")
-    given = SimpleNamespace(words=words, asked=words, files=FILES, site=site, policy=platform_policy())
-    ((document, request),) = edit_task(cast(Inputs, given), demo_site(), frozenset()).prompts
-    assert 'beside its pages: "assets/preise.pdf"\n' in document.text
-    assert told in request.text
+    document, request = prompt_of(words, demo_site())
+    assert 'beside its pages: "assets/preise.pdf"\n' in document
+    assert told in request
+
+
+@pytest.mark.parametrize(
+    ("theme", "told"),
+    [
+        ({"preset": "clay"}, "primary #a8502f, accent #5f7a61, background #f6efe6, deep #2d1b13, made of primary"),
+        ({"preset": "clay", "deep": "#123524"}, "background #f6efe6, deep #123524; buttons and links on deep"),
+    ],
+)
+def test_an_edit_knows_the_colours_that_a_preset_chose(theme: Mapping[str, str], told: str) -> None:
+    """'The green buttons' stayed green: that green is the preset's accent, which no document names (issue 20)."""
+    document = page(hero=element("Hero", heading="Rooms"))
+    document["elements"]["page"]["props"]["theme"] = theme
+    assert told in prompt_of("Make the green buttons red", parse_site(document))[0]
 
 
 @pytest.mark.parametrize(
@@ -46,12 +60,20 @@ def test_what_is_clear_is_done_and_the_rest_is_told_or_asked_with_the_preview(
     beside: dict[str, str], facts: dict[str, Any]
 ) -> None:
     """A request of nine parts stood still for one open fact (issue 20)."""
-    site = SimpleNamespace(profile="default")
-    given = SimpleNamespace(words="x", spec=demo_site(), files=FILES, site=site, policy=platform_policy())
     path = "/pages/index.html/elements/hero/props/heading"
     reply = {"operations": [{"op": "replace", "path": path, "value": "Bread"}], "summary": "A new heading.", **beside}
     with collecting([]):
-        made = _edited(cast(Inputs, given), [reply])
+        made = _edited(inputs_of(words="x", spec=demo_site()), [reply])
     assert isinstance(made, Candidate)
     assert made.summary == f"A new heading. {next(iter(beside.values()))}"
     assert {name: made.facts[name] for name in facts} == facts
+
+
+def prompt_of(words: str, site: Site) -> tuple[str, str]:
+    ((document, request),) = edit_task(inputs_of(words=words, asked=words), site, frozenset()).prompts
+    return document.text, request.text
+
+
+def inputs_of(**given: Any) -> Inputs:
+    site = SimpleNamespace(profile="default")
+    return cast(Inputs, SimpleNamespace(files=FILES, site=site, policy=platform_policy(), **given))

@@ -9,7 +9,7 @@ from tests.unit.sites.spec.samples import demo_site
 from workers.attempt import Inputs
 from workers.compute import collecting
 from workers.handlers.model_task import Task
-from workers.handlers.translation import _in_language, _translated, translation_task
+from workers.handlers.translation import _in_language, _translated, _with_terms, translation_task
 from workers.outcomes import Candidate
 
 
@@ -39,6 +39,23 @@ def test_parts_side_by_side_know_how_the_others_translate_the_words_that_recur()
     bare = task.otherwise(inputs)
     assert isinstance(bare, Task)
     assert len(bare.prompts) == len(parts.prompts)
+
+
+def test_a_request_that_only_sounded_like_a_translation_is_an_edit_after_its_first_call() -> None:
+    """Each of three parts was asked for 'a privacy page in German', after the first call had declined (issue 20)."""
+    site = demo_site()
+    given = SimpleNamespace(
+        spec=site,
+        words="A privacy page in German",
+        asked="A privacy page in German",
+        files=render(site),
+        site=SimpleNamespace(profile="default"),
+        policy=platform_policy(),
+    )
+    inputs, texts = cast(Inputs, given), choose_texts(site, "")
+    task = _with_terms(inputs, [{"texts": [], "cannot": "No such page."}], texts=texts, detached=frozenset(), terms={})
+    assert isinstance(task, Task)
+    assert task.tool()["name"] == "edit_site"
 
 
 def test_what_is_wanted_beside_a_translation_is_an_edit_of_the_new_page() -> None:

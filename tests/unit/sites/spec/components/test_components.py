@@ -210,7 +210,17 @@ def tones(outline: dict[str, Any]) -> list[str]:
 
 def test_the_grounds_of_a_new_site_alternate_and_one_of_them_is_strong() -> None:
     made = tones(outlined("Hero", "Features", "Stats", "Steps", "FAQ", "Pricing", "CallToAction"))
-    assert made == ["plain", "plain", "tinted", "plain", "tinted", "plain", "accent"]
+    assert made == ["filled", "plain", "tinted", "plain", "tinted", "plain", "accent"]
+
+
+def test_a_further_page_without_a_picture_has_the_site_s_mark_at_its_head() -> None:
+    outline = outlined("Hero", "PageIntro", mark="a pretzel")
+    outline["sections"][1]["page"] = "Prices"
+    page = expand_outline(outline).pages["prices.html"]["elements"]["page-intro"]["props"]
+    assert (page["drawing"], page["marked"]) == ({"of": "a pretzel"}, True)
+    outline["sections"][1]["drawing"] = "a counter with bread"
+    page = expand_outline(outline).pages["prices.html"]["elements"]["page-intro"]["props"]
+    assert (page["drawing"], page.get("marked")) == ({"of": "a counter with bread"}, None)
 
 
 def test_a_new_site_opens_with_a_drawing_when_it_has_no_picture() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from sites.spec.catalog import Business, OutlineSection, components
 from sites.spec.languages.address import is_familiar
-from sites.spec.outlines.arrange import arranged, opening_of
+from sites.spec.outlines.arrange import arranged, opening_of, repeats
 from sites.spec.outlines.looks import Look
 from sites.spec.trades import TRADES
 
@@ -66,7 +66,7 @@ def test_two_lists_of_offers_that_follow_each_other_are_not_set_alike() -> None:
 def test_where_a_place_is_when_and_how_to_call_stand_together_above_a_form_alone() -> None:
     body = [("MapLink", PLACE), ("Hero", {}), ("ContactForm", FORM)]
     assert arranged(body, AKERS, LOOK) == [
-        ("Hero", {}),
+        ("Hero", {"tone": "filled"}),
         ("MapLink", {**PLACE, "phone": AKERS.phone, "email": AKERS.email, "hours": [*AKERS.hours], "tone": "deep"}),
         ("ContactForm", {"heading": "Write", "email": AKERS.email}),
     ]
@@ -131,10 +131,10 @@ def tones(*body: tuple[str, dict[str, Any]], look: Look = LOOK) -> list[str]:
 
 def test_one_section_of_a_page_is_strong_the_one_that_it_suits_best_and_the_visit_is_dark() -> None:
     hero, faq, text = ("Hero", {}), ("FAQ", {"items": []}), ("RichText", {"body": "Seventeen years."})
-    assert tones(hero, offers(3), ("PriceList", {}), text, faq) == ["plain", "plain", "tinted", "filled", "plain"]
+    assert tones(hero, offers(3), ("PriceList", {}), text, faq) == ["filled", "plain", "tinted", "filled", "plain"]
     assert tones(hero, offers(3), ("Stats", {}), text, faq)[2:4] == ["filled", "plain"]
-    assert tones(hero, offers(3), ("RichText", {"body": "Long. " * 80}), faq) == ["plain", "plain", "plain", "tinted"]
-    assert tones(hero, text, ("MapLink", PLACE)) == ["plain", "plain", "deep"]
+    assert tones(hero, offers(3), ("RichText", {"body": "Long. " * 80}), faq)[1:] == ["plain", "plain", "tinted"]
+    assert tones(hero, text, ("MapLink", PLACE))[1:] == ["plain", "deep"]
     assert tones(("PageIntro", {}), ("Stats", {})) == ["filled", "plain"]
     assert tones(hero, offers(3), ("Stats", {}), ("CallToAction", {}))[2:] == ["tinted", "accent"]
     assert (
@@ -149,6 +149,7 @@ def test_a_printed_page_is_paper_but_for_what_is_said_large() -> None:
     body = (hero, offers(3), prices, text, ("FAQ", {"items": []}), ("MapLink", PLACE))
     assert tones(*body, look=EDITORIAL) == ["plain", "plain", "plain", "filled", "plain", "plain"]
     assert tones(hero, offers(3), prices, look=EDITORIAL) == ["plain"] * 3
+    assert tones(hero, offers(3), prices, prices, prices, look=EDITORIAL) == ["plain"] * 3 + ["tinted", "plain"]
     assert "strip" not in arranged([hero], replace(AKERS, opening="masthead"), EDITORIAL)[0][1]
 
 
@@ -168,6 +169,40 @@ def test_the_facts_of_an_opening_stand_in_a_strip_where_there_are_some() -> None
         assert props.get("strip") == strip
     (_, props), _ = arranged([("Hero", {"notes": ["One", "Two", "Three"]}), ("CallToAction", {})], AKERS, LOOK)
     assert props["strip"] == "deep"  # which does not run into the call
+
+
+@pytest.mark.parametrize(
+    ("heading", "page", "is_said"),
+    [("Unser Team", "Team", True), ("Find us", "Find us", True), ("How we find your right bike", "Find us", False)],
+)
+def test_the_first_heading_of_a_further_page_that_only_says_its_name_is_said_twice(
+    heading: str, page: str, is_said: bool
+) -> None:
+    assert repeats(heading, page) is is_said
+
+
+def test_a_poster_is_a_coloured_sheet_with_its_facts_beside_the_picture() -> None:
+    ocean = {"preset": "ocean", "style": "poster"}
+    assert opening_of(ocean, "Noor", trade=None) == "statement"
+    business, hero = replace(AKERS, opening="statement"), ("Hero", {"notes": ["One", "Two", "Three"]})
+    assert arranged([hero], business, LOOK._replace(style="poster")) == [("Hero", {**hero[1], "tone": "filled"})]
+    assert "strip" in arranged([hero], business, LOOK)[0][1]
+
+
+@pytest.mark.parametrize(
+    ("look", "opening", "tone"),
+    [
+        (LOOK, "split", "filled"),
+        (LOOK._replace(band="accent"), "mirrored", "accent"),
+        (LOOK._replace(band="deep"), "split", None),
+        (LOOK._replace(style="editorial"), "split", None),
+        (LOOK, "cover", None),
+    ],
+    ids=["its colour", "its other colour", "a dark page", "a printed page", "over a picture"],
+)
+def test_the_words_of_an_opening_stand_on_the_site_s_own_colour(look: Look, opening: Any, tone: str | None) -> None:
+    [(_, props)] = arranged([("Hero", {})], replace(AKERS, opening=opening), look)
+    assert props.get("tone") == tone
 
 
 def test_an_opening_whose_heading_has_a_long_word_or_number_is_set_smaller() -> None:

@@ -1,0 +1,29 @@
+import pytest
+
+from sites.spec.languages.address import address_line
+from tests.unit.sites.spec.samples import demo_site
+
+
+@pytest.mark.parametrize(
+    ("request_", "is_informal"),
+    [
+        ("Bitte auf Deutsch, in der Du-Form", True),
+        ("Eine deutsche Fassung, wir siezen", False),
+        ("Bitte auf Deutsch. Wir duzen nicht und siezen eher.", False),
+        ("Auf Deutsch, aber nicht duzen", False),
+        ("Auf Deutsch. Bei uns wird geduzt", True),
+        ("Auf Deutsch, bitte siezen, nicht duzen", False),
+        ("Auf Deutsch, duzen statt siezen", True),
+        ("Una versione italiana, senza dare del lei", True),
+        ("En français, on ne tutoie pas nos clients", False),
+        ("En français, on tutoie tout le monde", True),
+        ("En español, sin tutear", False),
+        ("In het Nederlands, niet tutoyeren", False),
+        ("A German version please, not too formal", True),
+        ("A German version please, formal, no du", False),
+        ("A German version please", False),
+    ],
+)
+def test_a_request_says_how_visitors_are_addressed_also_by_what_it_rules_out(request_: str, is_informal: bool) -> None:
+    """'Wir duzen nicht' asked for 'Sie', and each part of the translation was told to say 'du' (issue 20)."""
+    assert ("informally" in address_line(demo_site(), request_)) is is_informal
