@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from ledger.notifications import Undelivered
@@ -70,7 +70,7 @@ def worst(findings: Iterable[Finding]) -> Verdict:
 
 
 LIMIT_SECONDS = 2.0
-"""The time limit of each check."""
+"""The time limit of each check, each time that it is asked."""
 
 
 class Check(NamedTuple):
@@ -79,39 +79,53 @@ class Check(NamedTuple):
     name: str
     run: Callable[[], Iterable[Finding]]
     late: Verdict = Verdict.FAIL
-    """The verdict if it does not end within its time limit."""
+    """The verdict if it does not end within its time limit, twice."""
 
 
 def examine(checks: Iterable[Check], *, limit_seconds: float = LIMIT_SECONDS) -> Iterator[Finding]:
-    """Run all checks at once, and yield their findings in order, as they come; one that is late is a finding itself."""
-    running = [(check, _begin(check)) for check in checks]
+    """Run all checks at once, and yield their findings in order, as they end.
+
+    Those that are late are asked once more, without the rest: on a busy machine many that start at once are late
+    together. One that is late again is a finding itself.
+    """
+    running = deque(_Asked(check) for check in checks)
     deadline = time.monotonic() + limit_seconds
-    for check, found in running:
-        try:
-            while (finding := found.get(timeout=max(0.0, deadline - time.monotonic()))) is not None:
-                yield finding
-        except Empty:
+    while running and running[0].ends(deadline):
+        yield from running.popleft().found
+    again = [asked if asked.ends(deadline) else _Asked(asked.check) for asked in running]
+    deadline = time.monotonic() + limit_seconds
+    for asked in again:
+        in_time = asked.ends(deadline)
+        yield from tuple(asked.found)
+        if not in_time:
             hint = "it hangs or is too slow (see its log), or this machine is too busy to ask"
-            yield Finding(check.name, check.late, f"gave no answer within {limit_seconds:g} s", hint)
+            seen = f"gave no answer within {limit_seconds:g} s, twice"
+            yield Finding(asked.check.name, asked.check.late, seen, hint)
 
 
-def _begin(check: Check) -> SimpleQueue[Finding | None]:
-    """Run a check in a thread of its own, which ends with the process if it hangs; None is the end of its findings."""
-    found: SimpleQueue[Finding | None] = SimpleQueue()
+class _Asked:
+    """A check in a thread of its own, which ends with the process if it hangs."""
 
-    def run() -> None:
+    def __init__(self, check: Check) -> None:
+        self.check = check
+        self.found: list[Finding] = []
+        self._thread = threading.Thread(target=self._run, name=check.name, daemon=True)
+        self._thread.start()
+
+    def ends(self, deadline: float) -> bool:
+        """Return whether all is found by then."""
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
         try:
-            for finding in check.run():
-                found.put(finding)
+            for finding in self.check.run():
+                self.found.append(finding)
         except Exception as error:
-            logger.exception("check_failed", extra={"check": check.name})
+            logger.exception("check_failed", extra={"check": self.check.name})
             seen = f"{type(error).__name__}: {str(error)[:MOST_CHARACTERS]}"
-            found.put(fail(check.name, seen, "a setting that this check reads is wrong, or the check is: report it"))
-        finally:
-            found.put(None)
-
-    threading.Thread(target=run, name=check.name, daemon=True).start()
-    return found
+            hint = "a setting that this check reads is wrong, or the check is: report it"
+            self.found.append(fail(self.check.name, seen, hint))
 
 
 MIN_FREE_BYTES = 1_000_000_000

@@ -36,7 +36,8 @@ OPEN = frozenset({"received", "debating", "queued", "running", "scanning", "publ
 RIGHT_END = {"tools": "answered", "answer": "answered", "unchanged": "answered", "clarify": "clarifying"}
 """By route; any other ends in a preview."""
 _CREATE = "model:spec_create"
-_EDITS = ("model:spec_edit", _CREATE, "model:patch_edit", "model:patch_built")
+_EDIT = "model:spec_edit"
+_EDITS = (_EDIT, _CREATE, "model:patch_edit", "model:patch_built")
 RECORDED = ("recorded", "replayed")
 """The fake provider's rules that play recorded replies."""
 SPENT, CUT_OFF = "the budget is spent", "the budget cut it off"
@@ -203,13 +204,16 @@ def policy_with_model(policy: Path | None, model: str | None, *, home: Path) -> 
 def count_tries(calls: Iterable[tuple[str, float, float]]) -> int:
     """Return how many calls, by step, when they ended and how long they took, began after those before had ended.
 
-    Calls side by side, as for the parts of a long translation, are one try, and so are a new site and its translation
-    after it. Times are in seconds.
+    Calls side by side, as for the parts of a long translation, are one try, and so is what follows it by another prompt
+    (`STEP@PROMPT`) of its step, as an edit follows a translation, or as a translation follows a new site. Times are in
+    seconds.
     """
     tries, ended, before = 0, float("-inf"), ""
     for step, end, seconds in sorted(calls, key=lambda call: call[1] - call[2]):
         is_next = end - seconds > ended - _CLOCK_SECONDS
-        tries += is_next and not (before == _CREATE and step == "model:spec_edit")
+        (name, _, prompt), (name_before, _, prompt_before) = step.partition("@"), before.partition("@")
+        follows = (name_before, name) == (_CREATE, _EDIT) or (name == name_before and prompt != prompt_before)
+        tries += is_next and not follows
         ended, before = max(ended, end), step
     return tries
 
@@ -332,7 +336,7 @@ class Runner:
         steps = [event["data"] for event in events if event["kind"] == "step"]
         tries = count_tries(
             (
-                event["data"]["step"],
+                f"{event['data']['step']}@{event['data'].get('prompt', '')}",
                 datetime.fromisoformat(event["at"]).timestamp(),
                 float(event["data"].get("seconds") or 0),
             )

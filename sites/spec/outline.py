@@ -6,7 +6,7 @@ An outline takes 1,500 tokens and the finished site six times as many, so two at
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
@@ -36,7 +36,7 @@ from sites.spec.languages.typography import typeset
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.outlines.arrange import arranged, opening_of, repeats
-from sites.spec.outlines.links import addressed, lead, page_path, slug
+from sites.spec.outlines.links import addressed, lead, menu_words, page_path, slug
 from sites.spec.outlines.looks import SHAPES, STYLES, look_of, style_of
 from sites.spec.theme import PAIRINGS, Colour, PresetName, Style
 from sites.spec.trades import TRADES, Trade, trade_of
@@ -64,6 +64,7 @@ class OutlinedSection(_Outlined):
 
     kind: str
     heading: Annotated[str, Field(max_length=140)] | None = None
+    menu: Annotated[str, Field(max_length=40)] | None = None
     text: Annotated[str, Field(max_length=2000)] | None = None
     items: Annotated[tuple[OutlinedItem, ...], Field(max_length=12)] = ()
     image: ImageUrl | None = None
@@ -122,10 +123,6 @@ _Pages = dict[str, tuple[str, list[OutlinedSection]]]
 """The name and the sections of each page, by its path."""
 _HOME: Final = frozenset({"", "home", "index", "start"})
 _MAX_NAV_LINKS: Final = 5
-_MENU_WORDS: Final = 22
-"""Letters of a heading that can stand in a menu."""
-_FIRST_WORDS: Final = re.compile(r"[,:;.?!–—·]")
-"""What the first words of a heading end at: `Saturday class` of `Saturday class, once a month`."""
 _LATEST: Final = 3
 """Entries of the news on the front page, where another page has them all."""
 
@@ -136,7 +133,7 @@ def compose(outline: Outline) -> JsonObject:
     Raises:
         SpecError: a section has entries that its kind cannot use (the model's fault).
     """
-    pages = _by_page(_with_content(outline), home=say("Home", outline.lang))
+    pages = _by_page(_with_links(_with_content(outline)), home=say("Home", outline.lang))
     business = _business(outline, pages)
     made = {path: _page(path, pages, outline, business) for path in pages} | _post_pages(outline, pages)
     lead(made, {name: path for path, (name, _) in pages.items()}, lang=outline.lang, otherwise=business.contact_href)
@@ -154,6 +151,16 @@ def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
         if _complaint(section, bare) is None
         or (section.items and not _lacks_pictures(section) and _complaint(section, reachable))
     )
+
+
+def _with_links(sections: tuple[OutlinedSection, ...]) -> Iterator[OutlinedSection]:
+    """Let an entry of an opening that has the words of a heading lead to it."""
+    called = {each.heading.casefold(): each for each in sections if each.heading}
+    leads = {name: "#contact" if each.kind == "ContactForm" else f"#{each.heading}" for name, each in called.items()}
+    for each in sections:
+        hrefs = [item.detail or leads.get((item.title or "").casefold()) for item in each.items]
+        items = (item.model_copy(update={"detail": href}) for item, href in zip(each.items, hrefs, strict=True))
+        yield each.model_copy(update={"items": tuple(items)}) if each.kind == "Hero" else each
 
 
 def _lacks_pictures(section: OutlinedSection) -> bool:
@@ -176,7 +183,7 @@ def _props(section: OutlinedSection, business: Business) -> JsonObject:
     return component.outline(shown, business)
 
 
-def _by_page(sections: tuple[OutlinedSection, ...], *, home: str) -> _Pages:
+def _by_page(sections: Iterable[OutlinedSection], *, home: str) -> _Pages:
     pages: _Pages = {INDEX: (home, [])}
     for section in sections:
         name = (section.page or "").strip()
@@ -187,12 +194,11 @@ def _by_page(sections: tuple[OutlinedSection, ...], *, home: str) -> _Pages:
 
 def _business(outline: Outline, pages: _Pages) -> Business:
     contact = outline.contact
-    where = next((path for path, (_, held) in pages.items() if any(part.kind == "ContactForm" for part in held)), None)
-    if where is None and contact.email:
-        where = INDEX
+    having = (path for path, (_, held) in pages.items() if any(part.kind == "ContactForm" for part in held))
+    where = next(having, INDEX if contact.email else None)
     address = f"mailto:{contact.email}" if contact.email else phone_url(contact.phone or "")
     direct = None if complaint_about_link(address) else address
-    trade, art, drawing = _trade(outline), outline.theme.art, outline.drawing
+    trade, art = _trade(outline), outline.theme.art
     return Business(
         name=outline.name,
         tagline=outline.tagline,
@@ -206,9 +212,9 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         lang=outline.lang,
         is_familiar=is_familiar(outline.model_dump(mode="json"), outline.lang),
         art=art or (trade.art if trade else None),
-        drawing=drawing,
+        drawing=outline.drawing,
         mark=outline.mark,
-        opening=opening_of(_theme(outline), outline.name, trade=None if art or drawing else trade),
+        opening=opening_of(_theme(outline), outline.name, trade=None if art or outline.drawing else trade),
     )
 
 
@@ -216,9 +222,9 @@ def _first_action(home: Sequence[OutlinedSection], to_contact: str | None) -> Li
     """Return the button of the opening that is the header's, too: a number to ring, which no menu has, or the first."""
     links: list[Link] = []
     for item in (item for section in home if section.kind == "Hero" for item in section.items):
-        if item.title and is_link(item.model_dump(exclude_none=True)):
-            href = to_contact if item.detail == "#contact" else item.detail
-            links += [] if href is None or complaint_about_link(href) else [Link(label=item.title[:60], href=href)]
+        href = to_contact if item.detail == "#contact" else item.detail
+        if item.title and href and is_link(item.model_dump(exclude_none=True)) and not complaint_about_link(href):
+            links.append(Link(label=item.title[:60], href=href))
     return next((link for link in links if link.href.startswith("tel:")), links[0] if links else None)
 
 
@@ -297,15 +303,10 @@ def _navigation(pages: _Pages, lang: str) -> list[Link]:
     for section in pages[INDEX][1]:
         component = components()[section.kind]
         if component.nav_label and section.kind not in seen:
-            whole = (section.heading or "").strip(" ¿¡.!")
-            first = _FIRST_WORDS.split(whole)[0].strip()
-            is_listed = " " not in first and whole[len(first) :].startswith(",")  # `Yes` of `Yes, no and never again`
-            heading = whole if is_listed else first
-            if not 0 < len(heading) <= _MENU_WORDS:
-                if section.kind == "RichText":  # which can be about anything
-                    continue
-                heading = say(component.nav_label, lang)
-            seen[section.kind] = Link(label=heading, href=f"{INDEX}#{_key(component)}")
+            label = menu_words(section.menu) or menu_words(section.heading)
+            if label or section.kind != "RichText":  # which can be about anything
+                label = label or say(component.nav_label, lang)
+                seen[section.kind] = Link(label=label, href=f"{INDEX}#{_key(component)}")
     return [*list(seen.values())[:_MAX_NAV_LINKS], *legal]
 
 
@@ -319,11 +320,9 @@ def _page(path: str, pages: _Pages, outline: Outline, business: Business) -> Jso
         elements[key] = {"type": kind, "props": props, "children": []}
     title = outline.name if path == INDEX else f"{pages[path][0]} · {outline.name}"
     root: JsonObject = {"title": title[:120], "lang": outline.lang}
-    if outline.description and path == INDEX:
-        root["description"] = outline.description
     if path == INDEX:
-        root["theme"] = _theme(outline)
-        root |= {"url": outline.url} if outline.url else {}
+        root |= {"description": outline.description} if outline.description else {}
+        root |= {"theme": _theme(outline)} | ({"url": outline.url} if outline.url else {})
     page = {"type": "Page", "props": root, "children": list(elements)}
     return {"root": "page", "elements": {"page": page, **elements}}
 

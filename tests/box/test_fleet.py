@@ -145,10 +145,7 @@ def test_up_runs_a_code_agents_job_to_a_published_release(fleet: Fleet, hook: Li
 
 def test_the_doctor_finds_nothing_amiss_beside_it(fleet: Fleet) -> None:
     told = fleet.cli("doctor", "--json")
-    said = [
-        found for found in told["findings"] if not found["seen"].startswith("gave no answer within")
-    ]  # a busy machine
-    amiss = {found["name"] for found in said if found["verdict"] != "OK"} - {"content store disk"}
+    amiss = {found["name"] for found in told["findings"] if found["verdict"] != "OK"} - {"content store disk"}
     assert amiss == {"broker persistence"}  # an embedded broker keeps nothing, and the ledger has all of it
     names = {found["name"] for found in told["findings"]}
     assert {"ledger", "gateway", "dispatcher", "package registry", "box engine", "box image"} <= names

@@ -211,8 +211,7 @@ def _outline_contact(section: OutlineSection, business: Business) -> JsonObject:
     asked = {"questions": [_outline_question(item) for item in items][:12]} if items else {}
     contact = business.contact_props()
     tone = {"familiar": True} if business.is_familiar else {}
-    own = section_props(section) | business.marked()
-    return {"heading": business.say("Contact"), **own, **contact, **ways, **asked, **message, **tone}
+    return {"heading": business.say("Contact"), **section_props(section), **contact, **ways, **asked, **message, **tone}
 
 
 _MESSAGES: Mapping[str, str] = {"no message": "none", "optional message": "optional"}

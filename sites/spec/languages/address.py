@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from operator import itemgetter
 from typing import Final
 
 from sites.spec.languages.versions import primary
@@ -53,7 +52,7 @@ def address_line(site: Site, request: str) -> str:
 def _asked(request: str) -> bool | None:
     """Return whether a request asks for the informal address, or None if it says nothing of it."""
     said = [(bool(each["before"] or each["after"]), bool(each["informal"])) for each in _ASKED.finditer(request)]
-    said.sort(key=itemgetter(0))
+    said.sort(key=lambda each: each[0])
     return next((is_informal is not is_ruled_out for is_ruled_out, is_informal in said), None)
 
 

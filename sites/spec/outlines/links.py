@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from pydantic_core import PydanticCustomError
 
@@ -13,6 +13,8 @@ from sites.spec.catalog import components
 from sites.spec.html import complaint_about_link, phone_url, say
 from sites.spec.model import JsonObject
 
+_MENU_LETTERS: Final = 22
+_FIRST_WORDS: Final = re.compile(r"[,:;.?!–—·]")
 _NAMED = re.compile(r"#[^\W\d_]")
 _SCHEMES = ("https:", "http:", "mailto:", "tel:", "sms:")
 
@@ -26,6 +28,18 @@ def slug(name: str) -> str:
 def _known_by(name: str) -> str:
     """Return what a name is compared by: its slug, or itself in a script that has none."""
     return slug(name) if re.search(r"[a-z0-9]", name, re.IGNORECASE) else name.casefold().strip("# ")
+
+
+def menu_words(words: str | None) -> str:
+    """Return what of a heading can stand in a menu: `Saturday class` of `Saturday class, once a month`; empty if none.
+
+    One word of a list is not: `Yes` of `Yes, no and never again`.
+    """
+    whole = (words or "").strip(" ¿¡.!")
+    first = _FIRST_WORDS.split(whole)[0].strip()
+    is_listed = " " not in first and whole[len(first) :].startswith(",")
+    found = whole if is_listed else first
+    return found if len(found) <= _MENU_LETTERS else ""
 
 
 def page_path(name: str, pages: Mapping[str, tuple[str, Any]]) -> str:

@@ -386,39 +386,6 @@ def test_every_route_asks_for_its_scope_and_no_other_scope_opens_it(world: World
             )
 
 
-def test_what_belongs_to_another_tenant_does_not_exist_on_any_route(world: World, tmp_path: Path) -> None:
-    world.site("bakery", PAGES, tmp_path)
-    world.site("bakery", {**PAGES, "index.html": HOME + b"\n"}, tmp_path)
-    job_id = world.submit(**EDIT)
-    release = world.offer(job_id, {**PAGES, "new.html": HOME})
-    active = world.active("bakery")
-    stranger = world.headers(tenant=f"{world.tenant}-b")
-    before = world.counts()
-    bodies = {
-        "reject": {"reason": "no"},
-        "reply": {"text": "1"},
-        "resume": {"budget_usd": 0.1},
-        "revise": {"text": "Make it red"},
-        "rework": {"reason": "no"},
-    }
-    for method, path in private_routes(world):
-        url = path.replace("{job_id}", str(job_id)).replace("{gate_id}", str(job_id)).replace("{name}", "bakery")
-        body = bodies.get(path.rpartition("/")[2], {})
-        answer = world.client.request(method, url, headers=stranger, json=body)
-        if "{" in path:
-            assert answer.status_code == 404, (method, path)
-        assert str(job_id) not in answer.text
-        assert "bakery" not in answer.text
-    answer = world.client.post("/v1/jobs", headers=stranger, json=EDIT)
-    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "site")
-    assert world.job(job_id).state == "awaiting_approval"
-    assert world.active("bakery") == active != release.id
-    changed = {name for name, count in world.counts().items() if count != before[name]}
-    assert changed <= {"event", "audit"}  # the stranger's own refusals
-    depths = world.client.get("/v1/queues", headers=stranger).json()
-    assert [queue["waiting"] for queue in depths] == [0] * len(depths)
-
-
 # ---------------------------------------------------------------- judging and cancelling
 
 

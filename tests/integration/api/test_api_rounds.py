@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -153,13 +153,6 @@ def test_what_is_not_over_or_is_published_is_not_gone_on_from(world: World, tmp_
     answer = post(world, job_id, verb, body)
     assert answer.status_code == 409
     assert "it is published" in answer.json()["detail"]
-
-
-@pytest.mark.parametrize("verb", ["resume", "revise"])
-def test_a_job_of_another_tenant_does_not_exist(world: World, cut: UUID, verb: str) -> None:
-    body: dict[str, Any] = {"budget_usd": 0.25} if verb == "resume" else {"text": TEXT}
-    for job_id, headers in ((cut, world.headers(tenant=f"{world.tenant}-b")), (uuid4(), world.headers())):
-        assert world.client.post(f"/v1/jobs/{job_id}/{verb}", json=body, headers=headers).status_code == 404
 
 
 def test_a_tier_that_cannot_hold_the_work_is_refused_and_the_rules_go_no_lower(world: World, tmp_path: Path) -> None:

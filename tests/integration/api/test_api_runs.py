@@ -297,29 +297,6 @@ def test_a_person_revises_an_ended_run_on_its_page(source: Source) -> None:
     assert f"/console/runs/{second}" in first
 
 
-def test_what_belongs_to_another_tenant_does_not_exist(source: Source) -> None:
-    run_id = source.submit(priority="P0")
-    source.yard.settle()
-    (gate,) = source.get("/v1/gates")
-    stranger = source.headers(tenant="other")
-    for method, path in [
-        ("GET", f"/v1/runs/{run_id}"),
-        ("GET", f"/v1/runs/{run_id}/diff"),
-        ("GET", f"/v1/runs/{run_id}/bundle"),
-        ("GET", f"/v1/gates/{gate['id']}"),
-        ("POST", f"/v1/gates/{gate['id']}/pass"),
-        ("POST", f"/v1/gates/{gate['id']}/fail"),
-        ("GET", f"/v1/jobs/{run_id}/events"),
-        ("POST", f"/v1/jobs/{run_id}/cancel"),
-    ]:
-        assert source.client.request(method, path, headers=stranger, json={}).status_code == 404, path
-    for path in ("/v1/gates", "/v1/projects"):
-        assert source.client.get(path, headers=stranger).json() == []
-    assert source.client.get("/v1/jobs", headers=stranger).json()["jobs"] == []
-    assert source.client.post("/v1/runs", headers=stranger, json=TICKET).status_code == 422
-    assert source.yard.open_gate(run_id).state == "open"
-
-
 def test_a_project_is_added_over_http_and_told_what_is_wrong_by_line(source: Source) -> None:
     admin = source.headers("admin")
     good = source.client.post("/v1/projects", headers=admin, json={"name": "web", "file": PROJECT})

@@ -155,12 +155,15 @@ def test_no_list_shows_and_no_request_reaches_what_is_another_tenants(both: tupl
         str(has.earlier_release),
         world.tenant + "/",
     }
+    assert {queue["waiting"] for queue in ask(world, "GET", "/v1/queues").json()} == {0}
+    named = ask(world, "POST", "/v1/jobs", body={**EDIT, "site": "nowhere"})
+    assert (named.status_code, named.json()["errors"][0]["field"]) == (422, "site")
+    for site in ("shop", has.site):
+        assert shown(ask(world, "POST", "/v1/jobs", body={**EDIT, "site": site})) == shown(named)
     for method, path in private_routes(world):
         if "{" not in path:
             answer = ask(world, method, path, body=BODIES.get((method, path)))
             assert not [secret for secret in secrets if secret in answer.text], (method, path)
-    named = ask(world, "POST", "/v1/jobs", body={**EDIT, "site": "nowhere"})
-    assert shown(ask(world, "POST", "/v1/jobs", body={**EDIT, "site": "shop"})) == shown(named)
     for verb in ("replay", "dismiss"):
         order = {"ids": [str(has.dead), str(uuid4())]}
         jobs = ask(world, "POST", f"/v1/dead-letters/{verb}", body=order).json()["jobs"]

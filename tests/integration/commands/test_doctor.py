@@ -27,7 +27,7 @@ from monitoring.exporter import ExporterApp
 from producers import doctor
 from producers.bootstrap import Installation, Settings
 from producers.cli import app
-from producers.diagnosis import Finding, examine
+from producers.diagnosis import LIMIT_SECONDS, Finding, examine
 from routing.config import read_settings
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
@@ -215,7 +215,7 @@ def test_a_slow_gateway_is_not_well() -> None:
     assert ", in " in finding.seen
 
 
-def test_everything_that_hangs_at_once_costs_what_one_check_may(ledger_url: str, tmp_path: Path) -> None:
+def test_everything_that_hangs_at_once_costs_what_two_asks_of_one_check_may(ledger_url: str, tmp_path: Path) -> None:
     npm = tmp_path / "npm"
     npm.write_text("#!/bin/sh\nsleep 30\n")
     npm.chmod(0o755)
@@ -227,7 +227,7 @@ def test_everything_that_hangs_at_once_costs_what_one_check_may(ledger_url: str,
             checks = doctor.checks_of(installation, {"POINTSMAN_BOX__ENGINE": f"tcp://127.0.0.1:{port}"})
             began = time.monotonic()
             found = verdicts(examine(checks))
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 2 * LIMIT_SECONDS + 1
     assert found["content store disk"] == "OK"
     assert found["broker"] in ("FAIL", "WARN")
     assert {found[name] for name in ("gateway", "exporter", "package registry", "box engine")} == {"WARN"}

@@ -140,6 +140,8 @@ def test_who_is_not_logged_in_is_led_to_the_login_by_every_route(both: tuple[Wor
     for method, path in routes(world):
         answer = send(client, method, fill(path, values_of(has)), FORMS.get(path, {}))
         assert (answer.status_code, answer.headers.get("location")) == (303, "/console/login"), (method, path)
+    part = client.get("/console/", headers={"hx-request": "true"})
+    assert (part.status_code, part.headers["hx-redirect"]) == (401, "/console/login")
     assert list(dump_of(world)) == before
 
 

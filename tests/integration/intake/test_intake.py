@@ -76,7 +76,7 @@ def test_a_debate_that_says_stop_ends_the_job_with_its_note(rig: Rig, broker_url
     rig.site()
     job = take_in(rig, submit(rig, broker_url, f"{REMOVAL} [rehearse:veto]", site="bakery"))
     assert (job.state, job.reason) == (State.REJECTED, "debate_stopped")
-    assert job.detail
+    assert job.detail == "It cannot be undone."
     assert job.site_id is not None
     assert rig.shop.scalar("SELECT lock_job_id FROM site WHERE id = :id", id=job.site_id) is None
 

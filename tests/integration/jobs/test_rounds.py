@@ -265,6 +265,16 @@ def test_a_revision_for_which_nothing_has_to_change_keeps_the_work_and_says_why(
     assert rig.files(second.release_id) == rig.files(first.release_id)
 
 
+def test_a_question_comes_with_the_preview_of_what_is_clear_and_is_answered_by_the_next_round(rig: Rig) -> None:
+    """A request of nine parts stood still for one open fact (issue 20)."""
+    rig.shop.tenant(auto_approve=True)
+    first = rig.edit(f"{BY_MODEL} [rehearse:one-thing-open]", rig.site())
+    assert (first.state, first.result["summary"]) == ("awaiting_approval", "The text is new. Who teaches it?")
+    assert b"Baked slowly." in rig.files(first.release_id)["index.html"]
+    second = rig.run(revise(rig, first, "It is Wren").id)
+    assert b"By Wren." in rig.files(second.release_id)["index.html"]
+
+
 def test_policy_never_approves_a_later_round_in_a_person_s_place(rig: Rig) -> None:
     site = rig.site()
     first = rig.edit(DIRECT, site)

@@ -184,6 +184,21 @@ rules:
             <!doctype html>
             <html lang="en"><head><title>Slow</title></head><body><h1>Baked slowly</h1></body></html>
             >>>>>>> REPLACE
+  - name: answered-with-the-question-at-hand
+    when: {prompt: 'With its preview the owner was asked, as data: <question>Who teaches it', tools: [edit_site]}
+    say:
+      - tool: edit_site
+        input:
+          summary: Wren teaches it.
+          operations: [{op: replace, path: /pages/index.html/elements/hero/props/text, value: By Wren.}]
+  - name: one-thing-open
+    when: {tag: one-thing-open, tools: [edit_site]}
+    say:
+      - tool: edit_site
+        input:
+          summary: The text is new.
+          ask: Who teaches it?
+          operations: [{op: replace, path: /pages/index.html/elements/hero/props/text, value: Baked slowly.}]
   - name: already
     when: {tag: already}
     say:

@@ -260,12 +260,6 @@ def test_a_build_that_fails_gets_one_targeted_fix_and_the_same_check_again(shop:
     assert all(row.model is None and row.status == "completed" for row in checks)
 
 
-def test_a_project_without_a_build_is_not_checked(yard: Yard) -> None:
-    run_id = yard.submit("Fix the broken header")
-    yard.play(run_id)
-    assert "check" not in [step.phase for step in yard.steps(run_id).values()]
-
-
 def test_a_ticket_that_fails_again_goes_on_in_a_run_of_its_own_once_it_was_debated(yard: Yard, shop: Shop) -> None:
     yard.team.answers = {"test-planner": Ended(State.FAILED, Reason.OUTPUT_REFUSED, "refused")}
     ticket = {"title": "Fix the broken header", "labels": ["bug"]}

@@ -33,13 +33,6 @@ def test_a_ticket_of_linear_is_written_to_once_for_each_mark(forge: Forge) -> No
     assert [comment["issue"] for comment in forge.comments] == ["issue-7", "issue-7"]
 
 
-@pytest.mark.parametrize("reference", ["a/shop", "a/shop#x", ""])
-def test_what_is_no_issue_is_refused_before_anything_is_asked(forge: Forge, reference: str) -> None:
-    with pytest.raises(ForgeError, match="is no issue of a forge"):
-        write_to_ticket(github(forge), reference=reference, text="x", mark=uuid4())
-    assert forge.asked == []
-
-
 def test_a_tracker_that_refuses_says_why(forge: Forge) -> None:
     with pytest.raises(ForgeError, match="not found") as caught:
         write_to_ticket(linear(forge), reference="nothing", text="x", mark=uuid4())

@@ -35,6 +35,13 @@ def test_a_new_site_and_its_translation_after_it_are_one_try() -> None:
     assert count_tries([made, ("model:patch_edit", 13.0, 2.0)]) == 2
 
 
+def test_an_edit_after_a_translation_is_no_second_try_of_it() -> None:
+    translated, edited = ("model:spec_edit@one", 10.0, 2.0), ("model:spec_edit@two", 13.0, 2.0)
+    assert count_tries([translated, edited]) == 1
+    assert count_tries([translated, edited, ("model:spec_edit@two", 16.0, 2.0)]) == 2
+    assert count_tries([translated, ("model:patch_edit@two", 13.0, 2.0)]) == 2
+
+
 def test_a_case_waits_for_money_that_another_puts_back_and_is_skipped_when_it_is_spent() -> None:
     purse = Purse(10)
     is_taken, may_end, got = threading.Event(), threading.Event(), []

@@ -101,7 +101,12 @@ def test_a_prompt_cannot_forge_an_entry(prompt: str) -> None:
     assert len(entry(prompt).split("\n")) == 6
 
 
-@given(st.text(max_size=80))
+PIECES = ["fix", " ", "\n", '"', "13:26 ROUTE", "→ ANSWER", "\n  Triggers: []", "a]\n/b/", "src/x.ts", "`", "[", "\r"]
+
+
+@given(st.text(max_size=80) | st.lists(st.sampled_from(PIECES), max_size=20).map("".join))
 @pytest.mark.req("R-072")
 def test_every_entry_has_the_shape_of_the_document(prompt: str) -> None:
-    assert ENTRY.fullmatch(entry(prompt))
+    told = entry(prompt)
+    assert ENTRY.fullmatch(told)
+    assert [line for line in told.splitlines() if " ROUTE " in line] == told.splitlines()[:1]

@@ -6,7 +6,7 @@ import ast
 import inspect
 import string
 from itertools import product
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given, settings
@@ -45,7 +45,6 @@ from tests.unit.routing.clarify.conversation import (
     INVOICES,
     LINKS,
     RECENT,
-    UNSURE,
     WIDGET,
     Conversation,
     event_names,
@@ -91,31 +90,6 @@ def test_an_exact_label_wins_over_a_longer_one_that_begins_with_it(said: str) ->
     assert (talk.say(said).option, talk.asked) == (INVOICES.options[0], [])
 
 
-@pytest.mark.req("L-003", "L-051", "L-069", "L-070")
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        ("ope panel d", AmbiguityReason.NO_DETERMINISTIC_MATCH),
-        ("panel", AmbiguityReason.MULTI_MATCH_NO_EXACT_WINNER),
-    ],
-)
-def test_no_match_and_many_matches_ask_the_model_once(said: str, reason: AmbiguityReason) -> None:
-    talk = Conversation(reply=sure("a2"))
-    result = talk.say(said)
-    assert (len(talk.asked), talk.asked[0].reason, result.reason) == (1, reason, reason)
-    assert result.outcome is Outcome.CLARIFY
-
-
-@pytest.mark.req("L-004", "L-021", "L-087", "L-089", "L-090", "L-151")
-@pytest.mark.parametrize("failure", [*Failure, *UNSURE])
-def test_whatever_fails_shows_the_same_options_in_the_same_order_and_executes_nothing(failure: ArbiterReply) -> None:
-    talk = Conversation(reply=failure, auto=True, other=WIDGET)
-    result = talk.say(TYPO)
-    assert result.outcome is Outcome.CLARIFY
-    assert (result.order, talk.executed, result.handled) == (LINKS.ids, [], True)
-    assert talk.state.active == LINKS
-
-
 @pytest.mark.req("L-006", "L-050")
 @pytest.mark.parametrize("said", ["ope panel d", "cancel", "first", "make the header blue", "delete it all in chat"])
 def test_with_no_open_clarification_every_message_passes_through(said: str) -> None:
@@ -125,7 +99,7 @@ def test_with_no_open_clarification_every_message_passes_through(said: str) -> N
     assert talk.asked == []
 
 
-@pytest.mark.req("L-016", "L-019", "L-072", "L-115")
+@pytest.mark.req("L-016", "L-019", "L-072", "L-115", "L-140", "L-147", "L-125", "L-128", "L-123")
 def test_a_suggestion_puts_its_option_first_keeps_the_set_and_executes_nothing_by_default() -> None:
     talk = Conversation(reply=sure("a3", 0.99))
     result = talk.say(TYPO)
@@ -161,17 +135,6 @@ def test_a_flag_that_is_off_asks_nobody_and_still_shows_the_options() -> None:
     assert (talk.asked, result.llm_called, result.events, talk.state.cycle) == ([], False, (), None)
 
 
-@pytest.mark.req("L-018", "L-061", "L-067", "L-063", "L-099", "L-017", "L-038", "L-060")
-@pytest.mark.parametrize(
-    "said", ["open panel", "close panel", "close panel d", "ope panel d", "oepn recnt", "show dashbord"]
-)
-def test_what_reads_like_a_command_stays_while_the_options_are_unresolved(said: str) -> None:
-    talk = Conversation(reply=sure("a2"), auto=False)
-    result = talk.say(said)
-    assert (result.outcome, result.handled, len(talk.asked)) == (Outcome.CLARIFY, True, 1)
-    assert talk.dispatched == []
-
-
 @pytest.mark.req("L-066", "L-100")
 def test_a_registered_command_escapes_only_when_it_shares_no_word_with_the_options() -> None:
     assert Conversation(LINKS).say("open recent").outcome is Outcome.ESCAPE
@@ -192,12 +155,6 @@ def test_a_strong_request_about_something_else_escapes_and_a_weak_one_stays() ->
     assert Conversation().say("fix the typo").outcome is Outcome.CLARIFY
 
 
-def test_the_verb_of_a_command_is_never_executed_as_a_choice() -> None:
-    talk = Conversation(reply=sure("a2", 0.99), auto=True)
-    assert talk.say("close panel d").reason is AmbiguityReason.COMMAND_SELECTION_COLLISION
-    assert talk.executed == []
-
-
 # --- exits (A30) -----------------------------------------------------------------------------------------------------
 
 
@@ -215,15 +172,6 @@ def test_every_clarifier_can_be_left_and_the_exits_are_no_options(said: str) -> 
 # --- scope cues ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("L-025", "L-036", "L-044", "L-094")
-@pytest.mark.parametrize("cue", ["from chat", "in chat", "from the chat", "in the chat"])
-def test_a_scope_cue_is_read_before_the_widget_on_the_screen(cue: str) -> None:
-    talk = Conversation(WIDGET, other=LINKS)
-    result = talk.say(f"panel d {cue}")
-    assert (talk.executed, result.handled_by_tier) == (["a2"], HandledByTier.SCOPE_CUE)
-    assert Conversation(WIDGET, other=LINKS).say("panel d").option == WIDGET.options[1]
-
-
 @pytest.mark.parametrize("cue", ["from widget", "in the widget", "from the widgets"])
 def test_a_widget_can_be_named_as_well(cue: str) -> None:
     talk = Conversation(LINKS, other=WIDGET, reply=sure("w3"))
@@ -231,7 +179,7 @@ def test_a_widget_can_be_named_as_well(cue: str) -> None:
     assert talk.pools == [set(WIDGET.ids)]
 
 
-@pytest.mark.req("L-026", "L-037", "L-045", "L-095")
+@pytest.mark.req("L-026", "L-037", "L-045", "L-095", "L-112")
 def test_the_pool_of_a_scope_holds_no_option_of_the_other_source() -> None:
     apart = Conversation(WIDGET, other=LINKS)
     apart.say("ope panel d from chat")
@@ -242,7 +190,7 @@ def test_the_pool_of_a_scope_holds_no_option_of_the_other_source() -> None:
     assert mixed.state.other.ids == WIDGET.ids
 
 
-@pytest.mark.req("L-096", "L-097")
+@pytest.mark.req("L-096", "L-097", "L-113")
 @pytest.mark.parametrize(
     "chat", [None, LINKS.model_copy(update={"fresh": False}), LINKS.model_copy(update={"options": ()})]
 )
@@ -327,38 +275,6 @@ def test_integration_3_open_recent_executes_recent_when_it_is_meant() -> None:
     assert [(one.handled_by_tier, one.command) for one in talk.dispatched] == [(DownstreamTier.COMMAND, "open recent")]
 
 
-@pytest.mark.req("L-110", "L-047", "L-116", "L-053")
-def test_integration_4_a_command_beside_the_options_is_resolved_by_the_command_tier() -> None:
-    talk = Conversation(LINKS, reply=sure("a1", 0.99), auto=True)
-    result = talk.say("open recent")
-    assert (result.handled, result.handled_by_tier) == (False, None)
-    assert [one.handled_by_tier for one in talk.dispatched] == [DownstreamTier.COMMAND]
-    assert event_names(result) == ["clarification_selection_bypassed_command_intent"]
-
-
-@pytest.mark.req("L-111", "L-049")
-@pytest.mark.parametrize("llm", [True, False])
-def test_integration_5_unresolved_before_escape_tries_the_model_or_shows_the_options(llm: bool) -> None:
-    talk = Conversation(LINKS, reply=Failure.ABSTAIN, llm=llm)
-    result = talk.say("ope panl")
-    assert (len(talk.asked), result.outcome, talk.dispatched) == (int(llm), Outcome.CLARIFY, [])
-    assert result.handled_by_tier is HandledByTier.ACTIVE_OPTIONS
-
-
-@pytest.mark.req("L-112")
-def test_integration_6_from_chat_hands_no_widget_candidate_to_the_model() -> None:
-    talk = Conversation(WIDGET, other=LINKS)
-    talk.say("wether from chat")
-    assert talk.pools == [set(LINKS.ids)]
-
-
-@pytest.mark.req("L-113")
-def test_integration_7_too_few_candidates_in_a_scope_need_more_information() -> None:
-    talk = Conversation(WIDGET, reply=sure("w2", 0.99), auto=True)
-    assert talk.say("ope panel d from chat").outcome is Outcome.NEED_MORE_INFO
-    assert (talk.executed, talk.dispatched) == ([], [])
-
-
 # --- events ----------------------------------------------------------------------------------------------------------
 
 
@@ -414,13 +330,6 @@ def test_only_all_three_gates_together_execute(switch: bool, is_sure: bool, is_a
     assert chance.order == A2_FIRST
 
 
-@pytest.mark.req("L-141", "L-124")
-def test_with_all_gates_passed_the_option_is_executed_once() -> None:
-    talk = Conversation(reply=sure("a2", 0.93), auto=True)
-    result = talk.say(MISSPELT)
-    assert (result.outcome, result.auto_execute, talk.executed) == (Outcome.AUTO_EXECUTE, True, ["a2"])
-
-
 @pytest.mark.req("L-125", "L-139")
 def test_the_kill_switch_is_on_for_exactly_true() -> None:
     assert is_llm_auto_execute_enabled({AUTO_EXECUTE_FLAG: "true"}) is True
@@ -430,13 +339,6 @@ def test_the_kill_switch_is_on_for_exactly_true() -> None:
     assert AUTO_EXECUTE_FLAG == "NEXT_PUBLIC_LLM_AUTO_EXECUTE_ENABLED"
     assert LadderFlags() == read_ladder_flags({}) == LadderFlags(llm_enabled=False, auto_execute_enabled=False)
     assert read_ladder_flags({CLARIFICATION_LLM_FLAG: "true"}) == LadderFlags(llm_enabled=True)
-
-
-@pytest.mark.req("L-140", "L-147", "L-125", "L-128", "L-123")
-def test_with_the_switch_off_a_certain_answer_only_re_orders() -> None:
-    talk = Conversation(reply=sure("a2", 1.0), auto=False)
-    result = talk.say(MISSPELT)
-    assert (result.outcome, result.order, talk.executed) == (Outcome.CLARIFY, A2_FIRST, [])
 
 
 @pytest.mark.req("L-142", "L-125")
@@ -517,11 +419,12 @@ def test_every_other_reason_keeps_a_certain_answer_from_executing(reason: Ambigu
     assert last_chance(sure("a2", 0.99), reason=reason).auto_execute is False
 
 
-@pytest.mark.req("L-130", "L-131", "L-133", "L-134")
+@pytest.mark.req("L-130", "L-131", "L-133", "L-134", "L-003", "L-051", "L-069", "L-070")
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
         ("close panel", AmbiguityReason.COMMAND_SELECTION_COLLISION),
+        ("close panel d", AmbiguityReason.COMMAND_SELECTION_COLLISION),
         ("close panel now or never", AmbiguityReason.COMMAND_SELECTION_COLLISION),
         ("open links", AmbiguityReason.COMMAND_SELECTION_COLLISION),
         ("panel", AmbiguityReason.MULTI_MATCH_NO_EXACT_WINNER),
@@ -531,16 +434,7 @@ def test_every_other_reason_keeps_a_certain_answer_from_executing(reason: Ambigu
 )
 def test_the_ladder_finds_these_reasons_by_itself(said: str, reason: AmbiguityReason) -> None:
     talk = Conversation(reply=sure("a2", 0.99), auto=True, commands=(*COMMANDS, "open links"))
-    assert (talk.say(said).reason, talk.executed) == (reason, [])
-
-
-@pytest.mark.req("L-137", "L-146")
-@pytest.mark.parametrize("failure", [*Failure, *UNSURE])
-def test_no_failure_executes_though_every_gate_is_open(failure: ArbiterReply) -> None:
-    talk = Conversation(reply=failure, auto=True)
-    result = talk.say(MISSPELT)
-    assert (result.auto_execute, talk.executed, last_chance(failure).auto_execute) == (False, [], False)
-    assert (result.outcome, result.order) == (Outcome.CLARIFY, LINKS.ids)
+    assert (talk.say(said).reason, [request.reason for request in talk.asked], talk.executed) == (reason, [reason], [])
 
 
 @pytest.mark.req("L-145")
@@ -569,25 +463,16 @@ def test_the_last_chance_says_whether_to_execute() -> None:
 SAID = "ope panel d"
 
 
-@pytest.mark.req("L-023", "L-034", "L-084", "L-085", "L-103", "L-104", "L-032", "L-083")
-def test_the_same_message_in_one_cycle_asks_once_and_keeps_the_order() -> None:
+@pytest.mark.req("L-023", "L-034", "L-084", "L-085", "L-103", "L-104", "L-032", "L-083", "L-136", "L-150", "L-146")
+def test_the_same_message_in_one_cycle_asks_once_keeps_the_order_and_executes_nothing() -> None:
     talk = Conversation(reply=sure("a2", 0.8))
     first = talk.say(SAID)
-    talk.reply = sure("a3", 0.99)
+    talk.reply, talk.flags = sure("a3", 0.99), Conversation(auto=True).flags
     later = [talk.say("Can you OPE panel d, please?"), talk.say(SAID)]
-    assert len(talk.asked) == 1
+    assert (len(talk.asked), talk.executed) == (1, [])
+    assert [(result.outcome, result.auto_execute) for result in later] == [(Outcome.CLARIFY, False)] * 2
     assert [result.order for result in (first, *later)] == [A2_FIRST] * 3
     assert [result.llm_called for result in (first, *later)] == [True, False, False]
-
-
-@pytest.mark.req("L-136", "L-150", "L-146")
-def test_a_repeated_message_never_auto_executes() -> None:
-    talk = Conversation(reply=sure("a2", 0.8))
-    talk.say(SAID)
-    talk.reply = sure("a3", 0.99)
-    talk.flags = Conversation(auto=True).flags
-    again = talk.say(SAID)
-    assert (again.outcome, again.auto_execute, again.order, talk.executed) == (Outcome.CLARIFY, False, A2_FIRST, [])
 
 
 @pytest.mark.req("L-073", "L-074")
@@ -636,14 +521,6 @@ def test_a_cycle_that_began_with_the_flag_off_may_still_ask() -> None:
     assert talk.say(SAID).llm_called is True
 
 
-@pytest.mark.req("L-076", "L-083", "L-103")
-def test_another_input_is_another_cycle_and_so_is_the_return_to_the_first() -> None:
-    talk = Conversation(reply=sure("a2", 0.8))
-    for said in (SAID, "ope panel e", SAID):
-        assert talk.say(said).llm_called is True
-    assert len(talk.asked) == 3
-
-
 @pytest.mark.req("L-076")
 def test_a_question_in_between_is_another_input() -> None:
     talk = Conversation(reply=sure("a2", 0.8))
@@ -652,20 +529,12 @@ def test_a_question_in_between_is_another_input() -> None:
     assert talk.say(SAID).llm_called is True
 
 
-@pytest.mark.req("L-077", "L-103", "L-032")
-def test_other_candidates_are_another_cycle() -> None:
+@pytest.mark.req("L-077", "L-103", "L-032", "L-078")
+@pytest.mark.parametrize("change", [{"options": LINKS.options[:2]}, {"id": "set-2"}], ids=["candidates", "set"])
+def test_other_candidates_and_another_set_of_the_same_are_another_cycle(change: dict[str, Any]) -> None:
     talk = Conversation(reply=sure("a2", 0.8))
     talk.say(SAID)
-    fewer = LINKS.model_copy(update={"options": LINKS.options[:2]})
-    talk.state = talk.state.model_copy(update={"active": fewer})
-    assert talk.say(SAID).llm_called is True
-
-
-@pytest.mark.req("L-078", "L-103", "L-032")
-def test_another_option_set_is_another_cycle_though_its_options_are_the_same() -> None:
-    talk = Conversation(reply=sure("a2", 0.8))
-    talk.say(SAID)
-    talk.state = talk.state.model_copy(update={"active": LINKS.model_copy(update={"id": "set-2"})})
+    talk.state = talk.state.model_copy(update={"active": LINKS.model_copy(update=change)})
     assert talk.say(SAID).llm_called is True
 
 
@@ -688,14 +557,6 @@ def test_an_executed_selection_ends_the_cycle() -> None:
     assert talk.say(SAID).llm_called is True
 
 
-@pytest.mark.req("L-080", "L-082", "L-103", "L-032")
-@pytest.mark.parametrize("boundary", [CycleBoundary.CLARIFICATION_CLEARED, CycleBoundary.CHAT_RESET])
-def test_a_cleared_clarification_and_a_reset_chat_end_the_cycle(boundary: CycleBoundary) -> None:
-    talk = Conversation(reply=sure("a2", 0.8), other=WIDGET)
-    talk.say(SAID)
-    assert end_cycle(talk.state, boundary) == LadderState()
-
-
 @pytest.mark.req("L-081")
 def test_an_escape_to_a_command_ends_the_cycle_and_keeps_the_options() -> None:
     talk = Conversation(reply=sure("a2", 0.8))
@@ -706,12 +567,18 @@ def test_an_escape_to_a_command_ends_the_cycle_and_keeps_the_options() -> None:
     assert talk.say(SAID).llm_called is True
 
 
+@pytest.mark.req("L-080", "L-082", "L-103", "L-032")
 @pytest.mark.parametrize("boundary", list(CycleBoundary))
-def test_every_boundary_ends_the_cycle(boundary: CycleBoundary) -> None:
-    talk = Conversation(reply=sure("a2", 0.8))
+def test_every_boundary_ends_the_cycle_and_a_cleared_clarification_or_chat_leaves_nothing(
+    boundary: CycleBoundary,
+) -> None:
+    talk = Conversation(reply=sure("a2", 0.8), other=WIDGET)
     talk.say(SAID)
     assert talk.state.cycle is not None
-    assert end_cycle(talk.state, boundary).cycle is None
+    ended = end_cycle(talk.state, boundary)
+    assert ended.cycle is None
+    if boundary in (CycleBoundary.CLARIFICATION_CLEARED, CycleBoundary.CHAT_RESET):
+        assert ended == LadderState()
 
 
 def test_there_are_the_seven_boundaries_of_the_seed() -> None:

@@ -343,17 +343,11 @@ def test_the_rules_that_the_soft_router_reads_name_every_word_of_the_document() 
 
 @pytest.mark.req("R-099")
 @pytest.mark.parametrize("reply", INVALID)
-def test_an_invalid_or_missing_reply_is_action(reply: object) -> None:
+def test_an_invalid_or_missing_reply_is_action_which_changes_nothing_about_a_question(reply: object) -> None:
     assert parse_mode(reply) is Mode.ACTION
-    assert softly(QUESTION, reply).mode is Mode.ACTION
     assert softly(ORDER, reply).mode is Mode.ACTION
-
-
-@pytest.mark.req("R-099")
-@pytest.mark.parametrize("reply", INVALID)
-def test_a_question_that_became_action_for_want_of_a_reply_changes_nothing(reply: object) -> None:
     route = softly(QUESTION, reply)
-    assert (route.read_only, route.queue, route.tier) == (True, QueueName.ANSWER, None)
+    assert (route.mode, route.read_only, route.queue, route.tier) == (Mode.ACTION, True, QueueName.ANSWER, None)
     assert (route.classifier, route.target) == (SOFT_DEFAULT, RouteTarget.SWARM_ORCHESTRATOR)
 
 

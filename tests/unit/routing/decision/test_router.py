@@ -6,7 +6,6 @@ import json
 import random
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.use_cases.routing_log import format_entry
 from routing.decision.evaluation import batch_line
 from routing.decision.llm_router import first_stage
 from routing.decision.router import (
@@ -36,7 +34,6 @@ from routing.policy.platform import platform_policy
 from routing.prompt.tokens import canonicalise
 from routing.prompt.vocabulary import shipped_vocabulary
 from routing.queues import QueueName, Tier
-from tests.unit.producers.use_cases.test_routing_log import ENTRY
 from tests.unit.routing.prompt.test_tokens import HOSTILE
 
 SITE = SiteSignals(files=4)
@@ -749,12 +746,6 @@ def test_case_never_changes_a_decision(prompt: str, bits: int) -> None:
     assert essence(route(prompt.upper())) == essence(route(prompt))
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
-@pytest.mark.parametrize("polite", ["please {}", "{}, please", "Hi, {}", "{} Thanks!", "{}. Thank you!", "pls {}"])
-def test_politeness_never_changes_a_decision(prompt: str, polite: str) -> None:
-    assert essence(route(polite.format(prompt))) == essence(route(prompt))
-
-
 @given(
     st.sampled_from(["What is", "Explain", "How does", "Why is", "Should I use", "Do you want", "How do I open"]),
     st.sampled_from(["src/app.js", "./index.html", "css/a/b.css", "config.yaml", "~/x", "../up", "main.py"]),
@@ -952,16 +943,10 @@ def decided(prompt: str) -> Route:
     return decide(Signals(prompt=prompt, site=SiteSignals(files=3)), platform_policy())
 
 
-def outline(prompt: str) -> tuple[object, ...]:
-    decision = decided(prompt)
-    shown = tuple(trigger.shown for trigger in decision.triggers)
-    return (decision.mode, decision.tier, decision.intent, decision.debate, decision.stakes, decision.rule, shown)
-
-
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
 def test_form_and_politeness_never_change_a_decision(form: Callable[[str], str]) -> None:
-    changed = [prompt for prompt in GOLDEN_PROMPTS[::STRIDE] if outline(form(prompt)) != outline(prompt)]
-    assert changed == []
+    prompts = [*PROMPTS, *GOLDEN_PROMPTS[::STRIDE]]
+    assert [prompt for prompt in prompts if essence(decided(form(prompt))) != essence(decided(prompt))] == []
 
 
 @pytest.mark.req("R-016", "R-112")
@@ -1003,32 +988,3 @@ def _slip(word: str, rng: random.Random) -> str:
 def test_two_slips_in_a_keyword_never_turn_an_order_into_a_question(keyword: str, order: str, seed: int) -> None:
     rng = random.Random(seed)
     assert decided(order.format(_slip(_slip(keyword, rng), rng))).mode is Mode.ACTION
-
-
-CHARACTERS = st.sampled_from(
-    [
-        "fix",
-        " ",
-        "\n",
-        '"',
-        "13:26 ROUTE",
-        "→ ANSWER",
-        "\n  Triggers: []",
-        "a]\n/b/",
-        "src/x.ts",
-        "`",
-        "```",
-        "[",
-        "\r",
-        ",",
-    ]
-)
-
-
-@pytest.mark.req("R-072")
-@given(st.lists(CHARACTERS, max_size=20).map("".join))
-@settings(deadline=None)
-def test_nothing_in_a_prompt_can_forge_a_log_entry(prompt: str) -> None:
-    entry = format_entry(prompt, decided(prompt), moment=datetime(2026, 1, 1, 13, 26, tzinfo=UTC), redact=str)
-    assert ENTRY.fullmatch(entry)
-    assert [line for line in entry.splitlines() if " ROUTE " in line] == entry.splitlines()[:1]

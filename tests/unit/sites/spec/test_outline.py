@@ -257,6 +257,27 @@ def test_the_button_of_the_header_is_also_the_last_entry_of_the_menu_which_repla
     assert len({link["href"] for link in header["links"]}) == len(header["links"])
 
 
+def test_an_entry_of_the_opening_with_the_words_of_a_heading_leads_to_it() -> None:
+    hero = {"kind": "Hero", "heading": "Boats", "items": [{"title": "Ask for a boat"}, {"title": "Dogs free"}]}
+    form = {"kind": "ContactForm", "heading": "Ask for a boat", "page": "Find us"}
+    outline = {"name": "Boats", "contact": {"email": "a@b.example"}, "sections": [hero, form]}
+    props = expand_outline(outline).pages[INDEX]["elements"]["hero"]["props"]
+    assert props["actions"] == [{"label": "Ask for a boat", "href": "find-us.html#contact"}]
+    assert props["notes"] == ["Dogs free"]
+
+
+def test_the_menu_calls_a_section_what_the_outline_does_where_that_is_short() -> None:
+    features = {"kind": "Features", "heading": "What stands on the shelves of this shop", "items": [{"title": "Jazz"}]}
+    for menu, label in (
+        ("The shelves", "The shelves"),
+        ("All that stands on our shelves", "Services"),
+        (None, "Services"),
+    ):
+        outline = {"name": "Discs", "sections": [{"kind": "Hero"}, {**features, "menu": menu}]}
+        header = expand_outline(outline).pages[INDEX]["elements"]["header"]["props"]
+        assert [link["label"] for link in header["links"]] == [label]
+
+
 def test_a_further_page_does_not_say_its_name_again_below_its_opening() -> None:
     item = {"title": "Ann", "detail": "Baker"}
     sections = [
