@@ -72,6 +72,8 @@ Day = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$"), AfterValidator(_day)]
 """ISO 8601."""
 Tone = Literal["plain", "tinted", "deep", "filled", "accent"]
 """The ground of a section: the page's, a shade of it, the dark one, or one of the two colours of the theme."""
+Hue = Literal["red", "orange", "yellow", "green", "teal", "blue", "purple", "pink", "brown", "black"]
+"""A colour of one small thing, with words on it that are readable in both schemes."""
 HeroLayout = Literal["split", "mirrored", "framed", "centered", "cover", "statement", "masthead"]
 IconName = Literal[
     "bed",
@@ -115,10 +117,6 @@ IconName = Literal[
 ]
 
 
-Hue = Literal["red", "orange", "yellow", "green", "teal", "blue", "purple", "pink", "brown", "black"]
-"""A colour of one small thing, with words on it that are readable in both schemes."""
-
-
 class Props(BaseModel):
     """Base of all props: a prop that a component does not know is an error, never ignored."""
 
@@ -147,7 +145,12 @@ class SectionProps(Props):
     eyebrow: Label | None = None
     heading: Title | None = None
     text: Text | None = None
-    tone: Tone = "plain"
+    tone: Tone | Hue = "plain"
+
+    @property
+    def ground(self) -> str:
+        """The classes of its ground."""
+        return f"tone-{self.tone}" if self.tone in get_args(Tone) else f"tone-accent hue-{self.tone}"
 
 
 @dataclass(frozen=True)

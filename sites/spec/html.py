@@ -206,7 +206,7 @@ def heading(level: int, text: str, *, id: str | None = None, class_: str | None 
 
 def section(ctx: RenderContext, props: SectionProps, *body: str | None, kind: str) -> Html:
     """Return a section of the page: its landmark, its width, its heading, then the body."""
-    return band(ctx, props, intro(ctx, props), *body, classes=f"tone-{props.tone} {kind}")
+    return band(ctx, props, intro(ctx, props), *body, classes=f"{props.ground} {kind}")
 
 
 def band(ctx: RenderContext, props: SectionProps, *body: str | None, classes: str) -> Html:

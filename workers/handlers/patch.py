@@ -81,6 +81,11 @@ class _Shown:
     seen: Mapping[str, Sequence[tuple[int, int]]]
     """The lines of each file that is shown."""
 
+    @property
+    def pages(self) -> Sequence[str]:
+        """The pages that are shown."""
+        return [path for path in self.seen if path.endswith(".html")]
+
 
 def patch_files(attempt: Attempt) -> Outcome:
     """Do a tier 2 job, or an import."""
@@ -113,7 +118,7 @@ def _patch(attempt: Attempt, shown: _Shown) -> Outcome:
         reply = _ask(attempt, shown, refused=refused, last=last)
         if may_see_more and (paths := _asked_for(reply.input)):
             may_see_more = False
-            shown = attempt.compute(_show, paths)
+            shown = attempt.compute(_show, [*paths, *shown.pages])
             reply = _ask(attempt, shown, refused=refused, last=last)
         last = str(reply.input.get("patch", ""))
         if reply.is_cut:

@@ -301,7 +301,7 @@ def _contact_form(props: ContactFormProps, ctx: RenderContext) -> Html:
     details = contact_lines(*further, email=props.email, phone=props.phone, address=props.address)
     hours = hours_list(props.hours, ctx, props.timezone)
     words = tag("div", intro(ctx, props), details, hours, mark_of(props.drawing), class_="contact-words")
-    return band(ctx, props, words, _form(props, ctx), classes=f"tone-{props.tone} contact")
+    return band(ctx, props, words, _form(props, ctx), classes=f"{props.ground} contact")
 
 
 class NewsletterProps(SectionProps):
@@ -360,7 +360,7 @@ def _newsletter(props: NewsletterProps, ctx: RenderContext) -> Html:
         enctype=_encoding(target),
         class_="newsletter-form",
     )
-    return band(ctx, props, intro(ctx, props), form, classes=f"newsletter tone-{props.tone}")
+    return band(ctx, props, intro(ctx, props), form, classes=f"newsletter {props.ground}")
 
 
 class MapLinkProps(SectionProps):
@@ -442,6 +442,6 @@ def _map_link(props: MapLinkProps, ctx: RenderContext) -> Html:
         call = ctx.say("Show the map")
         drawing = framed(ctx, frame, title=props.address[:140], call=call, still=drawing, href=href)
     if not (reached or hours):
-        return band(ctx, props, words, drawing, classes=f"tone-{props.tone} map")
+        return band(ctx, props, words, drawing, classes=f"{props.ground} map")
     card = tag("div", drawing, hours, reached, class_="visit-card")
-    return band(ctx, props, words, card, classes=f"tone-{props.tone} map visit")
+    return band(ctx, props, words, card, classes=f"{props.ground} map visit")

@@ -178,10 +178,10 @@ def _hero(props: HeroProps, ctx: RenderContext) -> Html:
         if layout == "masthead":  # beside the picture, not below the buttons
             strip, words = strip or notes, words[:2]
         words = (intro(ctx, head), tag("div", paragraph(props.text, "lead"), *words[1:], class_="hero-rest"))
-    tone = "deep" if layout == "cover" else props.tone
+    ground = "tone-deep" if layout == "cover" else props.ground
     words_box = tag("div", *words, class_="hero-words")
     size = " hero-long" if props.long else ""
-    return band(ctx, props, words_box, picture, strip, classes=f"hero hero-{layout}{size} tone-{tone}")
+    return band(ctx, props, words_box, picture, strip, classes=f"hero hero-{layout}{size} {ground}")
 
 
 class PageIntroProps(SectionProps):
@@ -212,7 +212,7 @@ def _page_intro(props: PageIntroProps, ctx: RenderContext) -> Html:
     shown = image(ctx, props.image, eager=True) if props.image else drawing
     picture = tag("div", shown, class_="page-intro-picture") if shown else None
     when = post_line(ctx.day, ctx.author, ctx.lang) if ctx.day else None
-    return band(ctx, props, intro(ctx, props, above=when), picture, classes=f"page-intro tone-{props.tone}")
+    return band(ctx, props, intro(ctx, props, above=when), picture, classes=f"page-intro {props.ground}")
 
 
 class CallToActionProps(SectionProps):
@@ -248,7 +248,7 @@ def _called(given: str | None, business: Business) -> str | None:
 )
 def _call_to_action(props: CallToActionProps, ctx: RenderContext) -> Html:
     panel = tag("div", intro(ctx, props), buttons(ctx, props.actions), class_="panel")
-    return band(ctx, props, panel, classes=f"tone-{props.tone} call")
+    return band(ctx, props, panel, classes=f"{props.ground} call")
 
 
 class HeadingProps(Props):
@@ -344,7 +344,7 @@ def _rich_text(props: RichTextProps, ctx: RenderContext) -> Html:
     if shown is None:
         return section(ctx, props, body, kind="rich-text rich-text-plain")
     row = tag("div", tag("div", intro(ctx, props), body), tag("div", shown, class_="prose-picture"))
-    return band(ctx, props, row, classes=f"tone-{props.tone} rich-text rich-text-split")
+    return band(ctx, props, row, classes=f"{props.ground} rich-text rich-text-split")
 
 
 class CodeProps(Props):

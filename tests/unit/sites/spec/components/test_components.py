@@ -293,6 +293,25 @@ def test_one_button_can_have_the_accent_colour(kind: str) -> None:
     assert buttons == {"Donate": True, "Come and plant": False}
 
 
+@pytest.mark.parametrize(
+    ("kind", "props"),
+    [
+        ("Hero", {}),
+        ("PageIntro", {}),
+        ("CallToAction", {"actions": [{"label": "Donate", "href": "#x"}]}),
+        ("Stats", {"items": [{"value": "17 km", "label": "of bank"}]}),
+        ("ContactForm", {"email": "us@bakery.example"}),
+        ("Newsletter", {"email": "us@bakery.example"}),
+        ("MapLink", {"address": "Bank 1"}),
+        ("RichText", {"body": "Bread"}),
+    ],
+)
+def test_one_section_can_have_a_ground_of_its_own_colour(kind: str, props: dict[str, Any]) -> None:
+    """'The band with the numbers blue' took the footer with it, which has the theme's dark colour (issue 20)."""
+    (band,) = one(kind, heading="Bread", tone="blue", **props).xpath("descendant-or-self::section")
+    assert {"tone-accent", "hue-blue"} <= set(band.get("class").split())
+
+
 @pytest.mark.parametrize(("accent", "style"), [(True, "button-accent"), ("orange", "button-accent hue-orange")])
 @pytest.mark.parametrize("kind", ["ContactForm", "Newsletter"])
 def test_the_button_of_a_form_can_have_it_too(kind: str, accent: bool | str, style: str) -> None:
