@@ -156,6 +156,9 @@ def test_no_list_shows_and_no_request_reaches_what_is_another_tenants(both: tupl
         world.tenant + "/",
     }
     assert {queue["waiting"] for queue in ask(world, "GET", "/v1/queues").json()} == {0}
+    for path in (path for method, path in private_routes(world) if method == "GET" and "{" not in path):
+        listed = ask(world, "GET", path).text  # by somebody who has no site or project yet
+        assert not [name for name in (has.site, has.project) if f'"{name}"' in listed], path
     named = ask(world, "POST", "/v1/jobs", body={**EDIT, "site": "nowhere"})
     assert (named.status_code, named.json()["errors"][0]["field"]) == (422, "site")
     for site in ("shop", has.site):

@@ -420,16 +420,6 @@ def test_a_key_that_only_reads_is_offered_nothing_and_can_do_nothing(world: Worl
     assert world.job(offered).state == State.AWAITING_APPROVAL
 
 
-def test_another_tenant_s_job_site_and_run_do_not_exist(world: World, offered: UUID) -> None:
-    browser = Browser(world, tenant=f"{world.tenant}-b")
-    for path in (f"/jobs/{offered}", f"/runs/{offered}", "/sites/bakery"):
-        assert browser.get(path).status_code == 404, path
-    assert "Make the headline red" not in browser.get("/jobs").text
-    browser.get("/")
-    assert browser.post(f"/jobs/{offered}/cancel").status_code == 404
-    assert world.job(offered).state == State.AWAITING_APPROVAL
-
-
 def test_a_page_whose_files_cannot_be_read_says_so_and_a_way_to_nowhere_is_no_fault_of_ours(
     world: World, offered: UUID
 ) -> None:
