@@ -133,7 +133,7 @@ def compose(outline: Outline) -> JsonObject:
     Raises:
         SpecError: a section has entries that its kind cannot use (the model's fault).
     """
-    pages = _by_page(_with_links(_with_content(outline)), home=say("Home", outline.lang))
+    pages = _by_page(_with_links(_with_content(outline), outline.contact.phone), home=say("Home", outline.lang))
     business = _business(outline, pages)
     made = {path: _page(path, pages, outline, business) for path in pages} | _post_pages(outline, pages)
     lead(made, {name: path for path, (name, _) in pages.items()}, lang=outline.lang, otherwise=business.contact_href)
@@ -153,12 +153,13 @@ def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
     )
 
 
-def _with_links(sections: tuple[OutlinedSection, ...]) -> Iterator[OutlinedSection]:
-    """Let an entry of an opening that has the words of a heading lead to it."""
-    called = {each.heading.casefold(): each for each in sections if each.heading}
-    leads = {name: "#contact" if each.kind == "ContactForm" else f"#{each.heading}" for name, each in called.items()}
+def _with_links(sections: tuple[OutlinedSection, ...], phone: str | None) -> Iterator[OutlinedSection]:
+    """Let an entry of an opening that has the words of a heading lead to it, and one with the number ring it."""
+    named = [(each.heading, each.kind) for each in sections if each.heading]
+    leads = {name.casefold(): "#contact" if kind == "ContactForm" else f"#{name}" for name, kind in named}
+    leads |= {phone: addressed(f"tel:{phone}")} if phone else {}
     for each in sections:
-        hrefs = [item.detail or leads.get((item.title or "").casefold()) for item in each.items]
+        hrefs = [leads.get((item.detail or item.title or "").casefold(), item.detail) for item in each.items]
         items = (item.model_copy(update={"detail": href}) for item, href in zip(each.items, hrefs, strict=True))
         yield each.model_copy(update={"items": tuple(items)}) if each.kind == "Hero" else each
 

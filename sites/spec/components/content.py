@@ -162,8 +162,8 @@ def _art_for(business: Business) -> str:
     words=("hero", "hero section", "hero banner", "banner", "opening", "masthead", "intro"),
     slots=("aside",),
     outline=_outline_hero,
-    outline_hint="items: up to 4 short facts as title; up to 2 buttons that come first, each with its detail: a "
-    "number to ring, or #contact",
+    outline_hint="items: up to 4 short facts as title; up to 2 buttons that come first, each with detail: "
+    "tel:NUMBER, #contact, ...",
 )
 def _hero(props: HeroProps, ctx: RenderContext) -> Html:
     props = props.with_call()
