@@ -299,6 +299,7 @@ class DiffRefusedError(SiteError, ValueError):
 
 _ADVICE_OF_ALL = "Write one hunk for each place, with three lines of unchanged context copied exactly from the file."
 _ADVICE = {
+    Reason.NO_DIFF: "Write for each place the path of its file and a SEARCH/REPLACE block.",
     Reason.AMBIGUOUS: "Add unchanged lines above and below until the place occurs only once in the file.",
     Reason.NO_CONTEXT: "Add the unchanged lines directly above and below the new ones.",
     Reason.FILE_EXISTS: "Change the file with a hunk instead of making it anew.",

@@ -121,6 +121,10 @@ def _patch(attempt: Attempt, shown: _Shown) -> Outcome:
             shown = attempt.compute(_show, [*paths, *shown.pages])
             reply = _ask(attempt, shown, refused=refused, last=last)
         last = str(reply.input.get("patch", ""))
+        if paths := _asked_for(reply.input):
+            refused = ""
+            shown = attempt.compute(_show, [*paths, *shown.pages])
+            continue
         if reply.is_cut:
             refused = "The patch was cut off at your token limit. Send a smaller one."
             continue
@@ -136,7 +140,7 @@ def _patch(attempt: Attempt, shown: _Shown) -> Outcome:
         refused = result.feedback
         if result.kept:
             attempt.kept[:] = [result.kept]
-    return Escalate(Tier.AGENT, Reason.PATCH_INVALID, refused[:500])
+    return Escalate(Tier.AGENT, Reason.PATCH_INVALID, refused[:500] or "it asked to see files, and wrote no patch")
 
 
 def _asked_for(reply: Mapping[str, Any]) -> list[str]:

@@ -1,18 +1,52 @@
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
+from gateway.client import Text
 from routing.policy.platform import platform_policy
-from workers.attempt import Inputs
-from workers.handlers.patch import _show
+from workers.attempt import Attempt, Inputs
+from workers.compute import collecting
+from workers.handlers.patch import _patch, _show
+from workers.outcomes import Candidate
+
+PAGE = "<h1>{}</h1>\n" + "<p>Bread from an old oven, on the table at eight.</p>\n" * 300
+FILES = {f"{name}.html": PAGE.format(name).encode() for name in ("index", "classes", "contact")}
 
 
 def test_a_file_that_a_model_asks_for_comes_beside_those_that_it_saw() -> None:
     """With the second page, the first one was gone, was asked for in vain, and the job went to tier 3 (issue 20)."""
-    page = "<h1>{}</h1>\n" + "<p>Bread from an old oven, on the table at eight.</p>\n" * 300
-    files = {f"{name}.html": page.format(name).encode() for name in ("index", "classes", "contact")}
-    site, policy = SimpleNamespace(profile="default"), platform_policy()
-    given = SimpleNamespace(words="A red strip on the contact page", files=files, start=None, site=site, policy=policy)
-    first = _show(cast(Inputs, given))
+    inputs = inputs_for("A red strip on the contact page")
+    first = _show(inputs)
     assert set(first.seen) == {"contact.html"}
-    again = _show(cast(Inputs, given), ["classes.html", *first.pages])
+    again = _show(inputs, ["classes.html", *first.pages])
     assert set(again.seen) == {"contact.html", "classes.html"}
+
+
+def test_a_model_that_asks_again_is_shown_that_too_before_its_last_try() -> None:
+    """It got 'no diff, write hunks' instead of the page, and gave up (issue 20)."""
+    inputs, seen = inputs_for("A red strip on the contact page"), list[str]()
+    edit = "index.html\n<<<<<<< SEARCH\n<h1>index</h1>\n=======\n<h1>Strip</h1>\n>>>>>>> REPLACE\n"
+    asking = [{"patch": "", "show": [f"{name}.html"]} for name in ("classes", "index")]
+    replies = iter([*asking, {"patch": edit, "summary": "A strip."}])
+
+    def tool_call(_: str, parts: list[Text], **__: Any) -> SimpleNamespace:
+        seen[:] = [part.text for part in parts]
+        return SimpleNamespace(input=next(replies), is_cut=False)
+
+    def compute(step: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        return step(inputs, *args, **named)
+
+    attempt = SimpleNamespace(
+        policy=inputs.policy, asked=inputs.words, known_keys=(), kept=[], compute=compute, tool_call=tool_call
+    )
+    with collecting([]):
+        made = _patch(cast(Attempt, attempt), _show(inputs))
+    assert isinstance(made, Candidate)
+    assert all(f"<h1>{name}</h1>" in seen[0] for name in ("index", "classes", "contact"))
+    assert len(seen) == 2, "nothing was refused"
+
+
+def inputs_for(words: str) -> Inputs:
+    site = SimpleNamespace(profile="default")
+    given = SimpleNamespace(words=words, asked=words, files=FILES, start=None, site=site, policy=platform_policy())
+    return cast(Inputs, given)
