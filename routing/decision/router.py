@@ -349,10 +349,14 @@ def _action_route(
     rules = action_rules(signals, parsed, workflow=workflow, read_only=read_only, opinion=opinion)
     choice = next(rules)
     tier = choice.tier if workflow is Workflow.SITE and not read_only else None
+    by_rules, intent = (
+        _intent(parsed, tier=tier, is_new=is_new, read_only=read_only, opinion=each) for each in (None, opinion)
+    )
+    is_opinion = OPINION in (choice.rule, *plan.causes) or intent is not by_rules
     return Route(
         mode=Mode.ACTION,
         confidence=confidence,
-        intent=_intent(parsed, tier=tier, is_new=is_new, read_only=read_only, opinion=opinion),
+        intent=intent,
         tier=tier,
         queue=_queue(workflow, tier, read_only=read_only),
         debate=plan.debate,
@@ -366,7 +370,7 @@ def _action_route(
         pattern="",
         target=RouteTarget.SWARM_ORCHESTRATOR,
         read_only=read_only,
-        opinion_version=shipped_model().version if OPINION in (choice.rule, *plan.causes) else "",
+        opinion_version=shipped_model().version if is_opinion else "",
         **stamp,
     )
 

@@ -65,6 +65,7 @@ def test_it_decides_where_no_rule_is_certain_and_mostly_as_labelled() -> None:
             changed["debate"].append(route.debate == expected.get("debate", route.debate))
         else:
             assert route.intent is not by_rules.intent, row["prompt"]
+            assert route.opinion_version == shipped_model().version
             changed["intent"].append(route.intent == expected.get("intent", route.intent))
     assert all(changed["to ANSWER"])
     assert all(changed["to ACTION"])
