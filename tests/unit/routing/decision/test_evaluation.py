@@ -128,9 +128,8 @@ BLIND12 = "routing_blind12.jsonl"
 seven found, no order answered. Rules have been written for its kinds since: holds, questions without a mark, files that
 a small edit names."""
 BLIND14 = "routing_blind14.jsonl"
-"""Likewise, 200 of owners and of developers: 87.0 and 76.5 by the rules before its writer's brief was read, of 20
-debates five found; once topics were told alike in six languages and 870 prompts of that brief were trained on, 89.0 and
-81.5, and eight. No order was answered."""
+"""Likewise, 200 of owners and of developers: 87.0 and 76.5 at first sight, of 20 debates five found; once topics were
+told alike in six languages, and 870 more prompts were trained on, 89.0 and 81.0, and eight. No order was answered."""
 HALVES = [(file, half) for file in FILES for half in ("tune", "held")]
 HARDEST = ("routing_blind4.jsonl", "held")
 """Three quarters of it are edits whose tier must be told, in wordings of a trade each; it stands below the aim."""
