@@ -1087,12 +1087,3 @@ CHARACTERS = st.sampled_from(
         ",",
     ]
 )
-
-
-@pytest.mark.req("R-072")
-@given(st.lists(CHARACTERS, max_size=20).map("".join))
-@settings(deadline=None)
-def test_nothing_in_a_prompt_can_forge_a_log_entry(prompt: str) -> None:
-    entry = format_entry(prompt, decided(prompt), moment=datetime(2026, 1, 1, 13, 26, tzinfo=UTC), redact=str)
-    assert ENTRY.fullmatch(entry)
-    assert [line for line in entry.splitlines() if " ROUTE " in line] == entry.splitlines()[:1]
