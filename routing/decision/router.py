@@ -40,8 +40,12 @@ SURELY_ASKING = 0.85
 """The same beside words of an order: `_WANTED`."""
 HELD = 0.5
 """The same of a prompt that asks and says itself that nothing is to change."""
+MENDING = 0.6
+"""The least probability of a repair in which no rule finds one."""
+NOT_MENDING = 0.1
+"""Below this probability, words of a defect or a correction are no reason to call it a repair."""
 _WANTED = ("wish", "asks_for_it", "vague", "bulk", "destructive", "deployment")
-ALONE = 0.5
+ALONE = 0.6
 """Below this probability, what one statement says is no mere talk."""
 ORDERING = 0.3
 """Below this probability, what the rules take for a question is work."""
@@ -220,10 +224,16 @@ def classify_answer(
 
 def _orders_plainly(parsed: ParsedPrompt) -> bool:
     """Return whether a verb orders in a sentence that asks nothing, whatever stands beside it."""
+    abroad = parsed.vocabulary.words["order_abroad"] - parsed.vocabulary.words["politeness"]
     return any(
-        intent is SentenceIntent.ORDER
-        and not sentence.asks
-        and any(sentence.first <= at < sentence.end for at in parsed.orders)
+        not sentence.asks
+        and (
+            (intent is SentenceIntent.ORDER and any(sentence.first <= at < sentence.end for at in parsed.orders))
+            or (
+                intent is SentenceIntent.STATEMENT
+                and any(token.word in abroad for token in parsed.tokens[sentence.first : sentence.end])
+            )
+        )
         for sentence, intent in zip(parsed.sentences, parsed.intents, strict=True)
     )
 
@@ -339,10 +349,14 @@ def _action_route(
     rules = action_rules(signals, parsed, workflow=workflow, read_only=read_only, opinion=opinion)
     choice = next(rules)
     tier = choice.tier if workflow is Workflow.SITE and not read_only else None
+    by_rules, intent = (
+        _intent(parsed, tier=tier, is_new=is_new, read_only=read_only, opinion=each) for each in (None, opinion)
+    )
+    is_opinion = OPINION in (choice.rule, *plan.causes) or intent is not by_rules
     return Route(
         mode=Mode.ACTION,
         confidence=confidence,
-        intent=_intent(parsed, tier=tier, is_new=is_new, read_only=read_only),
+        intent=intent,
         tier=tier,
         queue=_queue(workflow, tier, read_only=read_only),
         debate=plan.debate,
@@ -356,7 +370,7 @@ def _action_route(
         pattern="",
         target=RouteTarget.SWARM_ORCHESTRATOR,
         read_only=read_only,
-        opinion_version=shipped_model().version if OPINION in (choice.rule, *plan.causes) else "",
+        opinion_version=shipped_model().version if is_opinion else "",
         **stamp,
     )
 
@@ -425,10 +439,15 @@ def _queue(workflow: Workflow, tier: Tier | None, *, read_only: bool) -> QueueNa
     return QUEUE_OF_TIER[tier] if tier is not None else QueueName.INTAKE
 
 
-def _intent(parsed: ParsedPrompt, *, tier: Tier | None, is_new: bool, read_only: bool) -> Intent:
+def _intent(
+    parsed: ParsedPrompt, *, tier: Tier | None, is_new: bool, read_only: bool, opinion: Opinion | None
+) -> Intent:
     if read_only:
         return Intent.QUESTION
-    if is_new or not repairs(parsed):
+    mends = repairs(parsed)
+    if opinion is not None:
+        mends = opinion.mends >= (NOT_MENDING if mends else MENDING)
+    if is_new or not mends:
         return Intent.BUILD
     creates = tier is Tier.AGENT and orders_creation(parsed)
     return Intent.BUILD if creates else Intent.FIX

@@ -14,7 +14,7 @@ from routing.prompt.tokens import Kind
 from routing.prompt.vocabulary import Hit, shipped_vocabulary
 from routing.queues import Tier
 
-DOUBTFUL = {Tier.SPEC: 0.3, Tier.PATCH: 0.35, Tier.AGENT: 0.2}
+DOUBTFUL = {Tier.SPEC: 0.3, Tier.PATCH: 0.3, Tier.AGENT: 0.2}
 """Below this probability of the tier that a rule chose, the opinion chooses."""
 _EVERYDAY = 0.5
 """The same of an agent for a tool whose name is an everyday word: `une vue sur le lac`, `make it prettier`."""
@@ -84,6 +84,7 @@ _DATA_URL = re.compile(r"//api\.|^api\.|/api/|\.(?:json|csv|xml|ics|rss|geojson|
 _SOURCE_CODE = (
     *(".css", ".scss", ".js", ".ts", ".tsx", ".jsx", ".mjs", ".py", ".go", ".rb", ".rs", ".java"),
     *(".vue", ".svelte", ".html", ".htm", ".php", ".json", ".yml", ".yaml", ".sql", ".sh", ".xml", ".toml"),
+    *(".mjml", ".hbs", ".twig", ".md", ".less", ".properties", ".tf", ".conf", ".ini", ".cfg"),
 )
 _SOURCE_FOLDERS = ("src/", "lib/", "tests/", "test/", "scripts/")
 

@@ -226,7 +226,7 @@ class Plan(NamedTuple):
 
 OPINION = "opinion"
 """The cause of a debate, and the rule of a tier or mode, that the trained second opinion chose."""
-DEBATED = 0.5
+DEBATED = 0.4
 """The least probability of a debate that no rule finds."""
 _DEBATABLE = ("destructive", "destructive_stated", "deployment", "security", "access", "bulk", "vague")
 """Groups of which a rule finds a debate, or finds none."""
@@ -277,7 +277,7 @@ def plan_debate(
     )
     if high:
         return Plan(Debate.PLANNING, Stakes.HIGH, high)
-    if opinion is not None and opinion.debated < NEEDLESS:
+    if opinion is not None and opinion.debated < NEEDLESS and not _names_many_files(parsed):
         return Plan(Debate.NONE)
     medium = tuple(
         name
@@ -405,6 +405,10 @@ def is_bulk(parsed: ParsedPrompt) -> bool:
         excluded = {at for hit in harmless for at in range(hit.first, hit.last + 1)}
         if any(hit.first not in excluded for hit in hits):
             return True
+    return _names_many_files(parsed)
+
+
+def _names_many_files(parsed: ParsedPrompt) -> bool:
     return Kind.PATH in parsed.kinds and any(token.kind is Kind.PATH and "*" in token.word for token in parsed.tokens)
 
 

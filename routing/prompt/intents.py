@@ -59,7 +59,7 @@ _SECTION_NAMES = frozenset(
 )
 _ASKING_GROUPS = frozenset({"cleft", "suggestion", "question_002", "question"})
 """Without these and a question mark a sentence does not ask."""
-_TELLING_GROUPS = frozenset({"only_asking", "knowing", "explain", "hold", "praise_abroad"})
+_TELLING_GROUPS = frozenset({"only_asking", "knowing", "explain", "hold", "wait", "praise_abroad"})
 """Without these no sentence says itself that nothing is ordered."""
 _ORDERING_GROUPS = ("suggestion", "lead", "defect")
 """Beside these no sentence only asks or only praises."""
@@ -84,7 +84,8 @@ class IntentReader:
         self._words = vocabulary.words
         self._verbs = union(vocabulary.words["order"], vocabulary.words["read"])
         self._lead_ends = {hit.last for hit in hits.get("lead", ())}
-        self._holds = {at for hit in hits.get("hold", ()) for at in range(hit.first, hit.last + 1)}
+        held = (hit for group in ("hold", "wait") for hit in hits.get(group, ()))
+        self._holds = {at for hit in held for at in range(hit.first, hit.last + 1)}
         self._may_tell = not hits.keys().isdisjoint(_TELLING_GROUPS)
         self._may_ask = not hits.keys().isdisjoint(_ASKING_GROUPS)
         self._names = union(vocabulary.words["element"], vocabulary.words["foreign_element"])
@@ -373,7 +374,7 @@ class IntentReader:
         return any(
             (word := self._tokens[at].word) in words
             and at not in self._holds
-            and not (word in polite and at + 1 in self._holds)  # `bitte nichts ändern`
+            and not (word in polite and not self._holds.isdisjoint((at - 1, at + 1)))  # `bitte nichts ändern`
             for at in range(sentence.first, sentence.end)
         )
 
@@ -424,10 +425,12 @@ class IntentReader:
 
     def _holds_back(self, sentence: Sentence) -> bool:
         """Return whether nothing is to change yet: not in `no need to change the text, just the photo`."""
-        if not (holds := self._inside("hold", sentence)) or self._names_order_abroad(sentence):
+        wait = self._at("wait", self._head(sentence))
+        if not (holds := [wait] if wait else self._inside("hold", sentence)) or self._names_order_abroad(sentence):
             return False
         named = self._names - _WHOLE_SITE
-        if any(self._tokens[at].word in named and at not in self._holds for at in range(sentence.first, sentence.end)):
+        told = (self._tokens[at].word for at in range(sentence.first, sentence.end) if at not in self._holds)
+        if not wait and not named.isdisjoint(told):
             return False
         goes_on = self._words["contrast"]
         return not any(self._tokens[at].word in goes_on for at in range(holds[-1].last + 1, sentence.end))

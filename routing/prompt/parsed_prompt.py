@@ -198,7 +198,9 @@ def classify_talk(parsed: ParsedPrompt) -> Talk | None:
     statements = [sentence for sentence, intent in pairs if intent is SentenceIntent.STATEMENT]
     is_held = SentenceIntent.HOLD in intents
     if SentenceIntent.QUESTION not in intents and not (is_held and any(each.asks for each in statements)):
-        only_tells = is_held and all(_is_told(parsed, sentence) for sentence in statements)
+        only_tells = is_held and all(
+            _is_told(parsed, sentence) or _says_why(parsed, sentence) for sentence in statements
+        )
         return Talk.CHAT if only_tells or not statements else None
     if statements and parsed.found("asks_for_it"):
         return None
@@ -217,6 +219,14 @@ def _only_proposes(parsed: ParsedPrompt) -> bool:
 def _is_told(parsed: ParsedPrompt, sentence: Sentence) -> bool:
     """Return whether a statement beside `nothing to do` only tells: `FYI, I am away until the 14th`."""
     return _opens(parsed, sentence, "fyi")
+
+
+def _says_why(parsed: ParsedPrompt, sentence: Sentence) -> bool:
+    """Return whether a statement beside a hold names nothing new: `Not yet. My wife wants to see them first`."""
+    tokens = parsed.tokens[sentence.first : sentence.end]
+    words = parsed.vocabulary.words
+    is_new = any(token.kind in _NEW_CONTENT or token.word in words["order_abroad"] for token in tokens)
+    return not is_new and _wants_nothing(parsed, sentence)
 
 
 def _opens(parsed: ParsedPrompt, sentence: Sentence, *groups: str) -> bool:

@@ -125,7 +125,11 @@ were right in 88.7 and 80.0, and in 88.7 and 72.0 of a hundred; once the opinion
 in 89.3 and 86.7, and in 90.0 and 86.0; then 1,200 more prompts were written to train it with. No order was answered."""
 BLIND12 = "routing_blind12.jsonl"
 """Likewise, 130 of owners and of developers, with tickets about code: 92.3 and 83.8 at first sight, of 17 debates
-seven found, no order answered. Nothing was written for it."""
+seven found, no order answered. Rules have been written for its kinds since: holds, questions without a mark, files that
+a small edit names."""
+BLIND14 = "routing_blind14.jsonl"
+"""Likewise, 200 of owners and of developers: 87.0 and 76.5 at first sight, of 20 debates five found; once topics were
+told alike in six languages, and 870 more prompts were trained on, 89.0 and 81.0, and eight. No order was answered."""
 HALVES = [(file, half) for file in FILES for half in ("tune", "held")]
 HARDEST = ("routing_blind4.jsonl", "held")
 """Three quarters of it are edits whose tier must be told, in wordings of a trade each; it stands below the aim."""
@@ -208,12 +212,20 @@ def test_what_owners_type_every_day_is_routed_as_well_as_measured(
     assert score.tier >= tier
 
 
-def test_what_owners_and_developers_type_is_routed_as_well_as_at_first_sight() -> None:
-    score = _score(BLIND12, "held")
-    assert score.total == 130
+@pytest.mark.parametrize(
+    ("file", "total", "mode", "tier", "debate_recall"),
+    [(BLIND12, 130, 0.94, 0.92, 0.70), (BLIND14, 200, 0.88, 0.80, 0.40)],
+    ids=["blind12", "blind14"],
+)
+def test_what_owners_and_developers_type_is_routed_as_well_as_measured(
+    file: str, total: int, mode: float, tier: float, debate_recall: float
+) -> None:
+    score = _score(file, "held")
+    assert score.total == total
     assert score.false_answers == 0
-    assert score.mode >= 0.92
-    assert score.tier >= 0.83
+    assert score.mode >= mode
+    assert score.tier >= tier
+    assert score.debate_recall >= debate_recall
 
 
 @pytest.mark.req("R-110")

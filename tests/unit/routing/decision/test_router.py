@@ -30,7 +30,7 @@ from routing.decision.router import (
 )
 from routing.decision.triggers import Confidence, Debate, Stakes, parse_trivial
 from routing.jobs import State
-from routing.policy.platform import platform_policy
+from routing.policy.platform import Assist, platform_policy
 from routing.prompt.tokens import canonicalise
 from routing.prompt.vocabulary import shipped_vocabulary
 from routing.queues import QueueName, Tier
@@ -988,3 +988,102 @@ def _slip(word: str, rng: random.Random) -> str:
 def test_two_slips_in_a_keyword_never_turn_an_order_into_a_question(keyword: str, order: str, seed: int) -> None:
     rng = random.Random(seed)
     assert decided(order.format(_slip(_slip(keyword, rng), rng))).mode is Mode.ACTION
+
+
+@pytest.mark.parametrize(
+    ("held", "followed"),
+    [
+        ("Wait with the summer menu, the chef is still tasting", "Wait with the photos but put the new hours up"),
+        ("Not yet with the new logo. Paul has to see it first.", "Not yet the logo. Write 9 to 5 instead"),
+        (
+            "Wartet mit dem Kalender, der Vorstand tagt erst am Freitag",
+            "Noch nicht die Fotos, aber setz die Zeiten neu",
+        ),
+        (
+            "Attendez avant de publier la carte, le chef n'a pas fini",
+            "Attendez pour les photos, mais changez le numéro",
+        ),
+        ("Todavía no con la galería, mi socia la quiere ver", "Espera con las fotos pero cambia el horario"),
+        ("Aspetta con il listino, mia sorella lo controlla", "Aspetta con le foto ma metti gli orari nuovi"),
+        ("Wacht nog met de prijslijst, mijn broer kijkt er naar", "Wacht met de foto's maar zet de tijden op 9 uur"),
+    ],
+)
+def test_who_says_to_wait_orders_nothing_unless_an_order_follows(held: str, followed: str) -> None:
+    rules = platform_policy().model_copy(update={"assist": Assist(second_opinion=False)})
+    modes = [decide(Signals(prompt=each, site=SITE), rules).mode for each in (held, followed)]
+    assert modes == [Mode.ANSWER, Mode.ACTION]
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Findet sich irgendwo noch die alte Faxnummer? Nur nachschauen bitte.",
+        "Which of the pages still mention the old landlord? A list is enough",
+        "Où parle-t-on encore de l'ancien tarif ? Juste regarder, merci.",
+        "¿Qué páginas nombran al antiguo dueño? Basta una lista",
+        "Welke pagina's noemen de oude prijs nog? Een lijstje is genoeg",
+    ],
+)
+def test_who_wants_it_only_looked_up_is_answered(prompt: str) -> None:
+    rules = platform_policy().model_copy(update={"assist": Assist(second_opinion=False)})
+    assert decide(Signals(prompt=prompt, site=SITE), rules).mode is Mode.ANSWER
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Dürfte ich um eine Karte unter den Öffnungszeiten bitten?",
+        "Wäre es zu viel verlangt, die Preise größer zu machen?",
+        "Would it be a big ask to put our new hours in the footer?",
+        "Is het te doen dat de prijzen onder de foto's komen?",
+    ],
+)
+def test_a_favour_that_is_asked_for_is_an_order(prompt: str) -> None:
+    assert route(prompt).mode is Mode.ACTION
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Our nurses must only see the records of the patients on their own ward",
+        "Les clients sont prélevés deux fois quand le webhook de paiement arrive en double",
+        "Kunden sollen ein Konto anlegen, Termine buchen und mit Karte zahlen können",
+        "Alle gebruikersgegevens van de oude database naar de nieuwe Postgres overzetten",
+    ],
+)
+def test_access_money_and_personal_data_of_a_project_are_debated_at_high_stakes(prompt: str) -> None:
+    decided = route(prompt, site=SiteSignals(files=300, has_js=True, has_build=True))
+    assert (decided.tier, decided.debate, decided.stakes) == (Tier.AGENT, Debate.PLANNING, Stakes.HIGH)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Im Dockerfile die Zeitzone auf Europe/Vienna",
+        "typo in the README: 'adress'",
+        "letter missing in mails/hello.mjml",
+    ],
+)
+def test_a_small_edit_of_a_named_file_of_a_project_is_a_patch(prompt: str) -> None:
+    decided = route(prompt, site=SiteSignals(files=300, has_js=True, has_build=True))
+    assert (decided.tier, decided.debate) == (Tier.PATCH, Debate.NONE)
+
+
+CHARACTERS = st.sampled_from(
+    [
+        "fix",
+        " ",
+        "\n",
+        '"',
+        "13:26 ROUTE",
+        "→ ANSWER",
+        "\n  Triggers: []",
+        "a]\n/b/",
+        "src/x.ts",
+        "`",
+        "```",
+        "[",
+        "\r",
+        ",",
+    ]
+)
