@@ -18,7 +18,7 @@ DOUBTFUL = {Tier.SPEC: 0.3, Tier.PATCH: 0.3, Tier.AGENT: 0.2}
 """Below this probability of the tier that a rule chose, the opinion chooses."""
 _EVERYDAY = 0.5
 """The same of an agent for a tool whose name is an everyday word: `une vue sur le lac`, `make it prettier`."""
-_SPEC_TRIED = 0.15
+_SPEC_TRIED = 0.14
 """The same of a spec site's tier 1, tried first: it costs a fifth of a patch and hands over what it cannot do."""
 _INTO = {("in", "die"), ("into", "the"), ("into", "our")}
 """Before pages that shall be made of one: `Teile die Seite in die vier Seiten auf`."""

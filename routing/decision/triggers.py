@@ -226,11 +226,11 @@ class Plan(NamedTuple):
 
 OPINION = "opinion"
 """The cause of a debate, and the rule of a tier or mode, that the trained second opinion chose."""
-DEBATED = 0.4
+DEBATED = 0.45
 """The least probability of a debate that no rule finds."""
 _DEBATABLE = ("destructive", "destructive_stated", "deployment", "security", "access", "bulk", "vague")
 """Groups of which a rule finds a debate, or finds none."""
-NEEDLESS = 0.05
+NEEDLESS = 0.16
 """Below this probability of a debate, bulk and vague words are no reason for one. Words of high stakes always are."""
 _GREP_IGNORING_CASE = re.compile(
     r"\bgrep(?:\s+-{1,2}[\w=-]{1,20}){0,3}?\s+-(?:[a-z]{0,12}i[a-z]{0,12}|-ignore-case)(?!\w)"
