@@ -157,7 +157,7 @@ def _with_links(sections: tuple[OutlinedSection, ...], phone: str | None) -> Ite
     """Let an entry of an opening that has the words of a heading lead to it, and one with the number ring it."""
     named = [(each.heading, each.kind) for each in sections if each.heading]
     leads = {name.casefold(): "#contact" if kind == "ContactForm" else f"#{name}" for name, kind in named}
-    leads |= {phone: addressed(f"tel:{phone}")} if phone else {}
+    leads |= {phone.casefold(): url} if phone and not complaint_about_link(url := phone_url(phone)) else {}
     for each in sections:
         hrefs = [leads.get((item.detail or item.title or "").casefold(), item.detail) for item in each.items]
         items = (item.model_copy(update={"detail": href}) for item, href in zip(each.items, hrefs, strict=True))
