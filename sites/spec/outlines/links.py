@@ -14,7 +14,7 @@ from sites.spec.html import complaint_about_link, phone_url, say
 from sites.spec.model import JsonObject
 
 _MENU_LETTERS: Final = 22
-_FIRST_WORDS: Final = re.compile(r"[,:;.?!–—·]")
+_FIRST_WORDS: Final = re.compile(r"[,:;.?!–—·](?!\d)")
 _NAMED = re.compile(r"#[^\W\d_]")
 _SCHEMES = ("https:", "http:", "mailto:", "tel:", "sms:")
 

@@ -6,6 +6,7 @@ from sites.errors import SpecError
 from sites.links import dead_links
 from sites.spec.model import INDEX
 from sites.spec.outline import expand_outline
+from sites.spec.outlines.links import menu_words
 from sites.spec.render import render
 from tests.unit.sites.spec.test_outline import with_sections
 
@@ -108,3 +109,17 @@ def test_a_number_to_ring_is_the_button_of_the_header_else_the_first_of_the_open
     hero = {"kind": "Hero", "items": [{"title": title, "detail": detail} for title, detail in items]}
     header = expand_outline(with_sections(hero, *SECTIONS)).pages[INDEX]["elements"]["header"]
     assert header["props"]["action"]["label"] == label
+
+
+@pytest.mark.parametrize(
+    ("heading", "words"),
+    [
+        ("10:30 on Sundays", "10:30 on Sundays"),
+        ("1.500 m² of garden", "1.500 m² of garden"),
+        ("Saturday class, once a month", "Saturday class"),
+        ("Yes, no and never again", ""),
+    ],
+)
+def test_a_mark_within_a_number_ends_no_words_of_the_menu(heading: str, words: str) -> None:
+    """The menu said `10` and `1`."""
+    assert menu_words(heading) == words
