@@ -27,7 +27,13 @@ def slug(name: str) -> str:
 
 def _known_by(name: str) -> str:
     """Return what a name is compared by: its slug, or itself in a script that has none."""
-    return slug(name) if re.search(r"[a-z0-9]", name, re.IGNORECASE) else name.casefold().strip("# ")
+    return slug(name) if re.search(r"[a-z0-9]", name, re.IGNORECASE) else "-".join(name.casefold().strip("# ").split())
+
+
+def to_name(name: str) -> str | None:
+    """Return the link to what has that name; None if none can hold it."""
+    href = f"#{_known_by(name)}"
+    return None if complaint_about_link(href) else href
 
 
 def menu_words(words: str | None) -> str:

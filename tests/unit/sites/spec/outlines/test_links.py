@@ -123,3 +123,23 @@ def test_a_number_to_ring_is_the_button_of_the_header_else_the_first_of_the_open
 def test_a_mark_within_a_number_ends_no_words_of_the_menu(heading: str, words: str) -> None:
     """The menu said `10` and `1`."""
     assert menu_words(heading) == words
+
+
+@pytest.mark.parametrize(
+    ("heading", "href"),
+    [
+        ("Our four boats", "index.html#steps"),
+        ("24 hours, no less", "index.html#steps"),
+        ("Наши лодки", "index.html#steps"),
+        ('«Наши» "лодки"', None),
+    ],
+)
+def test_an_entry_of_the_opening_may_have_the_words_of_any_heading(heading: str, href: str | None) -> None:
+    """An address holds no blank, so that an entry with a heading's words refused the whole outline."""
+    hero = {"kind": "Hero", "heading": "Boats", "items": [{"title": heading}]}
+    steps = {"kind": "Steps", "heading": heading, "items": [{"title": "Choose", "text": "One of four."}]}
+    site = expand_outline(with_sections(hero, steps))
+    props = site.pages[INDEX]["elements"]["hero"]["props"]
+    led = [action["href"] for action in props.get("actions", ()) if action["label"] == heading]
+    assert led == ([href] if href else [])
+    assert not dead_links(render(site))
