@@ -78,6 +78,15 @@ def referenced_assets(site: Site) -> frozenset[str]:
     return frozenset(found - set(site.pages))
 
 
+def page_theme(site: Site, path: str) -> Theme | None:
+    """Return the theme that a page says, with its expressions evaluated.
+
+    Raises:
+        SpecError: as `resolve_page`.
+    """
+    return _page_props(resolve_page(site, path)).theme
+
+
 def theme_notes(site: Site, lang: str) -> tuple[str, ...]:
     """Return notes, in a language, on what is not as the theme says: fonts by look, and colours too faint."""
     notes: list[str] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.client import Text
 from routing.jobs import Reason
-from routing.model_call import summary_of
+from routing.model_call import WAYS_OUT, summary_of, way_out
 from routing.queues import Tier
 from sites.errors import SpecError
 from sites.links import linkable, named_files
@@ -20,6 +20,7 @@ from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
 from sites.spec.fonts.families import is_shipped
 from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
+from sites.spec.render import page_theme
 from sites.spec.theme import Theme, palette
 from workers.attempt import Inputs
 from workers.handlers.candidate import candidate_of
@@ -48,6 +49,12 @@ class Done:
     def asked(self, request: str) -> str:
         """Return what the model is asked."""
         return f"{request}\n\nThe document has it already: {self.summary}\nOnly this is left to do: {self.rest}"
+
+    def with_reply(self, reply: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        """Return the summary of both, and a reply that asks what either does."""
+        said = (self.summary, summary_of(reply, otherwise=""), way_out(reply, "answer"))
+        asked = dict.fromkeys(filter(None, (self.ask, way_out(reply, "ask"))))
+        return " ".join(filter(None, said)), {**reply, "ask": " ".join(asked)}
 
 
 def edit_task(
@@ -86,8 +93,7 @@ def edit_task(
 
 def _colours(site: Site) -> str:
     """Return which colours the pages have: most come from the preset, or are made of another."""
-    home = site.pages[INDEX]
-    theme = Theme.model_validate(home["elements"][home["root"]]["props"].get("theme") or {})
+    theme = page_theme(site, INDEX) or Theme()
     shown = palette(theme, dark=theme.mode == "dark")
     made = "" if theme.deep else ", made of primary as long as it is not set"
     return (
@@ -111,6 +117,9 @@ def _edited(inputs: Inputs, replies: Sequence[Mapping[str, Any]], *, done: Done 
     site, reply = parse_site(done.spec) if done else inputs.spec, replies[0]
     words, left = (done.rest, done.left) if done else (inputs.words, ())
     assert site is not None
+    if done and not reply.get("operations") and any(way_out(reply, name) for name in WAYS_OUT):
+        summary, reply = done.with_reply(reply)
+        return _of_edit(inputs, spec=done.spec, summary=summary, reply=reply, left=left)
     if done is None and not reply.get("operations") and (declined := decline(inputs, reply, to=Tier.PATCH)):
         return Poor(Reason.SPEC_POOR, declined) if isinstance(declined, str) else declined
     try:
@@ -123,9 +132,7 @@ def _edited(inputs: Inputs, replies: Sequence[Mapping[str, Any]], *, done: Done 
         return Poor(Reason.SPEC_POOR, "the model's patch drops more than half of the site's copy")
     if lost := lost_change(words, site, changed):
         return Poor(Reason.SPEC_POOR, lost)
-    summary = summary_of(reply, otherwise="" if done else "Edited by the model.")
-    if done:
-        summary, reply = f"{done.summary} {summary}".strip(), {"ask": done.ask, **reply}
+    summary, reply = done.with_reply(reply) if done else (summary_of(reply, otherwise="Edited by the model."), reply)
     if wanted(changed):
         return drawing_task(inputs, changed, partial(_of_edit, summary=summary, reply=reply), left=left)
     return _of_edit(inputs, spec=changed.canonical(), summary=summary, reply=reply, left=left)

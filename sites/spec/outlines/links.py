@@ -14,7 +14,7 @@ from sites.spec.html import complaint_about_link, phone_url, say
 from sites.spec.model import JsonObject
 
 _MENU_LETTERS: Final = 22
-_FIRST_WORDS: Final = re.compile(r"[,:;.?!–—·]")
+_FIRST_WORDS: Final = re.compile(r"[,:;.?!–—·](?!\d)")
 _NAMED = re.compile(r"#[^\W\d_]")
 _SCHEMES = ("https:", "http:", "mailto:", "tel:", "sms:")
 
@@ -27,7 +27,13 @@ def slug(name: str) -> str:
 
 def _known_by(name: str) -> str:
     """Return what a name is compared by: its slug, or itself in a script that has none."""
-    return slug(name) if re.search(r"[a-z0-9]", name, re.IGNORECASE) else name.casefold().strip("# ")
+    return slug(name) if re.search(r"[a-z0-9]", name, re.IGNORECASE) else "-".join(name.casefold().strip("# ").split())
+
+
+def to_name(name: str) -> str | None:
+    """Return the link to what has that name; None if none can hold it."""
+    href = f"#{_known_by(name)}"
+    return None if complaint_about_link(href) else href
 
 
 def menu_words(words: str | None) -> str:

@@ -40,12 +40,14 @@ def test_an_edit_knows_the_files_of_its_site_and_whether_one_that_the_owner_name
     [
         ({"preset": "clay"}, "primary #a8502f, accent #5f7a61, background #f6efe6, deep #2d1b13, made of primary"),
         ({"preset": "clay", "deep": "#123524"}, "background #f6efe6, deep #123524; buttons and links on deep"),
+        ({"preset": "clay", "deep": {"$state": "/night"}}, "background #f6efe6, deep #123524; buttons and links"),
     ],
 )
-def test_an_edit_knows_the_colours_that_a_preset_chose(theme: Mapping[str, str], told: str) -> None:
+def test_an_edit_knows_the_colours_that_a_preset_chose(theme: Mapping[str, Any], told: str) -> None:
     """'The green buttons' stayed green: that green is the preset's accent, which no document names (issue 20)."""
     document = page(hero=element("Hero", heading="Rooms"))
     document["elements"]["page"]["props"]["theme"] = theme
+    document["state"] = {"night": "#123524"}
     assert told in prompt_of("Make the green buttons red", parse_site(document))[0]
 
 

@@ -81,7 +81,8 @@ def test_what_is_wanted_beside_a_translation_is_an_edit_of_the_new_page() -> Non
         assert request.text.endswith("Only this is left to do: Say on the new page that we speak German.")
         path = "/pages/de~1index.html/elements/hero/props/heading"
         operation = {"op": "replace", "path": path, "value": "Wir!"}
-        done = edit.use(inputs, [{"operations": [operation], "summary": "Said."}])
+        done = edit.use(inputs, [{"operations": [operation], "summary": "Said.", "ask": ""}])
+        asked = edit.use(inputs, [{"operations": [], "ask": "Since when?"}])
         assert edit.otherwise is not None
         alone = edit.otherwise(inputs)
     assert isinstance(done, Candidate)
@@ -89,5 +90,8 @@ def test_what_is_wanted_beside_a_translation_is_an_edit_of_the_new_page() -> Non
     assert b"Wir!" in done.files["de/index.html"]
     assert done.summary.startswith("Now in German. Who? Said.")
     assert done.facts["open_question"] == "Who?"
+    assert isinstance(asked, Candidate)
+    assert (asked.summary.partition(" Note:")[0], asked.files) == ("Now in German. Who? Since when?", alone.files)
+    assert asked.facts["open_question"] == "Who? Since when?"
     assert b"Brot" in alone.files["de/index.html"]
     assert "Note: not done yet: Say on the new page that we speak German." in alone.summary

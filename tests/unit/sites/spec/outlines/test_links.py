@@ -6,6 +6,7 @@ from sites.errors import SpecError
 from sites.links import dead_links
 from sites.spec.model import INDEX
 from sites.spec.outline import expand_outline
+from sites.spec.outlines.links import menu_words
 from sites.spec.render import render
 from tests.unit.sites.spec.test_outline import with_sections
 
@@ -108,3 +109,37 @@ def test_a_number_to_ring_is_the_button_of_the_header_else_the_first_of_the_open
     hero = {"kind": "Hero", "items": [{"title": title, "detail": detail} for title, detail in items]}
     header = expand_outline(with_sections(hero, *SECTIONS)).pages[INDEX]["elements"]["header"]
     assert header["props"]["action"]["label"] == label
+
+
+@pytest.mark.parametrize(
+    ("heading", "words"),
+    [
+        ("10:30 on Sundays", "10:30 on Sundays"),
+        ("1.500 m² of garden", "1.500 m² of garden"),
+        ("Saturday class, once a month", "Saturday class"),
+        ("Yes, no and never again", ""),
+    ],
+)
+def test_a_mark_within_a_number_ends_no_words_of_the_menu(heading: str, words: str) -> None:
+    """The menu said `10` and `1`."""
+    assert menu_words(heading) == words
+
+
+@pytest.mark.parametrize(
+    ("heading", "href"),
+    [
+        ("Our four boats", "index.html#steps"),
+        ("24 hours, no less", "index.html#steps"),
+        ("Наши лодки", "index.html#steps"),
+        ('«Наши» "лодки"', None),
+    ],
+)
+def test_an_entry_of_the_opening_may_have_the_words_of_any_heading(heading: str, href: str | None) -> None:
+    """An address holds no blank, so that an entry with a heading's words refused the whole outline."""
+    hero = {"kind": "Hero", "heading": "Boats", "items": [{"title": heading}]}
+    steps = {"kind": "Steps", "heading": heading, "items": [{"title": "Choose", "text": "One of four."}]}
+    site = expand_outline(with_sections(hero, steps))
+    props = site.pages[INDEX]["elements"]["hero"]["props"]
+    led = [action["href"] for action in props.get("actions", ()) if action["label"] == heading]
+    assert led == ([href] if href else [])
+    assert not dead_links(render(site))
