@@ -405,3 +405,34 @@ def test_a_page_from_right_to_left_sets_contact_data_beside_their_icons_and_an_a
       return at(0, 2) < at(3, 7); }"""
     assert page.evaluate(number), "the number of the house stands behind its street"
     page.close()
+
+
+LINES = {"phone": "+44 20 7946 0000", "email": "hello@bakery.example", "address": "1 Mill Lane"}
+HOURS = {"hours": [{"days": "Monday", "time": "9-5"}]}
+
+
+@pytest.mark.parametrize(
+    ("contact", "is_said"),
+    [
+        ({**LINES, **HOURS}, True),
+        (LINES, False),
+        *[({**{name: LINES[name] for name in LINES if name != left}, **HOURS}, False) for left in LINES],
+    ],
+    ids=["all", "no hours", *(f"no {name}" for name in LINES)],
+)
+def test_the_end_of_a_page_leaves_out_contact_data_only_where_the_page_has_said_all_of_them(
+    contact: dict[str, Any], is_said: bool, tmp_path: Path, browser: Browser
+) -> None:
+    kind, said = "ContactForm" if "email" in contact else "MapLink", {"heading": "Here", **contact}
+    props: dict[str, dict[str, Any]] = {"said": said, "end": {"brand": "Bakery", **LINES, **HOURS}}
+    props["page"] = {"title": "Bakery", "theme": {"style": "display"}}
+    elements = {
+        key: {"type": type_, "props": props[key], "children": children}
+        for key, type_, children in (("page", "Page", ["said", "end"]), ("said", kind, []), ("end", "Footer", []))
+    }
+    document = {"root": "page", "elements": elements}
+    write_directory(render(parse_site(json.dumps(document))), tmp_path)
+    page = browser.new_page()
+    page.goto((tmp_path / "index.html").as_uri())
+    assert page.locator(".site-footer address").is_visible() is not is_said
+    page.close()
