@@ -36,7 +36,7 @@ from sites.spec.languages.typography import typeset
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.outlines.arrange import arranged, opening_of, repeats
-from sites.spec.outlines.links import addressed, lead, menu_words, page_path, slug, to_name
+from sites.spec.outlines.links import addressed, lead, leads_of, menu_words, page_path, slug
 from sites.spec.outlines.looks import SHAPES, STYLES, look_of, style_of
 from sites.spec.theme import PAIRINGS, Colour, PresetName, Style
 from sites.spec.trades import TRADES, Trade, trade_of
@@ -155,9 +155,7 @@ def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
 
 def _with_links(sections: tuple[OutlinedSection, ...], phone: str | None) -> Iterator[OutlinedSection]:
     """Let an entry of an opening that has the words of a heading lead to it, and one with the number ring it."""
-    named = [(each.heading, each.kind) for each in sections if each.heading and each.kind != "Hero"]
-    leads = {name.casefold(): "#contact" if kind == "ContactForm" else to_name(name) for name, kind in named}
-    leads |= {phone.casefold(): url} if phone and not complaint_about_link(url := phone_url(phone)) else {}
+    leads = leads_of(sections, phone)
     for each in sections:
         hrefs = [leads.get((item.detail or item.title or "").casefold()) or item.detail for item in each.items]
         items = (item.model_copy(update={"detail": href}) for item, href in zip(each.items, hrefs, strict=True))

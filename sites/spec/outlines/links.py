@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import PydanticCustomError
 
 from sites.spec.catalog import components
 from sites.spec.html import complaint_about_link, phone_url, say
 from sites.spec.model import JsonObject
+from sites.spec.outlines.arrange import repeats
+
+if TYPE_CHECKING:
+    from sites.spec.outline import OutlinedSection
 
 _MENU_LETTERS: Final = 22
 _FIRST_WORDS: Final = re.compile(r"[,:;.?!–—·](?!\d)")
@@ -30,10 +34,14 @@ def _known_by(name: str) -> str:
     return slug(name) if re.search(r"[a-z0-9]", name, re.IGNORECASE) else "-".join(name.casefold().strip("# ").split())
 
 
-def to_name(name: str) -> str | None:
-    """Return the link to what has that name; None if none can hold it."""
-    href = f"#{_known_by(name)}"
-    return None if complaint_about_link(href) else href
+def leads_of(sections: Iterable[OutlinedSection], phone: str | None) -> dict[str, str]:
+    """Return where the words of headings lead, and the number that can be rung."""
+    leads = {phone.casefold(): phone_url(phone)} if phone else {}
+    for each in sections:
+        if each.heading and each.kind != "Hero":
+            name = each.page if each.page and repeats(each.heading, each.page) else each.heading
+            leads[each.heading.casefold()] = "#contact" if each.kind == "ContactForm" else f"#{_known_by(name)}"
+    return {words: href for words, href in leads.items() if not complaint_about_link(href)}
 
 
 def menu_words(words: str | None) -> str:

@@ -143,3 +143,12 @@ def test_an_entry_of_the_opening_may_have_the_words_of_any_heading(heading: str,
     led = [action["href"] for action in props.get("actions", ()) if action["label"] == heading]
     assert led == ([href] if href else [])
     assert not dead_links(render(site))
+
+
+def test_an_entry_of_the_opening_with_the_words_of_a_page_leads_to_the_page() -> None:
+    """Such a heading is not said again on its page, and whoever looked for the team came to the form."""
+    hero = {"kind": "Hero", "heading": "Boats", "items": [{"title": "Our team"}]}
+    opening = {"kind": "PageIntro", "page": "Team", "heading": "Hello"}
+    team = {"kind": "Steps", "page": "Team", "heading": "Our team", "items": [{"title": "Ida", "text": "Builds."}]}
+    props = expand_outline(with_sections(hero, opening, team)).pages[INDEX]["elements"]["hero"]["props"]
+    assert props["actions"][0] == {"label": "Our team", "href": "team.html"}
