@@ -222,7 +222,7 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
     hue = _text_on(background) if is_neutral else primary  # orange on black is a muddy brown, red on cream a pink
     share = 0.12 if is_dark and luminance(primary) <= 0.4 else 0.07
     if theme.style is not None and not is_dark and not is_red(accent):
-        hue, share = accent, 0.12
+        hue, share = accent, 0.09
     colours = _palette(primary, accent, background, is_dark=is_dark, tint=mix(background, hue, share), deep=deep)
     if theme.style is not None:
         colours |= _of_style(colours, is_night=is_night, is_dark=is_dark)
