@@ -74,6 +74,7 @@ _QUOTED: Final = re.compile(r"[\"'“„«‘]([^\"'“”„«»‘’]{2,200})
 _DRAWING: Final = re.compile(
     r"\bsvg|drawing|zeichnung|grafik|illustration|\blogo|\bicon|dessin|dibujo|disegn|tekening", re.I
 )
+_LETTERING_CHARS: Final = 1024
 _SCRIPT: Final = re.compile(r"\b(?:script|js|javascript|click|toggle|validat\w*|slider|countdown|menu)\b", re.I)
 
 
@@ -96,13 +97,17 @@ class Excerpt:
         return f'<{mark} path="{self.path}"{part}>\n{self.text}\n</{mark}>'
 
 
+def _is_lettering(drawing: str) -> bool:
+    return "<text" in drawing and len(drawing) <= _LETTERING_CHARS
+
+
 def excerpts(
     files: Mapping[str, bytes], prompt: str, *, has_spec: bool = False, max_bytes: int = MAX_SHOWN_BYTES
 ) -> list[Excerpt]:
     """Choose what a request concerns, the most relevant file first, up to `max_bytes` of UTF-8.
 
     Of a large style sheet the rules of what the pages hold are shown, and few where only text is asked for (issue 20);
-    a drawing only where it is named.
+    a drawing only where it is named, or where it is small and has words, as a logo.
 
     A site that `has_spec` is shown with its styles, because its own tool does what concerns only words.
     """
@@ -111,7 +116,7 @@ def excerpts(
     texts = {
         path: text
         for path, data in files.items()
-        if (text := _text_of(path, data)) is not None and wanted.may_show(path)
+        if (text := _text_of(path, data)) is not None and (wanted.may_show(path) or _is_lettering(text))
     }
     pages = {path: text for path, text in texts.items() if path.endswith(".html")}
     meant = pages_meant(pages, wanted.prompt, wanted.words, wanted.quotes)

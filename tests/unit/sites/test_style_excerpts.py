@@ -59,6 +59,12 @@ def test_a_drawing_that_is_named_is_shown() -> None:
     assert "assets/river.svg" in {part.path for part in excerpts(files_of("nonprofit"), "the sky in river.svg is odd")}
 
 
+@pytest.mark.parametrize(("drawing", "is_shown"), [("<text>Salon</text>", True), ("<path d='M0 0'/>", False)])
+def test_a_small_drawing_with_words_is_shown_for_they_change_with_the_name(drawing: str, is_shown: bool) -> None:
+    files = files_of("lawfirm") | {"assets/logo.svg": f"<svg>{drawing}</svg>".encode()}
+    assert ("assets/logo.svg" in {part.path for part in excerpts(files, "We are called Marisa now")}) is is_shown
+
+
 @pytest.mark.parametrize(
     ("site", "request_", "rules"),
     [
