@@ -201,6 +201,19 @@ def policy_with_model(policy: Path | None, model: str | None, *, home: Path) -> 
     return path
 
 
+def edits_of(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, float, float]]:
+    """Return the edits that a model wrote, as `count_tries` reads them; one that asked to see a file is none."""
+    edits: list[tuple[str, float, float]] = []
+    for event in events:
+        data = event["data"]
+        if event["kind"] == "step" and data.get("step") in _EDITS:
+            ended = datetime.fromisoformat(event["at"]).timestamp()
+            edits.append((f"{data['step']}@{data.get('prompt', '')}", ended, float(data.get("seconds") or 0)))
+        elif edits and "asked_to_see" in data:
+            del edits[-1]
+    return edits
+
+
 def count_tries(calls: Iterable[tuple[str, float, float]]) -> int:
     """Return how many calls, by step, when they ended and how long they took, began after those before had ended.
 
@@ -334,15 +347,7 @@ class Runner:
         said = view["answer"] or question
         events = self._http.get(f"/v1/jobs/{view['id']}/events", params={"format": "json"}).json()
         steps = [event["data"] for event in events if event["kind"] == "step"]
-        tries = count_tries(
-            (
-                f"{event['data']['step']}@{event['data'].get('prompt', '')}",
-                datetime.fromisoformat(event["at"]).timestamp(),
-                float(event["data"].get("seconds") or 0),
-            )
-            for event in events
-            if event["kind"] == "step" and event["data"].get("step") in _EDITS
-        )
+        tries = count_tries(edits_of(events))
         prompts = {f"{data['step'].removeprefix('model:')}@{data['prompt']}" for data in steps if data.get("prompt")}
         unchanged = "unchanged" if view["state"] == "answered" and view["tier"] else ""
         route = "clarify" if view["state"] == "clarifying" else unchanged or view["tier"] or view["queue"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.client import Text, ToolCall
+from ledger.events import EventKind
 from ledger.job_ends import is_import
 from routing.jobs import Reason, State
 from routing.model_call import SUMMARY, WAYS_OUT, load_prompt, summary_of
@@ -118,12 +119,12 @@ def _patch(attempt: Attempt, shown: _Shown) -> Outcome:
         reply = _ask(attempt, shown, refused=refused, last=last)
         if may_see_more and (paths := _asked_for(reply.input)):
             may_see_more = False
-            shown = attempt.compute(_show, [*paths, *shown.pages])
+            shown = _look(attempt, shown, paths)
             reply = _ask(attempt, shown, refused=refused, last=last)
         last = str(reply.input.get("patch", ""))
         if paths := _asked_for(reply.input):
             refused = ""
-            shown = attempt.compute(_show, [*paths, *shown.pages])
+            shown = _look(attempt, shown, paths)
             continue
         if reply.is_cut:
             refused = "The patch was cut off at your token limit. Send a smaller one."
@@ -141,6 +142,13 @@ def _patch(attempt: Attempt, shown: _Shown) -> Outcome:
         if result.kept:
             attempt.kept[:] = [result.kept]
     return Escalate(Tier.AGENT, Reason.PATCH_INVALID, refused[:500] or "it asked to see files, and wrote no patch")
+
+
+def _look(attempt: Attempt, shown: _Shown, paths: Sequence[str]) -> _Shown:
+    """Return what the model asked to see, beside the pages that it saw."""
+    news = f"the model asked to see {len(paths)} more of the site's files"
+    attempt.report(EventKind.PROGRESS, {"text": news, "asked_to_see": len(paths)})
+    return attempt.compute(_show, [*paths, *shown.pages])
 
 
 def _asked_for(reply: Mapping[str, Any]) -> list[str]:

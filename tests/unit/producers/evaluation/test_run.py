@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from producers.evaluation.run import Purse, count_tries, policy_with_model
+from producers.evaluation.run import Purse, count_tries, edits_of, policy_with_model
 from routing.errors import PolicyError
 from routing.jobs import Reason
 from routing.policy.platform import load_policy
@@ -89,3 +89,12 @@ def test_one_model_makes_every_call_and_is_every_agents_if_it_has_a_price(tmp_pa
     assert {each.model for each in (*policy.calls.values(), *policy.agents.values())} == {"claude-sonnet-4-6"}
     with pytest.raises(PolicyError, match="the policy with gpt-none"):
         policy_with_model(None, "gpt-none", home=tmp_path)
+
+
+def test_a_call_that_asks_to_see_a_file_is_no_try_of_an_edit() -> None:
+    step = {"step": "model:patch_edit", "seconds": 2.0, "prompt": "one"}
+    events = [{"kind": "step", "at": f"2026-11-29T12:00:{at:02}+00:00", "data": step} for at in (10, 20, 30)]
+    assert count_tries(edits_of(events[:2])) == 2
+    looked = {"kind": "progress", "at": "2026-11-29T12:00:11+00:00", "data": {"text": "it looks", "asked_to_see": 1}}
+    assert count_tries(edits_of([events[0], looked, events[1]])) == 1
+    assert count_tries(edits_of([events[0], looked, *events[1:]])) == 2
