@@ -202,16 +202,23 @@ def policy_with_model(policy: Path | None, model: str | None, *, home: Path) -> 
 
 
 def edits_of(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, float, float]]:
-    """Return the edits that a model wrote, as `count_tries` reads them; one that asked to see a file is none."""
+    """Return the edits that a model wrote, as `count_tries` reads them.
+
+    A call that asked to see a file is none, nor is one that left all to the next tier.
+    """
     edits: list[tuple[str, float, float]] = []
     for event in events:
         data = event["data"]
         if event["kind"] == "step" and data.get("step") in _EDITS:
             ended = datetime.fromisoformat(event["at"]).timestamp()
             edits.append((f"{data['step']}@{data.get('prompt', '')}", ended, float(data.get("seconds") or 0)))
-        elif edits and "asked_to_see" in data:
+        elif edits and ("asked_to_see" in data or _hands_on(event)):
             del edits[-1]
     return edits
+
+
+def _hands_on(event: Mapping[str, Any]) -> bool:
+    return bool(event["kind"] == "escalated" and event["data"]["reason"] == Reason.BEYOND_TIER)
 
 
 def count_tries(calls: Iterable[tuple[str, float, float]]) -> int:

@@ -91,10 +91,13 @@ def test_one_model_makes_every_call_and_is_every_agents_if_it_has_a_price(tmp_pa
         policy_with_model(None, "gpt-none", home=tmp_path)
 
 
-def test_a_call_that_asks_to_see_a_file_is_no_try_of_an_edit() -> None:
+def test_a_call_that_asks_to_see_a_file_or_hands_the_work_on_is_no_try_of_an_edit() -> None:
     step = {"step": "model:patch_edit", "seconds": 2.0, "prompt": "one"}
     events = [{"kind": "step", "at": f"2026-11-29T12:00:{at:02}+00:00", "data": step} for at in (10, 20, 30)]
     assert count_tries(edits_of(events[:2])) == 2
     looked = {"kind": "progress", "at": "2026-11-29T12:00:11+00:00", "data": {"text": "it looks", "asked_to_see": 1}}
     assert count_tries(edits_of([events[0], looked, events[1]])) == 1
     assert count_tries(edits_of([events[0], looked, *events[1:]])) == 2
+    for reason, tries in (("beyond_tier", 1), ("spec_invalid", 2)):
+        left = {"kind": "escalated", "at": "2026-11-29T12:00:11+00:00", "data": {"reason": reason}}
+        assert count_tries(edits_of([events[0], left, events[1]])) == tries

@@ -36,14 +36,22 @@ def test_a_model_that_asks_again_is_shown_that_too_before_its_last_try() -> None
     def compute(step: Callable[..., Any], *args: Any, **named: Any) -> Any:
         return step(inputs, *args, **named)
 
+    told: list[Any] = []
     attempt = SimpleNamespace(
-        policy=inputs.policy, asked=inputs.words, known_keys=(), kept=[], compute=compute, tool_call=tool_call
+        policy=inputs.policy,
+        asked=inputs.words,
+        known_keys=(),
+        kept=[],
+        compute=compute,
+        tool_call=tool_call,
+        report=lambda kind, data: told.append(data["asked_to_see"]),
     )
     with collecting([]):
         made = _patch(cast(Attempt, attempt), _show(inputs))
     assert isinstance(made, Candidate)
     assert all(f"<h1>{name}</h1>" in seen[0] for name in ("index", "classes", "contact"))
     assert len(seen) == 2, "nothing was refused"
+    assert told == [1, 1]
 
 
 def inputs_for(words: str) -> Inputs:
