@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from routing.decision.answers import classify_answer
 from routing.decision.router import (
     ANSWER_RULES,
     IMPORT,
@@ -21,7 +22,6 @@ from routing.decision.router import (
     SiteSignals,
     Workflow,
     action_rules,
-    classify_answer,
     debate_key,
     decide,
     is_read_only,
@@ -190,7 +190,7 @@ def _rules_before_action(
         whole = (Place(text=signals.prompt, start=0, end=len(signals.prompt)),)
         why = f"the whole request is the command {argv[0]}"
         yield MatchedRule(rule="trivial", mode=Mode.ACTION, tier=None, why=why, cause="rule", evidence=whole)
-    talk = classify_answer(parsed, triggers, workflow=workflow_of(signals), opinion=opinion)
+    talk = classify_answer(parsed, triggers, is_bound=workflow_of(signals) is not Workflow.NONE, opinion=opinion)
     if talk is not None:
         hits = [hit for group in _TALK_GROUPS[talk] for hit in parsed.hits.get(group, ())]
         if talk is Talk.OPINION:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from routing.decision.answers import classify_answer
 from routing.decision.second_opinion import Opinion, Site, shipped_model
 from routing.decision.tier_rules import Choice, Scope, matching_rules, orders_creation, repairs
 from routing.decision.triggers import (
@@ -29,26 +30,15 @@ from routing.decision.triggers import (
 from routing.jobs import JobRequest
 from routing.policy.platform import Policy
 from routing.prompt.intents import SentenceIntent
-from routing.prompt.parsed_prompt import ParsedPrompt, Talk, classify_talk, parse_prompt
+from routing.prompt.parsed_prompt import ParsedPrompt, Talk, parse_prompt
 from routing.prompt.vocabulary import Vocabulary, shipped_vocabulary
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier, parse_tier
 
 CLASSIFIER = "v1"
-ASKING = 0.78
-"""The least probability of a question in which no rule finds one: an order that is answered is not done."""
-SURELY_ASKING = 0.85
-"""The same beside words of an order: `_WANTED`."""
-HELD = 0.5
-"""The same of a prompt that asks and says itself that nothing is to change."""
 MENDING = 0.6
 """The least probability of a repair in which no rule finds one."""
 NOT_MENDING = 0.1
 """Below this probability, words of a defect or a correction are no reason to call it a repair."""
-_WANTED = ("wish", "asks_for_it", "vague", "bulk", "destructive", "deployment")
-ALONE = 0.6
-"""Below this probability, what one statement says is no mere talk."""
-ORDERING = 0.3
-"""Below this probability, what the rules take for a question is work."""
 IMPORT = "import"
 """The rule of an uploaded site, on the queue that builds and checks files of any kind; it calls no model."""
 IMPORT_BECAUSE = "an upload replaces the site's files, and no model reads it"
@@ -177,7 +167,7 @@ def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = Non
     opinion = opinion_on(signals, parsed, policy)
     talk = None
     if signals.tier is None:
-        talk = classify_answer(parsed, triggers, workflow=workflow, opinion=opinion)
+        talk = classify_answer(parsed, triggers, is_bound=workflow is not Workflow.NONE, opinion=opinion)
     if talk is not None:
         return _answer_route(talk, stamp)
     return _action_route(signals, parsed, triggers, stamp=stamp, opinion=opinion)
@@ -200,62 +190,6 @@ def workflow_of(signals: Signals) -> Workflow:
     if signals.site is not None or signals.new_site:
         return Workflow.SITE
     return Workflow.TICKET if signals.project else Workflow.NONE
-
-
-def classify_answer(
-    parsed: ParsedPrompt, triggers: tuple[Trigger, ...], *, workflow: Workflow, opinion: Opinion | None = None
-) -> Talk | None:
-    """Return why the prompt is an ANSWER, or None for an ACTION.
-
-    A request bound to a site or project is an ACTION unless it only asks or chats. An unbound one needs a trigger (A4).
-    """
-    talk = classify_talk(parsed)
-    if opinion is not None and not (parsed.has_reference or parsed.text.cut or _orders_plainly(parsed)):
-        held = _is_held(parsed)
-        least = HELD if held else SURELY_ASKING if parsed.found(*_WANTED) else ASKING
-        if talk is None and opinion.only_asks >= least and (held or not _hides_order(parsed)):
-            return Talk.OPINION
-        if talk is not None and opinion.only_asks < ORDERING and SentenceIntent.HOLD not in parsed.intents:
-            return None
-    if talk is not None or workflow is not Workflow.NONE:
-        return talk
-    return None if triggers or parsed.has_reference or parsed.text.cut else Talk.CHAT
-
-
-def _orders_plainly(parsed: ParsedPrompt) -> bool:
-    """Return whether a verb orders in a sentence that asks nothing, whatever stands beside it."""
-    abroad = parsed.vocabulary.words["order_abroad"] - parsed.vocabulary.words["politeness"]
-    return any(
-        not sentence.asks
-        and (
-            (intent is SentenceIntent.ORDER and any(sentence.first <= at < sentence.end for at in parsed.orders))
-            or (
-                intent is SentenceIntent.STATEMENT
-                and any(token.word in abroad for token in parsed.tokens[sentence.first : sentence.end])
-            )
-        )
-        for sentence, intent in zip(parsed.sentences, parsed.intents, strict=True)
-    )
-
-
-def _is_held(parsed: ParsedPrompt) -> bool:
-    """Return whether a prompt asks, orders nothing and holds back: `Does it? Just tell me, don't edit`."""
-    doing = {SentenceIntent.ORDER, SentenceIntent.DEFECT}
-    return parsed.found("hold") and SentenceIntent.QUESTION in parsed.intents and doing.isdisjoint(parsed.intents)
-
-
-def _hides_order(parsed: ParsedPrompt) -> bool:
-    """Return whether a statement beside a question wishes, or would alone hardly be taken for mere talk."""
-    if len(parsed.sentences) == 1:
-        return False
-    if parsed.found("asks_for_it") and SentenceIntent.STATEMENT in parsed.intents:
-        return True
-    model = shipped_model()
-    return any(
-        parsed.hits_in("wish", sentence) or model.read(parsed, None, alone=at).only_asks < ALONE
-        for at, (sentence, intent) in enumerate(zip(parsed.sentences, parsed.intents, strict=True))
-        if intent not in (SentenceIntent.QUESTION, SentenceIntent.CHAT)
-    )
 
 
 def _import_route(stamp: dict[str, Any]) -> Route:
@@ -481,9 +415,8 @@ def debate_key(prompt: str) -> str:
 def classify_task(message: str) -> Mode:
     """Return the mode of an unbound message (seed 002's `classifyTask`)."""
     parsed = parse_prompt(message, shipped_vocabulary())
-    return (
-        Mode.ACTION if classify_answer(parsed, find_triggers(parsed), workflow=Workflow.NONE) is None else Mode.ANSWER
-    )
+    talk = classify_answer(parsed, find_triggers(parsed), is_bound=False)
+    return Mode.ACTION if talk is None else Mode.ANSWER
 
 
 def needs_swarm(task: str) -> bool:
@@ -495,7 +428,7 @@ def get_confidence(message: str) -> Confidence:
     """Return the confidence of the distinct triggers; an ANSWER has none (A9, seed 002's `getConfidence`)."""
     parsed = parse_prompt(message, shipped_vocabulary())
     triggers = find_triggers(parsed)
-    if classify_answer(parsed, triggers, workflow=Workflow.NONE) is not None:
+    if classify_answer(parsed, triggers, is_bound=False) is not None:
         return Confidence.NONE
     return confidence_of(len(triggers))
 

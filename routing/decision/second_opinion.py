@@ -1,4 +1,4 @@
-"""A trained second opinion on a prompt: whether it only asks, what an edit needs, whether it is debated (issue 20).
+"""A trained second opinion on a prompt: whether it only asks, mends, is debated, and what an edit needs (issue 20).
 
 Six yes/no questions, each a linear model over hashed words, parts and pairs of words, topics, and what the rules found,
 trained by `make routing-model` from those of this repository's labelled prompts that are not held out to measure it: in
@@ -266,12 +266,8 @@ def _of_whole(intents: frozenset[SentenceIntent], kinds: frozenset[Kind], site: 
 
 @lru_cache(maxsize=2048)
 def _of_topic(topic: str, kinds: frozenset[Kind], has_build: bool) -> tuple[int, ...]:
-    return (
-        *map(
-            _bucket,
-            (f"about {topic}", f"about {topic} {has_build}", *(f"about {topic} {kind}" for kind in sorted(kinds))),
-        ),
-    ) * _TOPIC_COUNTS
+    beside = (f"about {topic} {kind}" for kind in sorted(kinds))
+    return (*map(_bucket, (f"about {topic}", f"about {topic} {has_build}", *beside)),) * _TOPIC_COUNTS
 
 
 @cache

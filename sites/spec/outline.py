@@ -155,7 +155,8 @@ def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
 
 def _with_links(sections: tuple[OutlinedSection, ...], phone: str | None) -> Iterator[OutlinedSection]:
     """Let an entry of an opening that has the words of a heading lead to it, and one with the number ring it."""
-    leads = leads_of(sections, phone)
+    headings = ((each.heading, each.kind, each.page) for each in sections if each.heading and each.kind != "Hero")
+    leads = leads_of(headings, phone)
     for each in sections:
         hrefs = [leads.get((item.detail or item.title or "").casefold()) or item.detail for item in each.items]
         items = (item.model_copy(update={"detail": href}) for item, href in zip(each.items, hrefs, strict=True))

@@ -89,6 +89,7 @@ Style = Literal["display", "poster", "editorial", "tiles"]
 
 
 MIN_TEXT_CONTRAST: Final = 4.5
+_PALE: Final = 0.4  # luminance from which a colour hardly tints
 _DEEP_CONTRAST: Final = 11
 """From this contrast with white on, a colour is dark enough for whole sections."""
 _ON_DEEP: Final = 6
@@ -220,7 +221,7 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
         deep = _deep_of_style(primary, background, is_night=is_night)
     is_neutral = is_night or (theme.style is not None and not is_dark and is_red(primary))
     hue = _text_on(background) if is_neutral else primary  # orange on black is a muddy brown, red on cream a pink
-    share = 0.12 if is_dark and luminance(primary) <= 0.4 else 0.07
+    share = 0.12 if is_dark and luminance(primary) <= _PALE else 0.07
     if theme.style is not None and not is_dark and not is_red(accent):
         hue, share = accent, 0.09
     colours = _palette(primary, accent, background, is_dark=is_dark, tint=mix(background, hue, share), deep=deep)
@@ -290,12 +291,11 @@ def _palette(
     primary: str, accent: str, background: str, *, is_dark: bool, tint: str, deep: str | None
 ) -> dict[str, str]:
     surface = _ground(mix(background, WHITE, 0.06 if is_dark else 0.7), background)
-    is_pale = luminance(primary) > 0.4
     tint = _ground(tint, background)
     grounds = [background, surface, tint]
     ink = readable(mix(WHITE if is_dark else "#1b1b1f", primary, 0.08), grounds, 9)
     if deep is None:
-        deep = mix(mix(BLACK, primary, 0.08 if is_pale else 0.22), background, 0.04)
+        deep = mix(mix(BLACK, primary, 0.08 if luminance(primary) > _PALE else 0.22), background, 0.04)
         if not is_dark and contrast(WHITE, primary) >= _DEEP_CONTRAST:  # a navy that was asked for is the page's dark
             deep = primary
     on_deep = readable(mix(WHITE, accent, 0.1), [deep], 9)

@@ -22,7 +22,7 @@ from workers.compute import timed
 from workers.handlers.cut_replies import Begun
 from workers.outcomes import Answered, Asked, Candidate, Escalate, Outcome
 
-DoneT = TypeVar("DoneT")
+OutcomeT = TypeVar("OutcomeT")
 
 MAX_QUOTED_CHARACTERS = 6_000
 """Of a refused reply that its author sees again."""
@@ -162,7 +162,7 @@ def unchanged(inputs: Inputs, answer: str, facts: Mapping[str, Any]) -> Answered
     return Candidate(inputs.files, answer, spec=spec, facts=facts)
 
 
-def asking(outcome: DoneT, reply: Mapping[str, Any]) -> DoneT:
+def asking(outcome: OutcomeT, reply: Mapping[str, Any]) -> OutcomeT:
     """Return an edit with what its owner is asked beside it: the next round knows it, and policy approves none."""
     question = way_out(reply, "ask")
     if not question or not isinstance(outcome, Candidate):

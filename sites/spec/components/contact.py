@@ -146,7 +146,7 @@ class ContactFormProps(SectionProps):
     familiar: bool = False
     """Whether the form's own words say `tú` to a visitor, as the site does."""
     drawing: Drawing | None = None
-    """The site's mark, as in the header."""
+    """The site's mark, in documents of before; no style shows it here any more."""
 
 
 def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:

@@ -38,7 +38,7 @@ _FEW_ANSWERED: Final = 700
 _OF_STRIP: Final = 3
 """So many facts fill a strip."""
 _PAGE: Final = 3
-"""Each so manieth section of a printed page is on a sheet of another paper."""
+"""Every third section of a printed page may stand on another paper."""
 _STATEMENT: Final = 320
 """Characters of a text that can stand large."""
 _DAY: Final = 40

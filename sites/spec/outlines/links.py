@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic_core import PydanticCustomError
 
@@ -13,9 +13,6 @@ from sites.spec.catalog import components
 from sites.spec.html import complaint_about_link, phone_url, say
 from sites.spec.model import JsonObject
 from sites.spec.outlines.arrange import repeats
-
-if TYPE_CHECKING:
-    from sites.spec.outline import OutlinedSection
 
 _MENU_LETTERS: Final = 22
 _FIRST_WORDS: Final = re.compile(r"[,:;.?!–—·](?!\d)")
@@ -34,13 +31,12 @@ def _known_by(name: str) -> str:
     return slug(name) if re.search(r"[a-z0-9]", name, re.IGNORECASE) else "-".join(name.casefold().strip("# ").split())
 
 
-def leads_of(sections: Iterable[OutlinedSection], phone: str | None) -> dict[str, str]:
-    """Return where the words of headings lead, and the number that can be rung."""
+def leads_of(headings: Iterable[tuple[str, str, str | None]], phone: str | None) -> dict[str, str]:
+    """Return where the words of headings lead, each with its kind of section and page, and the number to ring."""
     leads = {phone.casefold(): phone_url(phone)} if phone else {}
-    for each in sections:
-        if each.heading and each.kind != "Hero":
-            name = each.page if each.page and repeats(each.heading, each.page) else each.heading
-            leads[each.heading.casefold()] = "#contact" if each.kind == "ContactForm" else f"#{_known_by(name)}"
+    for heading, kind, page in headings:
+        name = page if page and repeats(heading, page) else heading
+        leads[heading.casefold()] = "#contact" if kind == "ContactForm" else f"#{_known_by(name)}"
     return {words: href for words, href in leads.items() if not complaint_about_link(href)}
 
 

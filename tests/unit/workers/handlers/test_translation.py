@@ -3,7 +3,7 @@ from typing import cast
 
 from routing.policy.platform import platform_policy
 from sites.spec.languages.translation import choose_texts
-from sites.spec.model import INDEX
+from sites.spec.model import INDEX, Site
 from sites.spec.render import render
 from tests.unit.sites.spec.samples import demo_site
 from workers.attempt import Inputs
@@ -41,18 +41,16 @@ def test_parts_side_by_side_know_how_the_others_translate_the_words_that_recur()
     assert len(bare.prompts) == len(parts.prompts)
 
 
+def _inputs(site: Site, words: str) -> Inputs:
+    profile, policy = SimpleNamespace(profile="default"), platform_policy()
+    given = SimpleNamespace(spec=site, words=words, asked=words, files=render(site), site=profile, policy=policy)
+    return cast(Inputs, given)
+
+
 def test_a_request_that_only_sounded_like_a_translation_is_an_edit_after_its_first_call() -> None:
     """Each of three parts was asked for 'a privacy page in German', after the first call had declined (issue 20)."""
     site = demo_site()
-    given = SimpleNamespace(
-        spec=site,
-        words="A privacy page in German",
-        asked="A privacy page in German",
-        files=render(site),
-        site=SimpleNamespace(profile="default"),
-        policy=platform_policy(),
-    )
-    inputs, texts = cast(Inputs, given), choose_texts(site, "")
+    inputs, texts = _inputs(site, "A privacy page in German"), choose_texts(site, "")
     task = _with_terms(inputs, [{"texts": [], "cannot": "No such page."}], texts=texts, detached=frozenset(), terms={})
     assert isinstance(task, Task)
     assert task.tool()["name"] == "edit_site"
@@ -61,15 +59,7 @@ def test_a_request_that_only_sounded_like_a_translation_is_an_edit_after_its_fir
 def test_what_is_wanted_beside_a_translation_is_an_edit_of_the_new_page() -> None:
     """A translation with one new sentence was written anew as a whole page, for which there was no room (issue 20)."""
     site = demo_site()
-    given = SimpleNamespace(
-        spec=site,
-        words="In German, too, and say there that we speak German",
-        asked="In German, too",
-        files=render(site),
-        site=SimpleNamespace(profile="default"),
-        policy=platform_policy(),
-    )
-    inputs, texts = cast(Inputs, given), choose_texts(site, "")
+    inputs, texts = _inputs(site, "In German, too, and say there that we speak German"), choose_texts(site, "")
     title = next(n for n, entry in enumerate(texts.entries) if entry.page == INDEX and entry.keys == ("title",))
     reply = {"language": "de", "source": "en", "beside": True, "texts": [{"n": title, "text": "Brot"}]}
     also = {"also": "Say on the new page that we speak German.", "summary": "Now in German.", "ask": "Who?"}
