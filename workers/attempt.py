@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -66,6 +66,16 @@ def _in_time(call: Future[ToolCall]) -> ToolCall | None:
         return call.result()
     except CallTimeoutError:
         return None
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What one call asks, whose reply must use its tool."""
+
+    purpose: CallPurpose
+    system: str
+    tool: Mapping[str, Any]
+    parts: Sequence[Text]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,26 +326,21 @@ class Attempt(Inputs):
 
         return self.call(purpose, make)
 
-    def tool_calls(
-        self,
-        purpose: CallPurpose,
-        prompts: Sequence[Sequence[Text]],
-        *,
-        system: str,
-        tool: Mapping[str, Any],
-        until: float | None = None,
-    ) -> list[ToolCall]:
+    def tool_calls(self, prompts: Sequence[Prompt], *, until: float | None = None) -> list[ToolCall]:
         """Make such calls side by side, and return their replies in order; the first that fails ends all.
 
         Of one that is given up at `until` the reply is cut, unless all are.
         """
-        make = partial(self.tool_call, purpose, system=system, tool=tool, until=until)
+
+        def make(prompt: Prompt) -> ToolCall:
+            return self.tool_call(prompt.purpose, prompt.parts, system=prompt.system, tool=prompt.tool, until=until)
+
         if len(prompts) == 1:
             return [make(prompts[0])]
         self._open()
         pool = ThreadPoolExecutor(len(prompts))
         try:
-            calls = [pool.submit(copy_context().run, make, parts) for parts in prompts]
+            calls = [pool.submit(copy_context().run, make, prompt) for prompt in prompts]
             replies = [_in_time(call) for call in calls]
             if not any(replies):
                 raise CallTimeoutError

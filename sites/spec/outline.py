@@ -36,7 +36,7 @@ from sites.spec.languages.typography import typeset
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.outlines.arrange import arranged, opening_of, repeats
-from sites.spec.outlines.links import addressed, lead, leads_of, menu_words, page_path, slug
+from sites.spec.outlines.links import addressed, lead, lead_of, leads_of, menu_words, page_path, slug
 from sites.spec.outlines.looks import SHAPES, STYLES, look_of, style_of
 from sites.spec.theme import PAIRINGS, Colour, PresetName, Style
 from sites.spec.trades import TRADES, Trade, trade_of
@@ -158,7 +158,7 @@ def _with_links(sections: tuple[OutlinedSection, ...], phone: str | None) -> Ite
     headings = ((each.heading, each.kind, each.page) for each in sections if each.heading and each.kind != "Hero")
     leads = leads_of(headings, phone)
     for each in sections:
-        hrefs = [leads.get((item.detail or item.title or "").casefold()) or item.detail for item in each.items]
+        hrefs = [lead_of(item.detail or item.title or "", leads) or item.detail for item in each.items]
         items = (item.model_copy(update={"detail": href}) for item, href in zip(each.items, hrefs, strict=True))
         yield each.model_copy(update={"items": tuple(items)}) if each.kind == "Hero" else each
 

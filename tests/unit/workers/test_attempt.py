@@ -9,7 +9,7 @@ import pytest
 from gateway.client import Text, ToolCall
 from gateway.errors import CallTimeoutError
 from routing.policy.prices import Usage
-from workers.attempt import Attempt
+from workers.attempt import Attempt, Prompt
 
 
 def test_of_calls_side_by_side_one_that_is_late_costs_no_other() -> None:
@@ -24,8 +24,8 @@ def test_of_calls_side_by_side_one_that_is_late_costs_no_other() -> None:
     attempt = cast(Attempt, SimpleNamespace(tool_call=call, _open=lambda: None, abort=aborted.append))
 
     def made(*texts: str) -> list[tuple[dict[str, Any], bool]]:
-        prompts = [[Text(text)] for text in texts]
-        calls = Attempt.tool_calls(attempt, "spec_draw", prompts, system="", tool={}, until=22.0)
+        prompts = [Prompt("spec_draw", "", {}, [Text(text)]) for text in texts]
+        calls = Attempt.tool_calls(attempt, prompts, until=22.0)
         return [(call.input, call.is_cut) for call in calls]
 
     assert made("bread", "late", "oven") == [({"of": "bread"}, False), ({}, True), ({"of": "oven"}, False)]

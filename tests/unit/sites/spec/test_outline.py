@@ -582,3 +582,24 @@ def test_a_button_that_rings_shows_the_number_to_those_who_have_no_telephone_bef
         hero = expand_outline({**outline, "contact": {"phone": phone}}).pages[INDEX]["elements"]["hero"]["props"]
         first = hero["actions"][0]
         assert (first["label"].replace("\xa0", " "), first["href"]) == (label, f"{scheme}:+4570123456")
+
+
+def test_a_number_in_a_language_that_keeps_its_blanks_is_rung_by_its_button() -> None:
+    """It stood as dead text among the facts of an Italian shop (issue 20)."""
+    ring = {"title": "Chiama il negozio", "detail": "011 555 0182"}
+    outline = with_sections({"kind": "Hero", "heading": "Novemila vinili", "items": [ring]}, lang="it")
+    hero = expand_outline({**outline, "contact": {"phone": "011 555 0182"}}).pages[INDEX]["elements"]["hero"]["props"]
+    assert [action["href"] for action in hero["actions"]] == ["tel:0115550182"]
+    assert "notes" not in hero
+
+
+@pytest.mark.parametrize(("kind", "key"), [("PriceList", "price-list"), ("Schedule", "schedule")])
+def test_an_entry_that_has_no_figure_stands_below_those_that_have(kind: str, key: str) -> None:
+    """A record shop's repair of needles has no price, and was lost (issue 20)."""
+    priced = {"title": "Singles", "detail": "3 \u20ac"}
+    bare = [{"title": "Needles", "text": "Bring yours in."}, {"title": "Repairs?"}, {"title": "By hand"}]
+    props = expand_outline(with_sections({"kind": kind, "items": [priced, *bare]})).pages[INDEX]["elements"][key][
+        "props"
+    ]
+    assert len(props["items"]) == 1
+    assert props["note"] == "Needles: Bring yours in. Repairs? By hand."

@@ -72,7 +72,8 @@ def test_what_is_clear_is_done_and_the_rest_is_told_or_asked_with_the_preview(
 
 
 def prompt_of(words: str, site: Site) -> tuple[str, str]:
-    ((document, request),) = edit_task(inputs_of(words=words, asked=words), site, frozenset()).prompts
+    (prompt,) = edit_task(inputs_of(words=words, asked=words), site, frozenset()).prompts
+    document, request = prompt.parts
     return document.text, request.text
 
 
