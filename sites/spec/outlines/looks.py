@@ -79,7 +79,8 @@ def look_of(theme: dict[str, Any], *, page: int = 0) -> Look:
     A bright field glares on a dark page, and a red or pink one beside letters with serifs.
     """
     look = _look_of(theme)
-    return look._replace(band=look.strip, strip=look.band) if page and page % 2 == 0 and look.strip in _COLOURS else look
+    has_turn = page > 0 and page % 2 == 0 and look.strip in _COLOURS
+    return look._replace(band=look.strip, strip=look.band) if has_turn else look
 
 
 def _look_of(theme: dict[str, Any]) -> Look:
