@@ -238,7 +238,7 @@ def _of_style(colours: Mapping[str, str], *, is_night: bool, is_dark: bool) -> d
     is_one = contrast(colours["fill"], colours["deep"]) < _ALIKE
     panel, words = ("deep", "on-deep") if is_night else ("tint", "ink") if is_one else ("fill", "on-fill")
     is_another = contrast(colours["accent"], colours["deep-accent"]) > _ANOTHER  # a red that is lightened is a pink
-    light = colours["on-deep"] if is_dark else readable(colours["bg"], [colours["deep"], colours["deep-card"]], 9)
+    light = colours["on-deep"] if is_dark else readable(colours["bg"], [colours["deep"], colours["deep-card"]], 7)
     return {
         "panel": colours[panel],
         "on-panel": colours[words],
