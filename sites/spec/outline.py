@@ -37,7 +37,7 @@ from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.outlines.arrange import arranged, opening_of, repeats
 from sites.spec.outlines.links import addressed, lead, lead_of, leads_of, menu_words, page_path, slug
-from sites.spec.outlines.looks import SHAPES, STYLES, look_of, style_of
+from sites.spec.outlines.looks import STYLES, look_of, shape_of, style_of
 from sites.spec.theme import PAIRINGS, Colour, PresetName, Style
 from sites.spec.trades import TRADES, Trade, trade_of
 from sites.spec.validate import require_valid
@@ -291,7 +291,7 @@ def _theme(outline: Outline) -> JsonObject:
     mode = {"mode": trade.mode} if trade and trade.mode != "auto" else {}
     theme = {"preset": preset, "align": "left", **fonts, **mode, **chosen}
     style = theme.get("style") or style_of(theme)
-    return {**SHAPES.get(style, {}), **theme, "style": style}
+    return {**shape_of(theme, style), **theme, "style": style}
 
 
 def _navigation(pages: _Pages, lang: str) -> list[Link]:
@@ -339,9 +339,8 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
         wanted[1] = wanted[1].model_copy(update={"heading": None})
     if business.contact_href == f"{path}#contact" and not any(part.kind == "ContactForm" for part in wanted):
         wanted.append(OutlinedSection(kind="ContactForm"))
-    body = arranged(
-        [(section.kind, _expand(section, outline, business)) for section in wanted], business, look_of(_theme(outline))
-    )
+    look = look_of(_theme(outline), page=list(pages).index(path))
+    body = arranged([(part.kind, _expand(part, outline, business)) for part in wanted], business, look)
     where = _news_page(pages)
     for kind, props in body if is_home and where != INDEX else ():
         if kind == "Posts":

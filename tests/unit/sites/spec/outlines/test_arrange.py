@@ -154,7 +154,7 @@ def test_a_printed_page_is_paper_but_for_what_is_said_large() -> None:
 
 
 def test_the_day_leads_where_an_hour_stands_above_it() -> None:
-    for times in (("10 till 4", "10 till 4"), ("10 till 4", "2pm"), ("mardi", "mercredi")):
+    for times in (("10 till 4", "10 till 4"), ("13.30–16 uur", "2pm"), ("mardi", "mercredi")):
         days, leads = ["Saturday 5 December", "domenica"], times[0] if "mardi" in times else "Saturday 5 December"
         items = [{"time": time, "title": day} for time, day in zip(times, days, strict=True)]
         [(_, props)] = arranged([("Schedule", {"items": items})], AKERS, LOOK)
