@@ -354,7 +354,9 @@ def contrast_note(theme: Theme, lang: str) -> str | None:
     least = min(contrast(chosen, colours[ground]) for ground in ("bg", "surface", "tint"))
     if least >= MIN_TEXT_CONTRAST or contrast(chosen, used) < _NOTICED:
         return None
-    return say("words in the colour chosen would be hard to read here, so they have its nearest shade that is not", lang)
+    return say(
+        "words in the colour chosen would be hard to read here, so they have its nearest shade that is not", lang
+    )
 
 
 def _text_on(colour: str) -> str:
