@@ -112,7 +112,7 @@ class Inputs:
 
     @property
     def may_ask(self) -> bool:
-        """Whether its owner may be asked once more."""
+        """Whether the work may wait for its owner's answer once more; for a question beside an edit it does not wait."""
         return len(self.answers) < MAX_QUESTIONS
 
     @property
