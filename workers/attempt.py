@@ -112,7 +112,7 @@ class Inputs:
 
     @property
     def may_ask(self) -> bool:
-        """Whether the work may wait for its owner's answer once more; for a question beside an edit it does not wait."""
+        """Whether the work may wait for its owner's answer once more; with a question beside an edit nothing waits."""
         return len(self.answers) < MAX_QUESTIONS
 
     @property
