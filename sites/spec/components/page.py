@@ -164,7 +164,7 @@ def _minimal_header(business: Business) -> JsonObject:
 @Component(
     "Header",
     summary="banner: brand, tagline, logo, links, action, layout bar|centered, sticky true, "
-    "notice (words of a slim strip on top of all), notice_hue",
+    "notice (words of a slim strip on top), notice_hue",
     example={
         "brand": "Hill Bakery",
         "links": [{"label": "Bread", "href": "#bread"}],
@@ -260,7 +260,7 @@ def _footer(props: FooterProps, ctx: RenderContext) -> Html:
 
 @Component(
     "Section",
-    summary="a section with children; slot aside",
+    summary="children; slot aside",
     example={"heading": "Also"},
     has_children=True,
     slots=("aside",),
