@@ -142,8 +142,8 @@ WAYS_OUT: Mapping[str, Any] = {
     },
     "ask": {
         **_LINE_SCHEMA,
-        "description": "one question to the owner: read after the summary of an edit that does what is clear without the "
-        "answer, which does not say it too; without an edit, the work waits for it",
+        "description": "one question to the owner: read after the summary of an edit that does what is clear without "
+        "the answer, which does not say it too; without an edit, the work waits for it",
     },
 }
 """Properties of an edit tool's input with which the model declines what it leaves out of the edit, or all of it."""
