@@ -122,7 +122,7 @@ class Inputs:
 
     @property
     def may_ask(self) -> bool:
-        """Whether its owner may be asked once more."""
+        """Whether the work may wait for its owner's answer once more; with a question beside an edit nothing waits."""
         return len(self.answers) < MAX_QUESTIONS
 
     @property

@@ -359,10 +359,7 @@ def contrast_note(theme: Theme, lang: str) -> str | None:
     if least >= MIN_TEXT_CONTRAST or contrast(chosen, used) < _NOTICED:
         return None
     return say(
-        "words in {chosen} would be hard to read here and are set in {used}, its nearest shade that is not",
-        lang,
-        chosen=theme.primary,
-        used=used,
+        "words in the colour chosen would be hard to read here, so they have its nearest shade that is not", lang
     )
 
 

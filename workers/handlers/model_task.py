@@ -160,7 +160,10 @@ def unchanged(inputs: Inputs, answer: str, facts: Mapping[str, Any]) -> Answered
 
 
 def asking(outcome: OutcomeT, reply: Mapping[str, Any]) -> OutcomeT:
-    """Return an edit with what its owner is asked beside it: the next round knows it, and policy approves none."""
+    """Return an edit with what its owner is asked beside it: the next round knows it, and policy approves none.
+
+    However often they were asked before: a preview is there, and nothing waits for the answer.
+    """
     question = way_out(reply, "ask")
     if not question or not isinstance(outcome, Candidate):
         return outcome

@@ -70,8 +70,9 @@ def _with_terms(
 ) -> Outcome | Poor | Task:
     """Return the task of translating the parts, with what is known of the terms, or what it means that none came."""
     assert inputs.spec is not None
-    if not replies[0].get("texts") and any(way_out(replies[0], name) for name in WAYS_OUT):
-        return _translated(inputs, replies, texts=texts, detached=detached)
+    reply = replies[0] if not way_out(replies[0], "cannot") else {**replies[0], "texts": []}
+    if not reply.get("texts") and any(way_out(reply, name) for name in WAYS_OUT):
+        return _translated(inputs, [reply], texts=texts, detached=detached)
     parts = [
         Text(with_glossary(part.text, glossary(terms, replies[0]))) for part in parts_of(inputs, inputs.spec, texts)
     ]

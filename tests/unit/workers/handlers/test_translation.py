@@ -1,5 +1,7 @@
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
+
+import pytest
 
 from routing.policy.platform import platform_policy
 from sites.spec.languages.translation import choose_texts
@@ -47,11 +49,14 @@ def _inputs(site: Site, words: str) -> Inputs:
     return cast(Inputs, given)
 
 
-def test_a_request_that_only_sounded_like_a_translation_is_an_edit_after_its_first_call() -> None:
+@pytest.mark.parametrize("terms", [[], [{"n": 0, "text": "Kurse"}]])
+def test_a_request_that_only_sounded_like_a_translation_is_an_edit_after_its_first_call(terms: list[Any]) -> None:
     """Each of three parts was asked for 'a privacy page in German', after the first call had declined (issue 20)."""
     site = demo_site()
     inputs, texts = _inputs(site, "A privacy page in German"), choose_texts(site, "")
-    task = _with_terms(inputs, [{"texts": [], "cannot": "No such page."}], texts=texts, detached=frozenset(), terms={})
+    task = _with_terms(
+        inputs, [{"texts": terms, "cannot": "No such page."}], texts=texts, detached=frozenset(), terms={}
+    )
     assert isinstance(task, Task)
     assert task.prompts[0].tool["name"] == "edit_site"
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from routing.policy.platform import platform_policy
 from sites.direct_edit.targets import find_strings, is_copy
 from sites.errors import SpecError
 from sites.spec.catalog import read_prompt
@@ -115,6 +116,12 @@ def test_a_reply_that_is_no_drawing_is_refused_with_its_place(reply: dict[str, A
 def test_the_drawing_that_the_prompt_shows_as_an_example_is_one() -> None:
     prompt = read_prompt("drawing.md")
     assert len(shapes_of({"shapes": json.loads(prompt[prompt.rindex('["ground') :])})) >= 18
+
+
+def test_the_prompt_of_drawings_sets_one_bound_for_which_its_call_has_room() -> None:
+    """It allowed 36 shapes of 300 letters, and the tool 60 of 1,200; good drawings had 44 in 2,835 (issue 20)."""
+    (most,) = re.findall(r"at most ([\d,]+) characters", read_prompt("drawing.md"))
+    assert int(most.replace(",", "")) <= 2 * platform_policy().calls["spec_draw"].max_tokens
 
 
 @pytest.mark.parametrize(("kind", "props"), [("PageIntro", {"heading": "Goats"}), ("RichText", {"body": "Six goats."})])
