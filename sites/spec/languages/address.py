@@ -27,7 +27,7 @@ _FORMS: Final = {
     ),
     "fr": (r"(?i)\b(?:tu|toi|tes)\b", r"(?i)\b(?:vous|votre|vos)\b"),
     "es": (
-        r"(?i)\b(?:tú|tus?|contigo|te|quieres|puedes|tienes|vienes|sabes|dinos|ven|pide|elige|mira|pásate|acércate"
+        r"(?i)\b(?:tú|tus?|contigo|te|os|vosotr[ao]s|vuestr[ao]s?|quieres|puedes|tienes|vienes|sabes|dinos|ven|pide|elige|mira|pásate|acércate"
         r"|llámanos|escríbenos|cuéntanos|pregúntanos|llámame|escríbeme|cuéntame|pregúntame)\b",
         r"(?i)\b(?:ustedes|usted|díganos|llámenos|escríbanos|cuéntenos|pregúntenos|llámeme|escríbame)\b",
     ),

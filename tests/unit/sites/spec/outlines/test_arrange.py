@@ -105,6 +105,7 @@ def test_an_opening_is_its_trades_or_of_its_style_and_not_always_the_same() -> N
     [
         ("Cuéntanos qué te pasa y tu moto", "es", True),
         ("Helados de la casa. Pide el tuyo, y escríbenos.", "es", True),
+        ("Os esperamos: preguntad por vuestras fechas", "es", True),
         ("Llámanos, por favor; le atenderemos a usted y a ustedes", "es", False),
         ("Wann willst du anfangen? Dein Auto steht bereit.", "de", True),
         ("Wir nehmen uns Zeit für Sie und Ihre Familie.", "de", False),
