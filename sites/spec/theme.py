@@ -85,6 +85,7 @@ PresetName = Literal[
 ]
 CardStyle = Literal["outlined", "raised", "flat", "open"]
 Style = Literal["display", "poster", "editorial", "tiles"]
+TextSize = Literal["large", "larger"]
 """Large headings over entries in columns; the same in capitals; headings beside lines on paper; rounded panels."""
 
 
@@ -143,7 +144,7 @@ class Theme(BaseModel):
     align: Literal["left", "center"] | None = None
     """The alignment of section headings."""
     mode: Literal["auto", "light", "dark"] = "auto"
-    size: Literal["large", "larger"] | None = None
+    size: TextSize | None = None
     """Of all text and what is measured by it; that of the visitor's browser by default."""
     ink: Colour | None = None
     """The colour of words, as far as they can be read in it."""

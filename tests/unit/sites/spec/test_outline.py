@@ -14,7 +14,6 @@ from sites.links import dead_links
 from sites.spec.catalog import components
 from sites.spec.model import INDEX
 from sites.spec.outline import (
-    Outline,
     expand_outline,
     further_languages,
     has_empty_news,
@@ -23,6 +22,7 @@ from sites.spec.outline import (
     outline_schema,
     outline_tool,
 )
+from sites.spec.outlines.model import Outline
 from sites.spec.render import render
 from sites.spec.validate import validate
 from tests.unit.sites.spec.test_model import json_values
@@ -603,3 +603,16 @@ def test_an_entry_that_has_no_figure_stands_below_those_that_have(kind: str, key
     ]
     assert len(props["items"]) == 1
     assert props["note"] == "Needles: Bring yours in. Repairs? By hand."
+
+
+def test_colour_stays_small_and_letters_are_large_where_the_owner_wants_it() -> None:
+    """One glow of orange became half an opening, and letters for customers of 74 years were those of all (issue 20)."""
+    theme = {"primary": "#3a3f43", "accent": "#e2762b", "background": "#eceeed", "style": "display"}
+    loud, quiet = (
+        expand_outline({**OUTLINE, "theme": {**theme, "size": "larger", **ground}}).pages[INDEX]["elements"]
+        for ground in ({}, {"ground": "none"})
+    )
+    assert (loud["hero"]["props"].get("tone"), quiet["hero"]["props"].get("tone")) == ("accent", None)
+    assert [quiet[key]["props"].get("tone") for key in ("features", "call-to-action")] == [None, "deep"]
+    assert quiet["page"]["props"]["theme"]["size"] == "larger"
+    assert "ground" not in quiet["page"]["props"]["theme"]

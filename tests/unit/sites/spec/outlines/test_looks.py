@@ -43,6 +43,13 @@ def test_each_second_further_page_opens_in_the_other_colour_if_there_is_one() ->
     assert look_of({"preset": "mono", "primary": "#1f4d3d", "accent": "#e8e2d6"}, page=2).band == "filled"
 
 
+def test_a_chosen_ground_is_that_of_all_pages() -> None:
+    for page in (0, 2):
+        assert look_of({"preset": "warm"}, page=page, ground="accent") == Look("accent", "deep", "accent", "display")
+        assert look_of({"preset": "warm"}, page=page, ground="primary") == Look("filled", "accent", "accent", "display")
+        assert look_of({"preset": "warm"}, page=page, ground="none") == Look("deep", "tinted", "deep", "display")
+
+
 def test_a_poster_has_corners_and_a_font_of_small_letters_is_set_larger() -> None:
     assert shape_of({"preset": "sunset", "font": "inter-1"}, "poster") == {"radius": "none"}
     assert shape_of({"preset": "sunset", "font": "inter-1"}, "display") == {}
