@@ -99,7 +99,7 @@ _ANOTHER: Final = 1.5
 """Contrast of a colour and its readable shade from which on that is another colour."""
 _ALIKE: Final = 1.6
 """Contrast of two colours below which a page that has both in large fields is of one."""
-_CREAM: Final = 12  # lights so far apart make a hue, of which a tint has more: with another's, cream is putty or pink
+_CREAM: Final = 8  # lights so far apart make a hue, of which a tint has more: with another's, cream is putty or pink
 DARK: Final = 0.18
 """Luminance of a background below which a page is a dark one."""
 _NEARLY_BLACK: Final = 0.015
