@@ -197,7 +197,7 @@ _outline_questions = outline_items(
 
 @Component(
     "FAQ",
-    summary="questions and answers: items [{question, answer, link}], open true (first answer)|all",
+    summary="items [{question, answer, link}], open true (first answer)|all",
     example={
         "heading": "Questions",
         "items": [
@@ -303,7 +303,7 @@ def _quote(item: Testimonial, ctx: RenderContext) -> Html:
 
 @Component(
     "Testimonials",
-    summary="customer quotes: items [{quote, name, role, image, rating 1-5}]",
+    summary="quotes: items [{quote, name, role, image, rating 1-5}]",
     example={"heading": "What people say", "items": [{"quote": "The best rye in town.", "name": "Ana", "rating": 5}]},
     words=("testimonials", "testimonial", "reviews", "quotes", "customer quotes", "customer reviews"),
     outline=outline_items(
@@ -394,7 +394,7 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "Pricing",
-    summary="plans [{name, price, period, text, features [text], action, image (on top), badge}], note",
+    summary="plans [{name, price, period, text, features [text], action, image (on top), badge (only its button is filled)}], note",
     example={
         "heading": "Courses",
         "plans": [
