@@ -138,7 +138,7 @@ class StepsProps(SectionProps):
 
 @Component(
     "Steps",
-    summary="in order: items [{title, text}]",
+    summary="numbered, in order: items [{title, text}]",
     example={"heading": "How it works", "items": [{"title": "Call us", "text": "Any day."}, {"title": "Collect"}]},
     words=("steps", "process", "how it works", "timeline"),
     outline=outline_items("items", 8, title=ItemField("title"), text=_TEXT_OR_DETAIL),
