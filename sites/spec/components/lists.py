@@ -394,7 +394,8 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "Pricing",
-    summary="plans [{name, price, period, text, features [text], action, image (on top), badge (only its button is filled)}], note",
+    summary="plans [{name, price, period, text, features [text], action, image (on top), "
+    "badge (only its button is filled)}], note",
     example={
         "heading": "Courses",
         "plans": [
