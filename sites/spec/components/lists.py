@@ -138,7 +138,7 @@ class StepsProps(SectionProps):
 
 @Component(
     "Steps",
-    summary="in order: items [{title, text}]",
+    summary="numbered, in order: items [{title, text}]",
     example={"heading": "How it works", "items": [{"title": "Call us", "text": "Any day."}, {"title": "Collect"}]},
     words=("steps", "process", "how it works", "timeline"),
     outline=outline_items("items", 8, title=ItemField("title"), text=_TEXT_OR_DETAIL),
@@ -197,7 +197,7 @@ _outline_questions = outline_items(
 
 @Component(
     "FAQ",
-    summary="questions and answers: items [{question, answer, link}], open true (first answer)|all",
+    summary="items [{question, answer, link}], open true (first answer)|all",
     example={
         "heading": "Questions",
         "items": [
@@ -305,7 +305,7 @@ def _quote(item: Testimonial, ctx: RenderContext) -> Html:
 
 @Component(
     "Testimonials",
-    summary="customer quotes: items [{quote, name, role, image, rating 1-5}]",
+    summary="quotes: items [{quote, name, role, image, rating 1-5}]",
     example={"heading": "What people say", "items": [{"quote": "The best rye in town.", "name": "Ana", "rating": 5}]},
     words=("testimonials", "testimonial", "reviews", "quotes", "customer quotes", "customer reviews"),
     outline=outline_items(
@@ -396,7 +396,8 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "Pricing",
-    summary="plans [{name, price, period, text, features [text], action, image (on top), badge}], note",
+    summary="plans [{name, price, period, text, features [text], action, image (on top), "
+    "badge (only its button is filled)}], note",
     example={
         "heading": "Courses",
         "plans": [
