@@ -2,8 +2,7 @@
 
 import json
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from itertools import count
 from pathlib import Path
@@ -21,7 +20,6 @@ from sites.spec.render import referenced_assets, render
 from sites.spec.theme import Style
 from tests.unit.sites.spec.samples import every_component, with_every_text
 
-AXE = "axe-core@4.14.1"
 HOSTILE = """</p></div><script>hit()</script>"'><img src=x onerror=hit()> <!-- ]]> {{7}} </style> &lt; &#x3c;script>"""
 SKELETON = """() => {
   const names = node => [...node.attributes].map(each => each.name).sort();
@@ -38,29 +36,6 @@ pytestmark = [
         shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it"
     ),
 ]
-
-
-@pytest.fixture(scope="module")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The checker's source, by the package manager that the machine has configured."""
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("no npm to fetch axe-core with")
-    folder = tmp_path_factory.mktemp("axe")
-    (folder / "package.json").write_text('{"private": true}')  # or npm would install beside one further up
-    command = [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", AXE]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120)
-    if done.returncode != 0:
-        pytest.skip(f"npm cannot fetch {AXE}: {done.stderr[-300:]}")
-    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def tab(browser: Browser) -> Iterator[Page]:
-    """One for all, whose colours change at once: a tab of its own costs a test more than what it looks at."""
-    opened = browser.new_page(reduced_motion="reduce")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
