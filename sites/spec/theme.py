@@ -74,10 +74,10 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def is_red(colour: str) -> bool:
-    """Whether a colour is a red, pink or raspberry; an ochre or a coral is none."""
+def is_red(colour: str, *, most_green: float = 0.24) -> bool:
+    """Whether a colour is a red, pink or raspberry; an ochre or a coral has more green, as a part of its chroma."""
     red, green, blue = channels(colour)
-    return red == max(red, green, blue) and green - blue <= _REDDISH * (red - min(green, blue))
+    return red == max(red, green, blue) and green - blue <= most_green * (red - min(green, blue))
 
 
 PresetName = Literal[
@@ -85,8 +85,8 @@ PresetName = Literal[
 ]
 CardStyle = Literal["outlined", "raised", "flat", "open"]
 Style = Literal["display", "poster", "editorial", "tiles"]
-TextSize = Literal["large", "larger"]
 """Large headings over entries in columns; the same in capitals; headings beside lines on paper; rounded panels."""
+TextSize = Literal["large", "larger"]
 
 
 MIN_TEXT_CONTRAST: Final = 4.5
@@ -104,8 +104,8 @@ DARK: Final = 0.18
 """Luminance of a background below which a page is a dark one."""
 _NEARLY_BLACK: Final = 0.015
 """Below this luminance, nothing is darker that anybody would see."""
-_REDDISH: Final = 0.24
-"""How much green, as a part of its chroma, a red may have and not be a coral."""
+_PEACH: Final = 0.5
+"""Up to so much green, a colour makes a white peach or pink; an ochre makes it cream."""
 _HEX: Final = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
 
 
@@ -226,7 +226,7 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
     share = 0.12 if is_dark and luminance(primary) <= _PALE else 0.07
     if is_paper and max(channels(background)) - min(channels(background)) >= _CREAM:
         hue, share = "#" + "".join(f"{light * light // 255:02x}" for light in channels(background)), 0.7
-    elif is_paper and not is_red(accent):
+    elif is_paper and not is_red(accent, most_green=_PEACH):
         hue, share = accent, 0.09
     colours = _palette(primary, accent, background, is_dark=is_dark, tint=mix(background, hue, share), deep=deep)
     if theme.style is not None:

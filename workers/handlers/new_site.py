@@ -58,7 +58,7 @@ def _proofread_task(inputs: Inputs, outline: Mapping[str, Any], site: Site) -> T
     """Return the task of drawing what a new site wants, and of proofreading it beside that."""
     finish = _finished(inputs, outline, site)
     proof = [Text(f"The owner's request:\n{inputs.order}\n\n{proof_of(inputs.order, outline, site)}")]
-    prompt = Prompt("spec_proof", read_prompt("proofread.md"), proofreading_tool(), proof)
+    prompt = Prompt("spec_proof", read_prompt("proofread.md"), proofreading_tool(), proof, waits=bool(wanted(site)))
     drawings, otherwise = (finish.prompts, finish.otherwise) if isinstance(finish, Task) else ([], None)
     return Task(
         [*drawings, prompt],

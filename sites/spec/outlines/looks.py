@@ -94,7 +94,7 @@ def look_of(theme: dict[str, Any], *, page: int = 0, ground: Ground | None = Non
 
 def _with_ground(look: Look, ground: Ground) -> Look:
     if ground == "none":
-        return look._replace(band="deep", strip="tinted", call="deep")
+        return look._replace(band="deep", strip="deep", call="deep")
     band: Tone = "filled" if ground == "primary" else "accent"
     return look._replace(band=band, strip="deep" if look.strip == band else look.strip)
 

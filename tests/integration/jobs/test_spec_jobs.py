@@ -125,6 +125,19 @@ rules:
           summary: A page.
           drawing: a goat on a rock
           sections: [{kind: Hero, heading: Cheese from six goats}, {kind: RichText, text: Kids., drawing: kids}]
+  - name: dear-herd
+    when: {tag: herd, tools: [write_outline]}
+    usage: {input_tokens: 3300, output_tokens: 1500}
+  - name: herd
+    when: {tag: herd, tools: [write_outline]}
+    say:
+      - tool: write_outline
+        input:
+          name: Ada's Goats
+          summary: A page.
+          drawing: a goat on a rock
+          mark: a horn
+          sections: [{kind: Hero, heading: Cheese from six goats}, {kind: RichText, text: Kids., drawing: kids}]
   - name: slow-hand
     when: {tag: kids, tools: [draw]}
     fault: {kind: stall, seconds: 4}
@@ -470,13 +483,23 @@ def test_a_new_site_whose_drawing_does_not_come_out_has_a_stock_one_and_says_so(
     assert len(rig.calls()) == 5
 
 
+def test_three_drawings_of_a_long_request_leave_the_money_to_proofread_it(rig: Rig) -> None:
+    told = "\n".join(
+        f"Goat number {number} gives two litres a day, and her cheese costs {number} euro." for number in range(35)
+    )
+    job = rig.edit(f"A site for Ada's Goats, a dairy in Ghent [rehearse:herd]\n{told}", rig.shop.site("goats"))
+    assert (job.state, job.result["summary"]) == ("awaiting_approval", "A page.")
+    assert sorted(call.tools for call in rig.calls()) == [("correct_outline",), *[("draw",)] * 3, ("write_outline",)]
+    assert rig.shop.rows("SELECT data FROM event WHERE kind = 'limit_hit'") == []
+
+
 def test_a_new_site_does_not_wait_for_drawings_beyond_its_time(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """They were under way at the soft limit, and the site that was paid was lost (read before release)."""
     monkeypatch.setattr("workers.handlers.model_task._CLOSING_SECONDS", 23)  # of 25
     job = rig.edit("A site for Ada's Goats, a dairy in Ghent [rehearse:kids]", rig.shop.site("goats"))
     assert (job.state, job.detail) == ("awaiting_approval", None)
     assert job.result["summary"] == "A page. Note: the drawing did not come out, so ask for it once more."
-    wait_until(lambda: len(rig.calls()) == 4, seconds=20, what="both drawings that were given up")
+    wait_until(lambda: len(rig.calls()) == 3, seconds=20, what="both drawings that were given up")
 
 
 @pytest.mark.parametrize(("cap_nanousd", "calls"), [(None, 3), (ONE_CALL, 1)])

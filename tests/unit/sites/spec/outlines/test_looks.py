@@ -47,7 +47,7 @@ def test_a_chosen_ground_is_that_of_all_pages() -> None:
     for page in (0, 2):
         assert look_of({"preset": "warm"}, page=page, ground="accent") == Look("accent", "deep", "accent", "display")
         assert look_of({"preset": "warm"}, page=page, ground="primary") == Look("filled", "accent", "accent", "display")
-        assert look_of({"preset": "warm"}, page=page, ground="none") == Look("deep", "tinted", "deep", "display")
+        assert look_of({"preset": "warm"}, page=page, ground="none") == Look("deep", "deep", "deep", "display")
 
 
 def test_a_poster_has_corners_and_a_font_of_small_letters_is_set_larger() -> None:
