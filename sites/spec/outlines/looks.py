@@ -88,7 +88,7 @@ def look_of(theme: dict[str, Any], *, page: int = 0, ground: Ground | None = Non
     look = _look_of(theme)
     if ground:
         return _with_ground(look, ground)
-    has_turn = page > 0 and page % 2 == 0 and look.strip in _COLOURS
+    has_turn = page > 0 and page % 2 == 0 and look.band in _COLOURS and look.strip in _COLOURS
     return look._replace(band=look.strip, strip=look.band) if has_turn else look
 
 

@@ -196,6 +196,8 @@ def test_cream_is_tinted_by_cream_and_its_light_words_are_no_pink() -> None:
         colours = palette(Theme(primary=primary, accent=accent, background="#f4f0e4", style="display"), dark=False)
         assert colours["tint"] == "#ece6d2"
         assert colours["on-deep"] == "#f4f0e4"
+    fog = palette(Theme(primary="#3b4246", accent="#e0782c", background="#e9ecec", style="display"), dark=False)["tint"]
+    assert max(channels(fog)) - min(channels(fog)) < 8, "no pink of fog either"
 
 
 def test_buttons_of_the_page_s_own_colour_have_the_accent_s() -> None:
