@@ -268,7 +268,7 @@ def _encoding(target: str) -> str | None:
 
 @Component(
     "ContactForm",
-    summary="contact: email, phone, address, hours [{days, time}], "
+    summary="email, phone, address, hours [{days, time}], "
     "timezone (Europe/Berlin: says if open now), links (more numbers, WhatsApp), "
     "button, topics [text], note, "
     "questions [{label, kind text|long|date|time|number|phone|email|choice|check (a box to tick), required, "
@@ -329,7 +329,7 @@ def _outline_newsletter(section: OutlineSection, business: Business) -> JsonObje
 
 @Component(
     "Newsletter",
-    summary="sign-up for mail: action (URL of a form service) or email, button, note",
+    summary="action (URL of a form service) or email, button, note",
     example={"heading": "News from the oven", "text": "Once a month.", "email": "news@bakery.example"},
     words=("newsletter", "newsletter signup", "mailing list", "email signup", "sign-up form"),
     outline=_outline_newsletter,
@@ -416,8 +416,8 @@ def _is_address(heading: str, address: str) -> bool:
 
 @Component(
     "MapLink",
-    summary="where it is: address, phone, email, hours, timezone, "
-    "href (default OpenStreetMap), button, directions [text], embed true",
+    summary="address, phone, email, hours, timezone, "
+    "href (default OpenStreetMap), button, directions [text], embed true (Google Maps)",
     example={"heading": "Find us", "address": "14 Mill Lane, Millbrook", "directions": ["Tram 4 to Mill Square"]},
     words=("map", "map link", "directions", "location", "find us"),
     outline=_outline_map,

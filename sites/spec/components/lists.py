@@ -261,7 +261,7 @@ def _schedule_row(item: ScheduleEntry, level: int) -> Html:
 
 @Component(
     "Schedule",
-    summary="programme by time: items [{time, title, text, place, tag (or [tags]), hue (of them)}], note",
+    summary="items [{time, title, text, place, tag (or [tags]), hue (of them)}], note",
     example={"heading": "Saturday", "items": [{"time": "9:00", "title": "Coffee and flour", "place": "Shop"}]},
     words=("schedule", "agenda", "programme", "program", "timetable"),
     outline=outline_items("items", 24, time=ItemField("detail", 60), title=ItemField("title"), text=ITEM_TEXT),
