@@ -430,6 +430,15 @@ def test_a_form_asks_for_a_message_that_has_to_be_written_or_may_be_or_for_none(
     assert [button.get("type") for button in form.iter("button")] == ["submit"]
 
 
+@pytest.mark.parametrize(
+    ("chosen", "shown"), [({}, [True]), ({"visitor_email": "optional"}, [False]), ({"visitor_email": "none"}, [])]
+)
+def test_a_form_may_leave_out_the_visitor_s_email(chosen: dict[str, str], shown: list[bool]) -> None:
+    """'No e-mail needed' for apprentices took the page out of its document (issue 20)."""
+    boxes = one("ContactForm", heading="Apply", email="us@bakery.example", **chosen).xpath(".//input[@name='email']")
+    assert ["required" in box.attrib for box in boxes] == shown
+
+
 @pytest.mark.parametrize(("detail", "message"), [("no message", "none"), ("optional message", "optional")])
 def test_a_new_site_s_form_leaves_the_message_out_or_to_its_visitors(detail: str, message: str) -> None:
     items = [{"title": "Online or here?", "text": "Online | Here"}, {"title": "Message", "detail": detail}]
