@@ -2,10 +2,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from gateway.fake_provider.config import FakeProviderConfig
 from producers.local.embedded import Embedded, Options
@@ -27,6 +28,20 @@ def browser() -> Iterator[Browser]:
         opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(QUIET))
         yield opened
         opened.close()
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Iterator[Page]:
+    """One for all, whose colours change at once: a tab of its own costs a test more than what it looks at."""
+    opened = browser.new_page(reduced_motion="reduce")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The checker's source, of the version that `pointsman eval` runs."""
+    return (resources.files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="package")

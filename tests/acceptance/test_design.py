@@ -2,8 +2,9 @@
 
 import json
 import shutil
-import subprocess
+from collections.abc import Callable
 from copy import deepcopy
+from itertools import count
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,19 +14,20 @@ from playwright.sync_api import Browser, Page
 from docs.pictures import BAKERY, SITES, build
 from sites.directories import write_directory
 from sites.spec.catalog import Tone, components
-from sites.spec.model import parse_site
+from sites.spec.model import Site, parse_site
 from sites.spec.outline import expand_outline
 from sites.spec.render import referenced_assets, render
 from sites.spec.theme import Style
 from tests.unit.sites.spec.samples import every_component, with_every_text
 
-AXE = "axe-core@4.14.1"
 HOSTILE = """</p></div><script>hit()</script>"'><img src=x onerror=hit()> <!-- ]]> {{7}} </style> &lt; &#x3c;script>"""
 SKELETON = """() => {
   const names = node => [...node.attributes].map(each => each.name).sort();
   const walk = node => [node.localName, names(node), [...node.children].map(walk)];
   return walk(document.documentElement);
 }"""
+LINES_OF = """each => { const range = document.createRange();
+  range.selectNodeContents(document.querySelector(each)); return range.getClientRects().length; }"""
 
 pytestmark = [
     pytest.mark.browser,
@@ -36,19 +38,25 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The checker's source, by the package manager that the machine has configured."""
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("no npm to fetch axe-core with")
-    folder = tmp_path_factory.mktemp("axe")
-    (folder / "package.json").write_text('{"private": true}')  # or npm would install beside one further up
-    command = [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", AXE]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120)
-    if done.returncode != 0:
-        pytest.skip(f"npm cannot fetch {AXE}: {done.stderr[-300:]}")
-    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+@pytest.fixture
+def show(tab: Page, tmp_path: Path) -> Callable[..., Page]:
+    """Opens a site's first page."""
+    folders = count()
+
+    def shown(site: Site | dict[str, Any], *, width: int = 1280, height: int = 900) -> Page:
+        write_directory(
+            render(parse_site(site) if isinstance(site, dict) else site), folder := tmp_path / str(next(folders))
+        )
+        tab.set_viewport_size({"width": width, "height": height})
+        tab.emulate_media(color_scheme="light")
+        tab.goto((folder / "index.html").as_uri())
+        return tab
+
+    return shown
+
+
+def lines_of(page: Page, selector: str) -> Any:
+    return page.evaluate(LINES_OF, selector)
 
 
 def violations(page: Page) -> list[str]:
@@ -58,30 +66,28 @@ def violations(page: Page) -> list[str]:
 
 @pytest.mark.parametrize("folder", [*SITES, BAKERY], ids=lambda folder: folder.name)
 def test_axe_finds_nothing_on_any_page_at_both_widths_in_light_and_dark(
-    folder: Path, tmp_path: Path, browser: Browser, axe: str
+    folder: Path, tmp_path: Path, tab: Page, axe: str
 ) -> None:
     build(folder, tmp_path / "site")
     found: dict[str, list[str]] = {}
     requests: list[str] = []
-    page = browser.new_page(reduced_motion="reduce")  # colours change at once; a tab for each file costs twice as much
-    page.on("request", lambda request: requests.append(request.url))
+    tab.on("request", lambda request: requests.append(request.url))
     for file in sorted((tmp_path / "site").glob("*.html")):
-        page.goto(file.as_uri())
-        page.evaluate(axe)
+        tab.goto(file.as_uri())
+        tab.evaluate(axe)
         for width in (390, 1440):
-            page.set_viewport_size({"width": width, "height": 900})
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{file.name} sticks out at {width}"
+            tab.set_viewport_size({"width": width, "height": 900})
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width, f"{file.name} sticks out at {width}"
             for scheme in ("light", "dark"):
-                page.emulate_media(color_scheme=scheme)
-                if complaints := violations(page):
+                tab.emulate_media(color_scheme=scheme)
+                if complaints := violations(tab):
                     found[f"{file.name} {width} {scheme}"] = complaints
-    page.close()
     assert all(url.startswith("file:") for url in requests), "a page loads from elsewhere"
     assert found == {}
 
 
 def test_axe_finds_nothing_on_a_page_in_several_languages_with_posts_questions_and_coloured_tags(
-    tmp_path: Path, browser: Browser, axe: str
+    tmp_path: Path, tab: Page, axe: str
 ) -> None:
     nonprofit = next(folder for folder in SITES if folder.name == "nonprofit")
     document = json.loads((nonprofit / "site.json").read_text(encoding="utf-8"))
@@ -110,61 +116,54 @@ def test_axe_finds_nothing_on_a_page_in_several_languages_with_posts_questions_a
     files = render(parse_site(document))
     assets = {path: (nonprofit / path).read_bytes() for path in referenced_assets(parse_site(document))}
     write_directory(files | assets, tmp_path / "site")
-    page = browser.new_page(reduced_motion="reduce")
     for path in ("index.html", "de/notes.html", "fr/notes/kingfisher.html"):
-        page.goto((tmp_path / "site" / path).as_uri())
-        page.evaluate(axe)
-        for width in (320, 390, 1440):
-            page.set_viewport_size({"width": width, "height": 900})
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{path} sticks out at {width}"
+        tab.goto((tmp_path / "site" / path).as_uri())
+        tab.evaluate(axe)
+        for width in (320, 1440):
+            tab.set_viewport_size({"width": width, "height": 900})
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width, f"{path} sticks out at {width}"
             for scheme in ("light", "dark"):
-                page.emulate_media(color_scheme=scheme)
-                assert violations(page) == [], f"{path} {width} {scheme}"
-    page.goto((tmp_path / "site" / "notes.html").as_uri())
-    page.get_by_role("link", name="Deutsch").click()
-    assert page.url.endswith("/de/notes.html")
-    assert "19. April 2026" in page.locator("main").inner_text()
-    page.get_by_role("link", name="The kingfisher is back").click()
-    assert page.url.endswith("/de/notes/kingfisher.html")
-    page.close()
+                tab.emulate_media(color_scheme=scheme)
+                assert violations(tab) == [], f"{path} {width} {scheme}"
+    tab.goto((tmp_path / "site" / "notes.html").as_uri())
+    tab.get_by_role("link", name="Deutsch").click()
+    assert tab.url.endswith("/de/notes.html")
+    assert "19. April 2026" in tab.locator("main").inner_text()
+    tab.get_by_role("link", name="The kingfisher is back").click()
+    assert tab.url.endswith("/de/notes/kingfisher.html")
 
 
-def test_the_menu_of_a_narrow_screen_opens_and_closes_without_a_script(
-    tmp_path: Path, browser: Browser, axe: str
-) -> None:
+def test_the_menu_of_a_narrow_screen_opens_and_closes_without_a_script(tmp_path: Path, tab: Page, axe: str) -> None:
     build(SITES[0], tmp_path / "site")
-    page = browser.new_context(viewport={"width": 390, "height": 844}).new_page()
-    page.goto((tmp_path / "site" / "index.html").as_uri())
-    links = page.locator("header nav a")
+    tab.set_viewport_size({"width": 390, "height": 844})
+    tab.goto((tmp_path / "site" / "index.html").as_uri())
+    links = tab.locator("header nav a")
     assert not links.first.is_visible()
-    page.get_by_role("button", name="Menu").click()
+    tab.get_by_role("button", name="Menu").click()
     assert links.first.is_visible()
-    page.evaluate(axe)
-    assert violations(page) == []
-    page.keyboard.press("Escape")
+    tab.evaluate(axe)
+    assert violations(tab) == []
+    tab.keyboard.press("Escape")
     assert not links.first.is_visible()
-    page.get_by_role("button", name="Menu").click()
-    page.get_by_role("button", name="Close").click()
+    tab.get_by_role("button", name="Menu").click()
+    tab.get_by_role("button", name="Close").click()
     assert not links.first.is_visible()
-    page.close()
 
 
 @pytest.mark.threat("F13")
 def test_hostile_text_in_every_prop_leaves_the_page_that_a_browser_builds_as_it_is(
     tmp_path: Path, browser: Browser
 ) -> None:
-    built = []
+    page, built, hits = browser.new_page(), [], list[str]()
+    page.expose_function("hit", lambda: hits.append("ran"))
     for name, text in (("plain", "plain " * 20), ("hostile", HOSTILE)):
         site = parse_site(with_every_text(every_component(), text))
-        page = browser.new_page()
-        hits: list[str] = []
-        page.expose_function("hit", lambda seen=hits: seen.append("ran"))
         file = tmp_path / f"{name}.html"
         file.write_bytes(render(site)["index.html"])
         page.goto(file.as_uri())
         built.append(json.dumps(page.evaluate(SKELETON)))
-        assert hits == []
-        page.close()
+    page.close()
+    assert hits == []
     assert len(components()) > 30
     assert built[0] == built[1]
 
@@ -174,16 +173,12 @@ def test_hostile_text_in_every_prop_leaves_the_page_that_a_browser_builds_as_it_
     ["Donaudampfschifffahrtsgesellschaftskapitänsmütze " * 3, "many plain words to fill the room " * 20, "x" * 140],
     ids=["long words", "many words", "one word"],
 )
-def test_no_text_makes_any_component_stick_out_of_any_screen(text: str, tmp_path: Path, browser: Browser) -> None:
-    page = browser.new_page()
+def test_no_text_makes_any_component_stick_out_of_any_screen(text: str, show: Callable[..., Page]) -> None:
     for style in (None, *get_args(Style)):
-        out = tmp_path / f"{style}"
-        write_directory(render(parse_site(with_every_text(_in_style(style), text))), out)
-        page.goto((out / "index.html").as_uri())
+        page = show(with_every_text(_in_style(style), text))
         for width in (320, 390, 768, 1024, 1440):
             page.set_viewport_size({"width": width, "height": 900})
             assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{style} at {width}"
-    page.close()
 
 
 def _in_style(style: str | None) -> dict[str, Any]:
@@ -200,22 +195,19 @@ def _in_style(style: str | None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("style", get_args(Style))
 def test_axe_finds_nothing_on_a_page_of_all_components_in_any_style(
-    style: str, tmp_path: Path, browser: Browser, axe: str
+    style: str, show: Callable[..., Page], axe: str
 ) -> None:
-    write_directory(render(parse_site(_in_style(style))), tmp_path)
-    page = browser.new_page(reduced_motion="reduce")
-    page.goto((tmp_path / "index.html").as_uri())
+    page = show(_in_style(style))
     page.evaluate(axe)
     for width, scheme in ((390, "light"), (1440, "light"), (1440, "dark")):
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
         assert violations(page) == [], f"{width} {scheme}"
-    page.close()
 
 
 @pytest.mark.parametrize("style", get_args(Style))
 def test_the_facts_of_an_opening_are_read_above_a_call_in_any_style(
-    style: str, tmp_path: Path, browser: Browser, axe: str
+    style: str, show: Callable[..., Page], axe: str
 ) -> None:
     notes = [{"title": "Since 1998"}, {"title": "From £3"}, {"title": "Rye only"}]
     outline = {
@@ -233,12 +225,10 @@ def test_the_facts_of_an_opening_are_read_above_a_call_in_any_style(
     is_on_top = """each => { const range = document.createRange(); range.selectNodeContents(each);
       const {left, right, top, bottom} = range.getBoundingClientRect();
       return [left + 1, right - 1].every(x => each.contains(document.elementFromPoint(x, bottom - 1))); }"""
-    page = browser.new_page(reduced_motion="reduce")
     for strip in ("accent", "deep"):
         spec = expand_outline(outline).to_dict()
         spec["pages"]["index.html"]["elements"]["hero"]["props"]["strip"] = strip
-        write_directory(render(parse_site(spec)), folder := tmp_path / strip)
-        page.goto((folder / "index.html").as_uri())
+        page = show(spec)
         page.evaluate(axe)
         for width, scheme in ((390, "light"), (1280, "light"), (1280, "dark"), (2400, "light")):
             page.set_viewport_size({"width": width, "height": 1800})
@@ -246,12 +236,11 @@ def test_the_facts_of_an_opening_are_read_above_a_call_in_any_style(
             assert violations(page) == [], f"{strip} {width} {scheme}"
             facts = page.locator(".hero-strip li").all()
             assert [each.evaluate(is_on_top) for each in facts] == [True] * 3, f"{strip} {width} {scheme}"
-    page.close()
 
 
 @pytest.mark.parametrize("leads_to_contact", [True, False])
 def test_a_phone_s_header_cuts_no_word_of_the_name_and_leaves_the_button_to_a_menu_that_has_it(
-    leads_to_contact: bool, tmp_path: Path, browser: Browser
+    leads_to_contact: bool, show: Callable[..., Page]
 ) -> None:
     outline = {
         "name": "Hotel Bergblick",
@@ -263,104 +252,81 @@ def test_a_phone_s_header_cuts_no_word_of_the_name_and_leaves_the_button_to_a_me
     spec = expand_outline(outline).to_dict()
     if not leads_to_contact:
         spec["pages"]["index.html"]["elements"]["header"]["props"]["action"]["href"] = "#rich-text"
-    write_directory(render(parse_site(spec)), tmp_path)
-    page = browser.new_page(viewport={"width": 390, "height": 800})
-    page.goto((tmp_path / "index.html").as_uri())
+    page = show(spec, width=390)
     assert page.locator("header .button").is_visible() != leads_to_contact
     page.get_by_role("button", name="Menü").click()
     assert page.locator("header nav a").last.inner_text() == "Kontakt"
     assert page.locator("header nav a").last.is_visible()
     page.keyboard.press("Escape")
-    lines = """() => { const range = document.createRange(), name = document.querySelector(".brand-name");
-      range.selectNodeContents(name); return range.getClientRects().length; }"""
-    assert page.evaluate(lines) <= 2
+    assert lines_of(page, ".brand-name") <= 2
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.close()
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_a_mosaic_of_any_number_of_pictures_leaves_no_hole(width: int, tmp_path: Path, browser: Browser) -> None:
-    spec = every_component()
-    gallery = next(each for each in spec["elements"].values() if each["type"] == "Gallery")
-    page = browser.new_page(viewport={"width": width, "height": 900})
+def test_a_mosaic_of_any_number_of_pictures_leaves_no_hole(show: Callable[..., Page]) -> None:
+    page_props, gallery = {"title": "Work"}, {"heading": "Work", "layout": "mosaic"}
     edges = """() => [".gallery-mosaic", ".gallery-mosaic figure:last-child"].map(
       each => Math.round(document.querySelector(each).getBoundingClientRect().right))"""
     for number in range(1, 13):
-        gallery["props"] = {"heading": "Work", "layout": "mosaic", "images": [{"art": "hills"}] * number}
-        write_directory(render(parse_site(spec)), folder := tmp_path / str(number))
-        page.goto((folder / "index.html").as_uri())
-        whole, last = page.evaluate(edges)
-        assert whole == last, f"{number} pictures"
-    page.close()
+        elements = {
+            "page": {"type": "Page", "props": page_props, "children": ["work"]},
+            "work": {"type": "Gallery", "props": {**gallery, "images": [{"art": "hills"}] * number}},
+        }
+        page = show({"root": "page", "elements": elements})
+        for width in (390, 1280):
+            page.set_viewport_size({"width": width, "height": 900})
+            whole, last = page.evaluate(edges)
+            assert whole == last, f"{number} pictures at {width}"
 
 
 @pytest.mark.parametrize("preset", ["plum", "ocean"])
-@pytest.mark.parametrize("width", [390, 960, 1280])
-def test_a_weekday_and_its_time_stand_on_one_line(preset: str, width: int, tmp_path: Path, browser: Browser) -> None:
+def test_a_weekday_and_its_time_stand_on_one_line(preset: str, show: Callable[..., Page]) -> None:
     spec = every_component()
     theme = next(each for each in spec["elements"].values() if each["type"] == "Page")["props"]
     theme["theme"] = {"preset": preset}
     schedule = next(each for each in spec["elements"].values() if each["type"] == "Schedule")
     items = [{"time": "Wednesday 19:00", "title": "Beginners", "text": "With Asha, 60 minutes"}] * 5
     schedule["props"] = {"heading": "Timetable", "items": items}
-    write_directory(render(parse_site(spec)), tmp_path)
-    page = browser.new_page(viewport={"width": width, "height": 900})
-    page.goto((tmp_path / "index.html").as_uri())
-    lines = """() => { const range = document.createRange();
-      range.selectNodeContents(document.querySelector(".schedule-time")); return range.getClientRects().length; }"""
-    assert page.evaluate(lines) == 1
-    page.close()
+    page = show(spec)
+    for width in (390, 960, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert lines_of(page, ".schedule-time") == 1, width
 
 
 @pytest.mark.parametrize("style", get_args(Style))
-def test_a_phone_breaks_no_word_of_what_people_do(style: str, tmp_path: Path, browser: Browser) -> None:
+def test_a_phone_breaks_no_word_of_what_people_do(style: str, show: Callable[..., Page]) -> None:
     spec = _in_style(style)
     team = next(each for each in spec["elements"].values() if each["type"] == "Team")
     person = {"name": "Tarek Aziz", "role": "Sportphysiotherapie", "text": "Betreut die Handballerinnen."}
     team["props"] = {"heading": "Team", "people": [person] * 4}
-    write_directory(render(parse_site(spec)), tmp_path)
-    page = browser.new_page(viewport={"width": 390, "height": 800})
-    page.goto((tmp_path / "index.html").as_uri())
-    lines = """() => { const range = document.createRange();
-      range.selectNodeContents(document.querySelector(".role")); return range.getClientRects().length; }"""
-    assert page.evaluate(lines) == 1
-    page.close()
+    page = show(spec, width=390)
+    assert lines_of(page, ".role") == 1
 
 
-def test_a_plan_that_is_sold_out_and_has_no_button_says_so_in_its_place(tmp_path: Path, browser: Browser) -> None:
+def test_a_plan_that_is_sold_out_and_has_no_button_says_so_in_its_place(show: Callable[..., Page]) -> None:
     spec = every_component()
     pricing = next(each for each in spec["elements"].values() if each["type"] == "Pricing")
     plan = {"name": "First loaf", "price": "€75", "features": ["One loaf"]}
     gone = {**plan, "name": "Croissants", "sold_out": "Back in May"}
     pricing["props"] = {"plans": [{**plan, "action": {"label": "Book", "href": "index.html"}}, gone]}
-    write_directory(render(parse_site(spec)), tmp_path)
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto((tmp_path / "index.html").as_uri())
+    page = show(spec)
     bottom = """each => document.querySelector(each).getBoundingClientRect().bottom"""
     assert page.evaluate(bottom, ".plan .tag") > page.evaluate(bottom, ".plan.sold-out .ticks")
     assert abs(page.evaluate(bottom, ".plan .tag") - page.evaluate(bottom, ".plan .actions")) < 8
-    page.close()
 
 
 @pytest.mark.parametrize("size", [None, "large", "larger"])
-def test_larger_letters_cut_no_word_of_a_phone_s_header(size: str | None, tmp_path: Path, browser: Browser) -> None:
+def test_larger_letters_cut_no_word_of_a_phone_s_header(size: str | None, show: Callable[..., Page]) -> None:
     (guesthouse,) = (path for path in SITES if path.name == "guesthouse")
     spec = json.loads((guesthouse / "site.json").read_text())
     spec["pages"]["index.html"]["elements"]["page"]["props"]["theme"]["size"] = size
-    write_directory(render(parse_site(spec)), tmp_path)
-    page = browser.new_page(viewport={"width": 390, "height": 800})
-    page.goto((tmp_path / "index.html").as_uri())
-    lines = """() => { const range = document.createRange(), name = document.querySelector(".brand-name");
-      range.selectNodeContents(name); return range.getClientRects().length; }"""
-    assert page.evaluate(lines) <= 2  # Haus, Lärchgrat
-    page.close()
+    page = show(spec, width=390)
+    assert lines_of(page, ".brand-name") <= 2  # Haus, Lärchgrat
 
 
 def test_the_form_below_the_visit_leaves_out_its_address_alone_and_no_further_way_to_write(
-    tmp_path: Path, browser: Browser
+    show: Callable[..., Page],
 ) -> None:
     ways = [{"title": "Which bread?", "detail": "text"}, {"title": "WhatsApp", "detail": "https://wa.me/442079460000"}]
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
     for items, is_shown in ((ways[:1], False), (ways, True)):
         outline = {
             "name": "Mill Bakery",
@@ -374,15 +340,13 @@ def test_the_form_below_the_visit_leaves_out_its_address_alone_and_no_further_wa
                 {"kind": "ContactForm", "heading": "Write to us", "items": items},
             ],
         }
-        write_directory(render(expand_outline(outline)), folder := tmp_path / str(len(items)))
-        page.goto((folder / "index.html").as_uri())
+        page = show(expand_outline(outline))
         assert page.locator(".visit-card [href^='mailto:']").is_visible()
         assert page.locator(".contact-words address").is_visible() == is_shown
-    page.close()
 
 
 def test_a_page_from_right_to_left_sets_contact_data_beside_their_icons_and_an_address_in_its_own_order(
-    tmp_path: Path, browser: Browser
+    show: Callable[..., Page],
 ) -> None:
     outline = {
         "name": "مخبز",
@@ -391,9 +355,7 @@ def test_a_page_from_right_to_left_sets_contact_data_beside_their_icons_and_an_a
         "contact": {"email": "a@b.example", "phone": "+44 20 7946 0000", "address": "14 Mill Lane"},
         "sections": [{"kind": "Hero", "heading": "خبز"}, {"kind": "MapLink", "heading": "العنوان"}],
     }
-    write_directory(render(expand_outline(outline)), tmp_path)
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto((tmp_path / "index.html").as_uri())
+    page = show(expand_outline(outline))
     gaps = """() => [...document.querySelectorAll("address :has(> .icon)")].map(line => {
       const range = document.createRange(); range.selectNodeContents(line.lastChild);
       return line.querySelector(".icon").getBoundingClientRect().left - range.getBoundingClientRect().right; })"""
@@ -404,7 +366,6 @@ def test_a_page_from_right_to_left_sets_contact_data_beside_their_icons_and_an_a
         range.setEnd(text, to); return range.getBoundingClientRect().left; };
       return at(0, 2) < at(3, 7); }"""
     assert page.evaluate(number), "the number of the house stands behind its street"
-    page.close()
 
 
 LINES = {"phone": "+44 20 7946 0000", "email": "hello@bakery.example", "address": "1 Mill Lane"}
@@ -421,7 +382,7 @@ HOURS = {"hours": [{"days": "Monday", "time": "9-5"}]}
     ids=["all", "no hours", *(f"no {name}" for name in LINES)],
 )
 def test_the_end_of_a_page_leaves_out_contact_data_only_where_the_page_has_said_all_of_them(
-    contact: dict[str, Any], is_said: bool, tmp_path: Path, browser: Browser
+    contact: dict[str, Any], is_said: bool, show: Callable[..., Page]
 ) -> None:
     kind, said = "ContactForm" if "email" in contact else "MapLink", {"heading": "Here", **contact}
     props: dict[str, dict[str, Any]] = {"said": said, "end": {"brand": "Bakery", **LINES, **HOURS}}
@@ -430,9 +391,5 @@ def test_the_end_of_a_page_leaves_out_contact_data_only_where_the_page_has_said_
         key: {"type": type_, "props": props[key], "children": children}
         for key, type_, children in (("page", "Page", ["said", "end"]), ("said", kind, []), ("end", "Footer", []))
     }
-    document = {"root": "page", "elements": elements}
-    write_directory(render(parse_site(json.dumps(document))), tmp_path)
-    page = browser.new_page()
-    page.goto((tmp_path / "index.html").as_uri())
+    page = show({"root": "page", "elements": elements})
     assert page.locator(".site-footer address").is_visible() is not is_said
-    page.close()

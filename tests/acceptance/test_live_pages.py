@@ -4,7 +4,6 @@ The page comes under the headers of a live site, from a host that stands in for 
 """
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from sites.preview import OWN_ORIGIN, SANDBOX, live_headers
 from sites.scan.engine import scan
 from sites.spec.model import JsonObject, parse_site
 from sites.spec.render import render
-from tests.acceptance.test_design import axe as axe
 from tests.acceptance.test_design import violations
 from tests.unit.sites.spec.samples import element, page
 
@@ -63,6 +61,7 @@ class Visit:
         self.asked: list[str] = []
         self.told: list[str] = []
         self._files, self._headers = files, live_headers(report.csp, sandbox=sandbox)
+        page.unroute_all()
         page.route("**/*", self._answer)
         page.on("console", lambda message: self.told.append(message.text) if message.type == "error" else None)
 
@@ -83,12 +82,10 @@ class Visit:
 
 
 @pytest.fixture
-def visit(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Visit]:
-    tab = browser.new_page(reduced_motion="reduce")
+def visit(request: pytest.FixtureRequest, tab: Page) -> Visit:
     visit = Visit(tab, getattr(request, "param", OWN_ORIGIN))
     tab.goto(HOME)
-    yield visit
-    tab.close()
+    return visit
 
 
 @pytest.mark.parametrize("visit", [OWN_ORIGIN, SANDBOX], ids=["own origin", "opaque origin"], indirect=True)
@@ -172,10 +169,10 @@ def test_without_scripts_the_page_is_complete_and_its_frames_work(browser: Brows
     context.close()
 
 
-def test_axe_finds_nothing_in_the_page_and_its_frames(tmp_path: Path, browser: Browser, axe: str) -> None:
+def test_axe_finds_nothing_in_the_page_and_its_frames(tmp_path: Path, tab: Page, axe: str) -> None:
     for name, data in render(parse_site(SPEC)).items():
         (tmp_path / name).write_bytes(data)
-    tab = browser.new_page(reduced_motion="reduce")
+    tab.unroute_all()
     tab.goto((tmp_path / "index.html").as_uri())
     tab.get_by_role("button", name="Price").click()
     for frame in tab.frames:
@@ -185,7 +182,6 @@ def test_axe_finds_nothing_in_the_page_and_its_frames(tmp_path: Path, browser: B
         tab.emulate_media(color_scheme="light" if width == 390 else "dark")
         assert violations(tab) == []
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    tab.close()
 
 
 SET_IN_TWO = page(intro=element("PageIntro", heading="Łódź, chlebem pachnąca", text="Bread from a wood oven."))
@@ -194,8 +190,7 @@ SHOWN_FONTS = "[...document.fonts].filter(font => font.status == 'loaded').map(f
 
 
 @pytest.mark.parametrize("sandbox", [OWN_ORIGIN, SANDBOX], ids=["own origin", "opaque origin"])
-def test_a_page_is_set_in_the_fonts_of_its_site_and_asks_nobody_else_for_one(browser: Browser, sandbox: str) -> None:
-    tab = browser.new_page(reduced_motion="reduce")
+def test_a_page_is_set_in_the_fonts_of_its_site_and_asks_nobody_else_for_one(tab: Page, sandbox: str) -> None:
     visit = Visit(tab, sandbox, SET_IN_TWO)
     tab.goto(HOME, wait_until="networkidle")
     tab.evaluate("document.fonts.ready")
@@ -207,4 +202,3 @@ def test_a_page_is_set_in_the_fonts_of_its_site_and_asks_nobody_else_for_one(bro
     assert visit.outside == []
     assert len([url for url in visit.asked if url.endswith(".woff2")]) == 3, "each file once: what is preloaded is used"
     assert visit.told == []
-    tab.close()

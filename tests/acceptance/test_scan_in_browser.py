@@ -26,7 +26,7 @@ pytestmark = [
     ),
 ]
 CORPUS = Path(__file__).parents[1] / "data" / "hostile" / "G6.yaml"
-PAGES, BATCH = int(os.environ.get("PAGES", "300")), 100
+PAGES, BATCH = int(os.environ.get("PAGES", "100")), 100
 """How many pages are generated; `make chaos ONLY=long` asks for more."""
 RAW = ("textarea", "style", "title", "noscript", "script", "xmp", "iframe", "noframes", "noembed")
 BAITS = [f'<{name}><a title="</{name}><img src=x onerror=Q>">' for name in RAW] + [
@@ -35,71 +35,14 @@ BAITS = [f'<{name}><a title="</{name}><img src=x onerror=Q>">' for name in RAW] 
     "<style><!--</style><img src=x onerror=Q>--></style>",
     "<script><!--<script></script>--></script><b onclick=Q>",
 ]
-HTML = [
-    "div",
-    "p",
-    "a",
-    "b",
-    "form",
-    "button",
-    "table",
-    "tbody",
-    "tr",
-    "td",
-    "th",
-    "caption",
-    "colgroup",
-    "select",
-    "template",
-    "li",
-    "dd",
-    "ruby",
-    "object",
-    "h1",
-    "h2",
-    "nobr",
-    "body",
-    "html",
-    "head",
-    "option",
-    "span",
-    "marquee",
-    "applet",
-    "center",
-    "frameset",
-    "details",
-]
-FOREIGN = [
-    "g",
-    "a",
-    "path",
-    "title",
-    "desc",
-    "mi",
-    "mtext",
-    "textpath",
-    "use",
-    "text",
-    "col",
-    "tr",
-    "td",
-    "select",
-    "option",
-    "template",
-    "button",
-    "form",
-    "foo",
-    "html",
-    "script",
-    "style",
-    "image",
-    "annotation-xml",
-    "foreignobject",
-    "font",
-    "plaintext",
-    "svg",
-    "math",
-]
+HTML = """
+div p a b form button table tbody tr td th caption colgroup select template li dd ruby object h1
+h2 nobr body html head option span marquee applet center frameset details
+"""
+FOREIGN = """
+g a path title desc mi mtext textpath use text col tr td select option template button form foo
+html script style image annotation-xml foreignobject font plaintext svg math
+"""
 LONE = ["<input>", "<br>", "<hr>", "<col>", "<img>", "x", "</p>", "</br>", "<svg a=b/>", "<!doctype html>", "</", "<?"]
 
 WALK = """
@@ -136,15 +79,15 @@ def generate(dice: random.Random) -> str:
     for _ in range(dice.randint(2, 9)):
         kind = dice.random()
         if kind < 0.4:
-            opened.append(dice.choice(HTML))
+            opened.append(dice.choice(HTML.split()))
             page.append(f"<{opened[-1]}>")
         elif kind < 0.52:
-            opened += [dice.choice(["svg", "svg", "math"]), dice.choice(FOREIGN)]
+            opened += [dice.choice(["svg", "svg", "math"]), dice.choice(FOREIGN.split())]
             page.append(f"<{opened[-2]}><{opened[-1]}>")
         elif kind < 0.75 and opened:
             page.append(f"</{opened.pop(dice.randrange(len(opened)))}>")
         elif kind < 0.82:
-            page.append(f"</{dice.choice(HTML + FOREIGN)}>")
+            page.append(f"</{dice.choice([*HTML.split(), *FOREIGN.split()])}>")
         elif kind < 0.88:
             page.append(dice.choice(LONE))
         else:
@@ -166,11 +109,8 @@ def read(text: str, budget: MarkupBudget, *, has_scripts: bool = True) -> tuple[
     return seen, doubts or bool(page.ambiguous)
 
 
-def missed(text: str, elements: list[Element]) -> list[Any]:
+def missed(text: str, tags: list[Tag], elements: list[Element]) -> list[Any]:
     """Return what the browser has and the scan has not."""
-    tags, is_doubtful = read(text, MarkupBudget())
-    if is_doubtful:
-        return []
     names = {"image": "img"}  # browsers rename it
     pairs = {(names.get(tag.name, tag.name), one.name, one.value) for tag in tags for one in tag.attributes}
     styles = {tag.text for tag in tags if tag.name == "style"}
@@ -207,8 +147,10 @@ def test_nothing_that_chromium_sees_in_mended_markup_is_missed(tab: Page) -> Non
     for _ in range(PAGES // BATCH):
         texts = [generate(dice) for _ in range(BATCH)]
         for text, parsed in zip(texts, tab.evaluate(WALK, texts), strict=True):
-            assert [one for elements in parsed for one in missed(text, elements)] == []
-            certain += not read(text, MarkupBudget())[1]
+            tags, is_doubtful = read(text, MarkupBudget())
+            if not is_doubtful:
+                assert [one for elements in parsed for one in missed(text, tags, elements)] == []
+                certain += 1
     assert certain > PAGES / 4, "a reader that doubts everything would pass too"
 
 
@@ -218,5 +160,6 @@ def test_the_cases_of_the_corpus_are_live_in_chromium_or_in_another_browser(tab:
     live = 0
     for text, parsed in zip(texts, tab.evaluate(WALK, texts), strict=True):
         live += any(name.startswith("on") for elements in parsed for _, found, _ in elements for name, _ in found)
-        assert [one for elements in parsed for one in missed(text, elements)] == []
+        tags, is_doubtful = read(text, MarkupBudget())
+        assert is_doubtful or [one for elements in parsed for one in missed(text, tags, elements)] == []
     assert live > len(texts) / 2

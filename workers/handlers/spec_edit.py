@@ -22,7 +22,7 @@ from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
 from sites.spec.render import page_theme
 from sites.spec.theme import Theme, palette
-from workers.attempt import Inputs
+from workers.attempt import Inputs, Prompt
 from workers.handlers.candidate import candidate_of
 from workers.handlers.drawing import drawing_task
 from workers.handlers.model_task import Poor, Task, asking, decline, limits_of
@@ -81,14 +81,9 @@ def edit_task(
     document = f"{limits_of(inputs)}{files}\n\n{_colours(site)}\n\nThe site document:\n{part}"
     by_hand = ", ".join(sorted(detached))
     fixed = f"These files were edited by hand and stay as they are: {by_hand}\n\n" if detached else ""
-    return Task(
-        "spec_edit",
-        catalog_prompt,
-        [[Text(document, ends_prefix=True), Text(f"{fixed}{_named(inputs)}{asked}")]],
-        edit_tool,
-        partial(_edited, done=done),
-        otherwise=otherwise,
-    )
+    parts = [Text(document, ends_prefix=True), Text(f"{fixed}{_named(inputs)}{asked}")]
+    prompt = Prompt("spec_edit", catalog_prompt(), edit_tool(), parts)
+    return Task([prompt], partial(_edited, done=done), otherwise=otherwise)
 
 
 def _colours(site: Site) -> str:

@@ -221,6 +221,8 @@ class CallToActionProps(SectionProps):
     heading: Title
     layout: Literal["open"] | None = None
     actions: Annotated[tuple[Link, ...], Field(max_length=2)] = ()
+    drawing: Drawing | None = None
+    """The site's mark, as in the header."""
 
 
 def _outline_call(section: OutlineSection, business: Business) -> JsonObject:
@@ -231,7 +233,7 @@ def _outline_call(section: OutlineSection, business: Business) -> JsonObject:
     ]
     if not actions and business.contact_href:
         actions = [{"label": business.say("Get in touch"), "href": business.contact_href}]
-    return {"heading": business.name, **section_props(section), "actions": actions[:2]}
+    return {"heading": business.name, **section_props(section), "actions": actions[:2], **business.marked()}
 
 
 def _called(given: str | None, business: Business) -> str | None:
@@ -248,7 +250,7 @@ def _called(given: str | None, business: Business) -> str | None:
     "the name of a page or section) where it is not the contact",
 )
 def _call_to_action(props: CallToActionProps, ctx: RenderContext) -> Html:
-    words = (intro(ctx, props), buttons(ctx, props.actions))
+    words = (mark_of(props.drawing), intro(ctx, props), buttons(ctx, props.actions))
     if props.layout == "open":
         return band(ctx, props, *words, classes=f"{props.ground} call-open")
     panel = tag("div", *words, class_="panel")

@@ -265,7 +265,9 @@ def _schedule_row(item: ScheduleEntry, ctx: RenderContext, level: int) -> Html:
     summary="items [{time, title, text, place, link, tag (or [tags]), hue (of them)}], note",
     example={"heading": "Saturday", "items": [{"time": "9:00", "title": "Coffee and flour", "place": "Shop"}]},
     words=("schedule", "agenda", "programme", "program", "timetable"),
-    outline=outline_items("items", 24, time=ItemField("detail", 60), title=ItemField("title"), text=ITEM_TEXT),
+    outline=outline_items(
+        "items", 24, rest="note", time=ItemField("detail", 60), title=ItemField("title"), text=ITEM_TEXT
+    ),
     outline_hint="items: title, detail = time, text; only times that the request gives",
     nav_label="Schedule",
 )
@@ -452,7 +454,9 @@ def _price_line(item: PricedItem, ctx: RenderContext, level: int) -> Html:
         ],
     },
     words=("price list", "menu", "pricelist", "food menu"),
-    outline=outline_items("items", 24, title=ItemField("title", 60), price=ItemField("detail", 30), text=ITEM_TEXT),
+    outline=outline_items(
+        "items", 24, rest="note", title=ItemField("title", 60), price=ItemField("detail", 30), text=ITEM_TEXT
+    ),
     outline_hint="items: title, detail = price, text",
     nav_label="Prices",
 )

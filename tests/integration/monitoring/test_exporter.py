@@ -548,14 +548,24 @@ def exporter(fleet: Fleet) -> Iterator[tuple[subprocess.Popen[str], int]]:
         child.communicate(timeout=10)
 
 
-def test_the_exporter_serves_metrics_and_health_and_ends_cleanly(
+def test_the_exporter_folds_although_nobody_scrapes_changes_no_number_of_a_twin_and_ends_cleanly(
     fleet: Fleet, exporter: tuple[subprocess.Popen[str], int]
 ) -> None:
     child, port = exporter
     record_fenced(fleet)
-    status, body, content_type = get(port, "/metrics")
+    wait_until(lambda: fenced(fleet) == 1, seconds=10, what="a fold")
+    for _ in range(19):
+        record_fenced(fleet)
+        fold_pending(fleet.ledger)
+    # A scrape that meets the other one's fold does not wait for it: what it shows may be late, never too much.
+    wait_until(lambda: fenced(fleet) >= 20, seconds=20, what="all are folded")
+    shown = b'pointsman_duplicates_fenced_total{queue_name="spec"} 20.0'
+    wait_until(lambda: shown in get(port, "/metrics")[1], seconds=20, what="the twin shows them")
+    assert fold_pending(fleet.ledger) == 0
+    assert fenced(fleet) == 20
+
+    status, _, content_type = get(port, "/metrics")
     assert (status, content_type) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    assert b'pointsman_duplicates_fenced_total{queue_name="spec"} 1.0' in body
     assert get(port, "/healthz")[:2] == (200, b"ok\n")
     assert get(port, "/metrics", method="POST")[0] == 405
     assert get(port, "/../etc/passwd")[0] == 404
@@ -564,29 +574,9 @@ def test_the_exporter_serves_metrics_and_health_and_ends_cleanly(
     assert (child.returncode, out) == (0, "clean\n"), err
 
 
-def test_the_exporter_folds_although_nobody_scrapes(fleet: Fleet, exporter: tuple[subprocess.Popen[str], int]) -> None:
-    record_fenced(fleet)
-    wait_until(lambda: fleet.scalar("SELECT count(*) FROM rollup"), seconds=10, what="a fold")
-    assert fleet.scalar("SELECT value FROM rollup WHERE name = 'duplicates_fenced_total'") == 1
-
-
 def test_an_unreachable_ledger_answers_503_instead_of_old_numbers(fleet: Fleet, tmp_path: Path) -> None:
     engine = create_ledger_engine(f"postgresql://postgres@/nothing?host={tmp_path}", pool_size=0)
     app = ExporterApp(Ledger(engine), fleet.policy)
     assert app.answer("GET", "/metrics")[0] == 503
     assert app.answer("GET", "/healthz")[0] == 503
     engine.dispose()
-
-
-def test_a_twin_exporter_changes_no_number(fleet: Fleet, exporter: tuple[subprocess.Popen[str], int]) -> None:
-    _, port = exporter
-    for _ in range(20):
-        record_fenced(fleet)
-        fold_pending(fleet.ledger)
-    # A scrape that meets the other one's fold does not wait for it: what it shows may be late, never too much.
-    wait_until(lambda: fenced(fleet) >= 20, seconds=20, what="all are folded")
-    assert fenced(fleet) == 20
-    shown = b'pointsman_duplicates_fenced_total{queue_name="spec"} 20.0'
-    wait_until(lambda: shown in get(port, "/metrics")[1], seconds=20, what="the twin shows them")
-    assert fold_pending(fleet.ledger) == 0
-    assert fenced(fleet) == 20

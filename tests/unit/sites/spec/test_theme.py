@@ -191,6 +191,22 @@ def test_a_page_with_a_style_is_tinted_by_its_accent_else_by_its_colour_and_not_
     assert style_classes(Theme()) == ()
 
 
+def test_fog_is_tinted_by_its_charcoal_and_not_peach_by_an_ember() -> None:
+    fog = Theme(style="display", primary="#3a3f43", accent="#e2762b", background="#eceeed")
+    red, green, blue = channels(palette(fog, dark=False)["tint"])
+    assert red <= green <= blue + 1
+    ochre = fog.model_copy(update={"accent": "#c7a873"})
+    red, _, blue = channels(palette(ochre, dark=False)["tint"])
+    assert red > blue + 5
+
+
+def test_cream_is_tinted_by_cream_and_its_light_words_are_no_pink() -> None:
+    for primary, accent in (("#1f5c8a", "#d9541e"), ("#d9541e", "#1f5c8a"), ("#1f5c8a", RED)):
+        colours = palette(Theme(primary=primary, accent=accent, background="#f4f0e4", style="display"), dark=False)
+        assert colours["tint"] == "#ece6d2"
+        assert colours["on-deep"] == "#f4f0e4"
+
+
 def test_buttons_of_the_page_s_own_colour_have_the_accent_s() -> None:
     theme = Theme(preset="noir", primary="#1c1a19", accent="#f08a24")
     assert palette(theme, dark=False)["fill"] == "#f08a24"

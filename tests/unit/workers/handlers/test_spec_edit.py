@@ -90,7 +90,8 @@ def test_a_picture_that_a_person_wants_off_the_web_goes_from_the_site_s_files_to
 
 
 def prompt_of(words: str, site: Site) -> tuple[str, str]:
-    ((document, request),) = edit_task(inputs_of(words=words, asked=words), site, frozenset()).prompts
+    (prompt,) = edit_task(inputs_of(words=words, asked=words), site, frozenset()).prompts
+    document, request = prompt.parts
     return document.text, request.text
 
 

@@ -137,13 +137,13 @@ def test_a_page_s_opening_and_a_text_may_have_a_drawing(kind: str, props: dict[s
     assert render(drawn(site, {"a goat": GOAT, "kids": GOAT}))[INDEX].count(b"M60 500") == 2
 
 
-def test_a_mark_is_drawn_once_after_the_opening_and_stands_in_header_and_footer() -> None:
+def test_a_mark_is_drawn_once_after_the_opening_and_stands_in_header_call_and_footer() -> None:
     site = expand_outline({**OUTLINE, "drawing": "a goat", "mark": "a horn"})
     assert wanted(site) == ("a goat", "a horn")
     assert "The drawing is the website's mark, and shows: a horn" in brief(site, "a horn")
     assert "mark" not in brief(site, "a goat").replace("a horn", "")
     page = render(drawn(site, {"a horn": GOAT}))[INDEX]
-    assert page.count(b'<svg class="art mark" viewBox="50 0 500 500"') == page.count(b"M60 500V290") == 2
+    assert page.count(b'<svg class="art mark" viewBox="50 0 500 500"') == page.count(b"M60 500V290") == 3
     assert b"art mark" not in render(drawn(site, {}))[INDEX]
 
 
