@@ -107,9 +107,8 @@ def excerpts(
     """Choose what a request concerns, the most relevant file first, up to `max_bytes` of UTF-8.
 
     Of a large style sheet the rules of what the pages hold are shown, and few where only text is asked for (issue 20);
-    a drawing only where it is named, or where it is small and has words, as a logo.
-
-    A site that `has_spec` is shown with its styles, because its own tool does what concerns only words.
+    a drawing only where it is named, or where it is small and has words, as a logo. One that `has_spec` is shown with its
+    styles, as its own tool does what concerns only words; up to a half of them give way to the pages.
     """
     wanted = _Wanted.of(prompt)
     sheet_bytes = MAX_SHEET_BYTES if has_spec or wanted.needs_styles else SMALL_SHEET_BYTES
@@ -120,6 +119,7 @@ def excerpts(
     }
     pages = {path: text for path, text in texts.items() if path.endswith(".html")}
     meant = pages_meant(pages, wanted.prompt, wanted.words, wanted.quotes)
+    sheet_bytes = min(sheet_bytes, max(sheet_bytes // 2, max_bytes - sum(len(pages[path].encode()) for path in meant)))
     texts = {path: text for path, text in texts.items() if path in meant or path not in pages}
     scripts = [text for path, text in texts.items() if path.endswith(_SCRIPTS)]
     near = names_near([pages[path] for path in meant], scripts, wanted.words, wanted.quotes)

@@ -1,7 +1,8 @@
 """Which pages of a site a request is about: a model that changes one is not shown the others.
 
 Structure decides, not language: the names of pages, the labels of links to them, what is quoted, and what stands on one
-page and not on all. Where nothing tells, all are meant; and whoever writes a patch may ask for another.
+page and not on all; words decide only for all of them. Where nothing tells, all are meant; and whoever writes a patch
+may ask for another.
 """
 
 from __future__ import annotations
@@ -14,6 +15,14 @@ _ALL_SHOWN_CHARS: Final = 16 * 1024
 """Pages that are together so small are all shown."""
 _FEW_WORDS: Final = 3
 """So many words that only some pages hold tell which is meant."""
+_EVERY: Final = re.compile(
+    r"\b(?:all|every|each)(?: of)?(?: the| our)? pages?\b|\b(?:alle[nr]?|jede[rn]?)(?: \w+)? (?:unter)?seiten?\b|"
+    r"\b(?:toutes les|chaque) pages?\b|\b(?:todas las|cada) páginas?\b|\b(?:tutte le|ogni) pagin[ae]\b|"
+    r"\b(?:alle|elke|iedere) pagina\b|\b(?:everywhere|überall|partout|dappertutto|overal|footer|logo)\b|"
+    r"fußzeile|pied de page|pie de página|piè di pagina|voettekst",
+    re.IGNORECASE,
+)
+"""All pages, or what all of them have at their head and foot."""
 _TAG: Final = re.compile(r"<[^<>]{0,4000}>")
 _LINK: Final = re.compile(r"<a(\s[^<>]{0,4000})>([^<>]{3,80})</a>", re.IGNORECASE)
 _HREF: Final = re.compile(r"\shref\s*=\s*[\"']?([^\"'\s<>]+)", re.IGNORECASE)
@@ -26,7 +35,7 @@ def pages_meant(pages: Mapping[str, str], prompt: str, words: frozenset[str], qu
     `words` are the request's, in lower case, and `quotes` what it quotes.
     """
     every = dict.fromkeys(pages)
-    if len(pages) < 2 or sum(map(len, pages.values())) <= _ALL_SHOWN_CHARS:
+    if len(pages) < 2 or sum(map(len, pages.values())) <= _ALL_SHOWN_CHARS or _EVERY.search(prompt):
         return every
     lines = {path: _lines(source) for path, source in pages.items()}
     labels = _labels(pages)

@@ -142,6 +142,8 @@ class ContactFormProps(SectionProps):
     """What else a visitor is asked, in the site's own words."""
     message: Literal["required", "optional", "none"] = "required"
     """Whether the form has a field for a message that has to be filled in, that may be, or none."""
+    visitor_email: Literal["required", "optional", "none"] = "required"
+    """The same of the visitor's own address."""
     note: Text | None = None
     familiar: bool = False
     """Whether the form's own words say `tú` to a visitor, as the site does."""
@@ -154,6 +156,7 @@ def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
     if target is None:
         return None
     say = say_familiarly if props.familiar else say_formally
+    address = _input(ctx, "email", "email", required=props.visitor_email == "required")
     topic = None
     if props.topics:
         options = map(_option, props.topics)
@@ -161,7 +164,7 @@ def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
     return tag(
         "form",
         _field(ctx, "name", say("Your name", ctx.lang), _input(ctx, "name", "text")),
-        _field(ctx, "email", say("Your email", ctx.lang), _input(ctx, "email", "email")),
+        _field(ctx, "email", say("Your email", ctx.lang), address) if props.visitor_email != "none" else None,
         *(_further_field(ctx, name) for name in dict.fromkeys(props.fields)),
         topic,
         *(_question(ctx, f"question-{at}", question) for at, question in enumerate(props.questions, 1)),
@@ -258,8 +261,8 @@ def _option(name: str) -> Html:
     return tag("option", name)
 
 
-def _input(ctx: RenderContext, name: str, kind: str) -> Html:
-    return tag("input", id=f"{ctx.id}.{name}", name=name, type=kind, autocomplete=name, required=True)
+def _input(ctx: RenderContext, name: str, kind: str, *, required: bool = True) -> Html:
+    return tag("input", id=f"{ctx.id}.{name}", name=name, type=kind, autocomplete=name, required=required)
 
 
 def _encoding(target: str) -> str | None:
@@ -268,11 +271,11 @@ def _encoding(target: str) -> str | None:
 
 @Component(
     "ContactForm",
-    summary="contact: email, phone, address, hours [{days, time}], "
+    summary="email, phone, address, hours [{days, time}], "
     "timezone (Europe/Berlin: says if open now), links (more numbers, WhatsApp), "
     "button, topics [text], note, "
     "questions [{label, kind text|long|date|time|number|phone|email|choice|check (a box to tick), required, "
-    "options [text]}] (besides name, email, message), message required|optional|none, "
+    "options [text]}] (besides name, email, message), message and visitor_email required|optional|none, "
     "action (URL of a form service)",
     example={
         "heading": "Say hello",
@@ -329,7 +332,7 @@ def _outline_newsletter(section: OutlineSection, business: Business) -> JsonObje
 
 @Component(
     "Newsletter",
-    summary="sign-up for mail: action (URL of a form service) or email, button, note",
+    summary="action (URL of a form service) or email, button, note",
     example={"heading": "News from the oven", "text": "Once a month.", "email": "news@bakery.example"},
     words=("newsletter", "newsletter signup", "mailing list", "email signup", "sign-up form"),
     outline=_outline_newsletter,
@@ -416,8 +419,8 @@ def _is_address(heading: str, address: str) -> bool:
 
 @Component(
     "MapLink",
-    summary="where it is: address, phone, email, hours, timezone, "
-    "href (default OpenStreetMap), button, directions [text], embed true",
+    summary="address, phone, email, hours, timezone, "
+    "href (default OpenStreetMap), button, directions [text], embed true (Google Maps)",
     example={"heading": "Find us", "address": "14 Mill Lane, Millbrook", "directions": ["Tram 4 to Mill Square"]},
     words=("map", "map link", "directions", "location", "find us"),
     outline=_outline_map,

@@ -83,7 +83,7 @@ def _feature_mark(item: Feature) -> Html | None:
     return tag("span", icon(item.icon), class_="icon-mark") if item.icon else None
 
 
-def _further(item: Feature | Question, ctx: RenderContext) -> Html | None:
+def _further(item: Feature | Question | ScheduleEntry | PricedItem, ctx: RenderContext) -> Html | None:
     return tag("p", anchor(ctx, item.link), class_="card-link") if item.link else None
 
 
@@ -234,6 +234,7 @@ class ScheduleEntry(Offer):
     title: Title
     text: Text | None = None
     place: Label | None = None
+    link: Link | None = None
     tag: Tags | None = None
     hue: Hue | None = None
     """Of the tags."""
@@ -252,8 +253,8 @@ class ScheduleProps(SectionProps):
     note: Text | None = None
 
 
-def _schedule_row(item: ScheduleEntry, level: int) -> Html:
-    words = tag("div", heading(level, item.title), paragraph(item.text))
+def _schedule_row(item: ScheduleEntry, ctx: RenderContext, level: int) -> Html:
+    words = tag("div", heading(level, item.title), paragraph(item.text), _further(item, ctx))
     has_side = item.place or item.tag or item.sold_out
     side = tag("p", item.place, _tags_of(item), class_="schedule-place") if has_side else None
     return tag("li", tag("p", item.time, class_="schedule-time"), words, side, class_=_style(item))
@@ -261,7 +262,7 @@ def _schedule_row(item: ScheduleEntry, level: int) -> Html:
 
 @Component(
     "Schedule",
-    summary="programme by time: items [{time, title, text, place, tag (or [tags]), hue (of them)}], note",
+    summary="items [{time, title, text, place, link, tag (or [tags]), hue (of them)}], note",
     example={"heading": "Saturday", "items": [{"time": "9:00", "title": "Coffee and flour", "place": "Shop"}]},
     words=("schedule", "agenda", "programme", "program", "timetable"),
     outline=outline_items(
@@ -271,7 +272,7 @@ def _schedule_row(item: ScheduleEntry, level: int) -> Html:
     nav_label="Schedule",
 )
 def _schedule(props: ScheduleProps, ctx: RenderContext) -> Html:
-    rows = tag("ol", *(_schedule_row(item, level_inside(ctx, props)) for item in props.items), class_="schedule")
+    rows = tag("ol", *(_schedule_row(item, ctx, level_inside(ctx, props)) for item in props.items), class_="schedule")
     return section(ctx, props, rows, paragraph(props.note, "small"), kind="agenda")
 
 
@@ -424,6 +425,7 @@ class PricedItem(Offer):
     title: Label
     price: Annotated[str, Field(min_length=1, max_length=30)]
     text: Text | None = None
+    link: Link | None = None
     tag: Tags | None = None
     hue: Hue | None = None
     """Of the tags."""
@@ -436,15 +438,15 @@ class PriceListProps(SectionProps):
     note: Text | None = None
 
 
-def _price_line(item: PricedItem, level: int) -> Html:
+def _price_line(item: PricedItem, ctx: RenderContext, level: int) -> Html:
     marks = _tags_of(item)
     top = tag("div", heading(level, item.title), marks, tag("span", item.price, class_="line-price"), class_="line-top")
-    return tag("li", top, paragraph(item.text), class_=_style(item))
+    return tag("li", top, paragraph(item.text), _further(item, ctx), class_=_style(item))
 
 
 @Component(
     "PriceList",
-    summary="menu or price list: items [{title, price, text, tag (or [tags]), hue (of them)}], note",
+    summary="menu or price list: items [{title, price, text, link, tag (or [tags]), hue (of them)}], note",
     example={
         "heading": "Bread",
         "items": [
@@ -459,5 +461,5 @@ def _price_line(item: PricedItem, level: int) -> Html:
     nav_label="Prices",
 )
 def _price_list(props: PriceListProps, ctx: RenderContext) -> Html:
-    lines = tag("ul", *(_price_line(item, level_inside(ctx, props)) for item in props.items), class_="price-list")
+    lines = tag("ul", *(_price_line(item, ctx, level_inside(ctx, props)) for item in props.items), class_="price-list")
     return section(ctx, props, lines, paragraph(props.note, "small"), kind="menu")

@@ -163,7 +163,7 @@ def _minimal_header(business: Business) -> JsonObject:
 
 @Component(
     "Header",
-    summary="banner: brand, tagline, logo, links, action, layout bar|centered, sticky true, "
+    summary="brand, tagline, logo or drawing (a mark), links, action, layout bar|centered, sticky true, "
     "notice (words of a slim strip on top), notice_hue",
     example={
         "brand": "Hill Bakery",
@@ -239,7 +239,7 @@ def _minimal_footer(business: Business) -> JsonObject:
 
 @Component(
     "Footer",
-    summary="end of the page: brand, text, links, social, email, phone, address, "
+    summary="brand, drawing (as in Header), text, links, social, email, phone, address, "
     "hours and timezone as in ContactForm, note",
     example={"brand": "Hill Bakery", "links": [{"label": "Bread", "href": "#bread"}], "note": "© Hill Bakery"},
     place="footer",

@@ -144,6 +144,8 @@ def test_both_tools_that_edit_have_one_rule_of_what_waits_for_a_day() -> None:
         ("Hero", "cover (light words over the shaded picture)"),
         ("Posts", "which, as the list, shows date and author"),
         ("Pricing", "badge (only its button is filled)"),
+        ("Header", "logo or drawing (a mark)"),
+        ("MapLink", "embed true (Google Maps)"),
     ],
 )
 def test_the_prompt_says_what_a_component_does_by_itself(name: str, clause: str) -> None:

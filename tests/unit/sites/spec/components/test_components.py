@@ -430,6 +430,26 @@ def test_a_form_asks_for_a_message_that_has_to_be_written_or_may_be_or_for_none(
     assert [button.get("type") for button in form.iter("button")] == ["submit"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "entry"),
+    [("Schedule", {"time": "Mar", "title": "Edges"}), ("PriceList", {"title": "Small", "price": "€180"})],
+)
+def test_an_entry_of_a_programme_or_a_price_list_may_lead_somewhere(kind: str, entry: dict[str, str]) -> None:
+    """For links to three shows and a button to buy, both lists became other sections (issue 20)."""
+    link = {"label": "Buy", "href": "https://shop.example/small"}
+    found = one(kind, heading="Prints", items=[{**entry, "link": link}, entry])
+    assert [(a.text, a.get("href")) for a in found.xpath(".//li//a")] == [("Buy", "https://shop.example/small")]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "shown"), [({}, [True]), ({"visitor_email": "optional"}, [False]), ({"visitor_email": "none"}, [])]
+)
+def test_a_form_may_leave_out_the_visitor_s_email(chosen: dict[str, str], shown: list[bool]) -> None:
+    """'No e-mail needed' for apprentices took the page out of its document (issue 20)."""
+    boxes = one("ContactForm", heading="Apply", email="us@bakery.example", **chosen).xpath(".//input[@name='email']")
+    assert ["required" in box.attrib for box in boxes] == shown
+
+
 @pytest.mark.parametrize(("detail", "message"), [("no message", "none"), ("optional message", "optional")])
 def test_a_new_site_s_form_leaves_the_message_out_or_to_its_visitors(detail: str, message: str) -> None:
     items = [{"title": "Online or here?", "text": "Online | Here"}, {"title": "Message", "detail": detail}]
