@@ -98,10 +98,16 @@ def ask(caller: Caller, call: ConstrainedCall, shape: type[ReplyT]) -> ReplyT:
     return reply
 
 
+_CLAUSE_END = re.compile(r"[.;!?](?= )")
+
+
 def shorten(text: str, limit: int, *, redact: Redact) -> str:
-    """Return at most `limit` characters; redacted before the cut, which could hide half a secret."""
+    """Return at most `limit` characters, whole clauses if possible; redacted before, as a cut could hide a secret."""
     line = redact(text)
-    return line if len(line) <= limit else line[: limit - 3].rstrip() + "..."
+    if len(line) <= limit:
+        return line
+    ends = [found.start() for found in _CLAUSE_END.finditer(line[:limit]) if found.start() >= limit // 2]
+    return f"{line[: ends[-1]]}." if ends else line[: limit - 3].rstrip() + "..."
 
 
 def forced_tool(name: str, description: str, shape: type[Reply]) -> dict[str, Any]:
@@ -136,8 +142,8 @@ WAYS_OUT: Mapping[str, Any] = {
     },
     "ask": {
         **_LINE_SCHEMA,
-        "description": "one question to the owner: read beside an edit that does what is clear without the answer; "
-        "without an edit, the work waits for it",
+        "description": "one question to the owner: read after the summary of an edit that does what is clear without "
+        "the answer, which does not say it too; without an edit, the work waits for it",
     },
 }
 """Properties of an edit tool's input with which the model declines what it leaves out of the edit, or all of it."""

@@ -22,6 +22,7 @@ CallPurpose = Literal[
     "spec_edit",
     "spec_create",
     "spec_draw",
+    "spec_proof",
     "spec_terms",
     "patch_edit",
     "patch_built",

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from gateway.client import ModelClient, Text, ToolCall, is_away
-from gateway.errors import CallTimeoutError, GatewayError, ProviderBusyError
+from gateway.errors import BudgetExceededError, CallTimeoutError, GatewayError, ProviderBusyError
 from ledger.events import EventKind
 from ledger.job_ends import is_import
 from ledger.runs.steps import StepOrder
@@ -61,11 +61,23 @@ def _cannot_charge(nanousd: int, model: str) -> BudgetExceeded | None:
     return BudgetExceeded("unknown")
 
 
-def _in_time(call: Future[ToolCall]) -> ToolCall | None:
+def _if_it_came(call: Future[ToolCall], *, lost: tuple[type[GatewayError], ...]) -> ToolCall | None:
     try:
         return call.result()
-    except CallTimeoutError:
+    except lost:
         return None
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What one call asks, whose reply must use its tool."""
+
+    purpose: CallPurpose
+    system: str
+    tool: Mapping[str, Any]
+    parts: Sequence[Text]
+    waits: bool = False
+    """Whether it begins once the first beside it has ended: all their worst cases may not fit the limit of cost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +124,7 @@ class Inputs:
 
     @property
     def may_ask(self) -> bool:
-        """Whether its owner may be asked once more."""
+        """Whether the work may wait for its owner's answer once more; with a question beside an edit nothing waits."""
         return len(self.answers) < MAX_QUESTIONS
 
     @property
@@ -316,27 +328,25 @@ class Attempt(Inputs):
 
         return self.call(purpose, make)
 
-    def tool_calls(
-        self,
-        purpose: CallPurpose,
-        prompts: Sequence[Sequence[Text]],
-        *,
-        system: str,
-        tool: Mapping[str, Any],
-        until: float | None = None,
-    ) -> list[ToolCall]:
-        """Make such calls side by side, and return their replies in order; the first that fails ends all.
+    def tool_calls(self, prompts: Sequence[Prompt], *, until: float | None = None) -> list[ToolCall]:
+        """Make such calls side by side, those that wait last, and return their replies; the first that fails ends all.
 
-        Of one that is given up at `until` the reply is cut, unless all are.
+        Of one that is given up at `until`, or for which there is no money then, the reply is cut, unless all are.
         """
-        make = partial(self.tool_call, purpose, system=system, tool=tool, until=until)
+
+        def make(prompt: Prompt) -> ToolCall:
+            return self.tool_call(prompt.purpose, prompt.parts, system=prompt.system, tool=prompt.tool, until=until)
+
         if len(prompts) == 1:
             return [make(prompts[0])]
         self._open()
         pool = ThreadPoolExecutor(len(prompts))
         try:
-            calls = [pool.submit(copy_context().run, make, parts) for parts in prompts]
-            replies = [_in_time(call) for call in calls]
+            calls = [pool.submit(copy_context().run, make, prompt) for prompt in prompts if not prompt.waits]
+            wait(calls, return_when=FIRST_COMPLETED)
+            calls += [pool.submit(copy_context().run, make, prompt) for prompt in prompts if prompt.waits]
+            lost = (CallTimeoutError, BudgetExceededError) if until is not None else (CallTimeoutError,)
+            replies = [_if_it_came(call, lost=lost) for call in calls]
             if not any(replies):
                 raise CallTimeoutError
             return [reply or ToolCall({}, Usage(), is_cut=True) for reply in replies]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import os
 import shutil
 import tempfile
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 from sites.disk import locked_file
 
 _PREFIX = "pointsman-worker-"
 _LOCK = "lock"
+_LAST = -1000
+"""After `multiprocessing` has removed what it put there, at -100."""
 
 
 def create_scratch() -> Path:
@@ -32,7 +34,7 @@ def create_scratch() -> Path:
         descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     tempfile.tempdir = str(directory)
-    atexit.register(_remove_own, directory, os.getpid())
+    Finalize(None, _remove, (directory,), exitpriority=_LAST)  # in no pool child that ends
     return directory
 
 
@@ -61,9 +63,3 @@ def _is_abandoned(directory: Path) -> bool:
 def _remove(directory: Path) -> bool:
     shutil.rmtree(directory, ignore_errors=True)
     return not directory.exists()
-
-
-def _remove_own(directory: Path, owner: int) -> None:
-    """Remove it, unless this is a pool child that ends: it is not the worker."""
-    if os.getpid() == owner:
-        _remove(directory)

@@ -38,8 +38,8 @@ RIGHT_END = {"tools": "answered", "answer": "answered", "unchanged": "answered",
 _CREATE = "model:spec_create"
 _EDIT = "model:spec_edit"
 _EDITS = (_EDIT, _CREATE, "model:patch_edit", "model:patch_built")
-RECORDED = ("recorded", "replayed")
-"""The fake provider's rules that play recorded replies."""
+RECORDED = ("recorded", "replayed", "site-proofreading")
+"""The fake provider's rules that play recorded replies; a proofreader of whom none is recorded found nothing."""
 SPENT, CUT_OFF = "the budget is spent", "the budget cut it off"
 """Why a case is left for a run that goes on with more money."""
 _LOOK_SECONDS = 0.1

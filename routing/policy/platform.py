@@ -272,7 +272,7 @@ class ProjectOverrides(_Section):
     budgets: dict[Literal["call_usd", "job_usd", "run_usd", "tenant_day_usd"], Usd] = Field(default_factory=dict)
 
 
-_LIKE: Final = {"spec_draw": "spec_create", "spec_terms": "spec_edit"}
+_LIKE: Final = {"spec_draw": "spec_create", "spec_proof": "spec_create", "spec_terms": "spec_edit"}
 """Calls that older files do not have, and which ones they are like."""
 
 

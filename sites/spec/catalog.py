@@ -60,7 +60,8 @@ def _day(value: str) -> str:
 
 Label = Annotated[str, Field(min_length=1, max_length=60)]
 Title = Annotated[str, Field(min_length=1, max_length=140)]
-Text = Annotated[str, Field(min_length=1, max_length=700)]
+_MOST_WORDS: Final = 700
+Text = Annotated[str, Field(min_length=1, max_length=_MOST_WORDS)]
 Tag = Annotated[str, Field(min_length=1, max_length=24)]
 """A word such as "vegan"."""
 LongText = Annotated[str, Field(min_length=1, max_length=6000)]
@@ -377,15 +378,27 @@ class ItemField(NamedTuple):
 ITEM_TEXT: Final = ItemField("text", is_required=False)
 
 
-def outline_items(prop: str, limit: int, **fields: ItemField) -> Callable[[OutlineSection, Business], JsonObject]:
-    """Return an `outline` for a component with a list: each item becomes an entry of `prop`, at most `limit`."""
+def _sentence(item: Mapping[str, str]) -> str:
+    said = ": ".join(filter(None, (item["title"].rstrip(" .:"), item.get("text"))))
+    return said if said.endswith((".", "!", "?")) else f"{said}."
+
+
+def outline_items(
+    prop: str, limit: int, *, rest: str | None = None, **fields: ItemField
+) -> Callable[[OutlineSection, Business], JsonObject]:
+    """Return an `outline` for a component with a list: each item becomes an entry of `prop`, at most `limit`.
+
+    The words of those that cannot, as one without a price, stand in the prop `rest`, if the component has one.
+    """
     required = [name for name, field in fields.items() if field.is_required]
 
     def read(section: OutlineSection, business: Business) -> JsonObject:
         entries = [{name: field.read(item) for name, field in fields.items()} for item in section.items]
         complete = [entry for entry in entries if all(entry[name] for name in required)][:limit]
         items = [{name: value for name, value in entry.items() if value} for entry in complete]
-        return {**section_props(section), prop: items}
+        bare = [item for item, entry in zip(section.items, entries, strict=True) if entry not in complete]
+        words = " ".join(_sentence(item) for item in bare if item.get("title")) if rest and items else ""
+        return {**section_props(section), prop: items, **({rest: words[:_MOST_WORDS]} if rest and words else {})}
 
     return read
 

@@ -164,6 +164,12 @@ def edit_tool() -> JsonObject:
                 "operations": {"type": "array", "maxItems": MAX_OPERATIONS, "items": operation},
                 "summary": SUMMARY,
                 **WAYS_OUT,
+                "withdraw": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "description": "files of the site (assets/...) that nobody may open any more: only where the thing "
+                    "itself has to go, as when a person wants a picture of them down; the edit takes it off all pages",
+                },
             },
             "required": ["operations", "summary"],
         },
@@ -173,7 +179,7 @@ def edit_tool() -> JsonObject:
 def edit_of(reply: Mapping[str, Any]) -> object:
     """Return the edit in a model's reply: its operations, or the reply itself if it is a merge."""
     if reply.get(MERGE_MARK) is True:
-        return {name: value for name, value in reply.items() if name != "summary" and name not in WAYS_OUT}
+        return {name: value for name, value in reply.items() if name not in {"summary", "withdraw", *WAYS_OUT}}
     return reply.get("operations")
 
 

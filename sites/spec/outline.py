@@ -8,116 +8,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from routing.model_call import SUMMARY, WAYS_OUT
 from sites.errors import Finding, SpecError, refuse, shown
-from sites.spec.catalog import (
-    Business,
-    Component,
-    Day,
-    Email,
-    ImageUrl,
-    Link,
-    OutlineSection,
-    Phone,
-    components,
-    is_link,
-)
-from sites.spec.components.contact import Hours
-from sites.spec.components.page import LEGAL, SiteUrl, footer_of, header_of
+from sites.spec.catalog import Business, Component, Day, Link, OutlineSection, components, is_link
+from sites.spec.components.page import LEGAL, footer_of, header_of
 from sites.spec.components.posts import NEWS
-from sites.spec.fonts.families import NewFont
-from sites.spec.html import ArtName, complaint_about_link, phone_url, say
+from sites.spec.html import complaint_about_link, phone_url, say
 from sites.spec.languages.address import is_familiar
 from sites.spec.languages.typography import typeset
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.outlines.arrange import arranged, opening_of, repeats
-from sites.spec.outlines.links import addressed, lead, leads_of, menu_words, page_path, slug
-from sites.spec.outlines.looks import SHAPES, STYLES, look_of, style_of
-from sites.spec.theme import PAIRINGS, Colour, PresetName, Style
+from sites.spec.outlines.links import lead, lead_of, leads_of, menu_words, page_path, slug
+from sites.spec.outlines.looks import GROUNDS, STYLES, look_of, shape_of, style_of
+from sites.spec.outlines.model import Outline, OutlinedItem, OutlinedSection
+from sites.spec.theme import PAIRINGS
 from sites.spec.trades import TRADES, Trade, trade_of
 from sites.spec.validate import require_valid
-
-MAX_SECTIONS: Final = 14
-MAX_FURTHER: Final = 2
-"""Languages beside the first: the translations of more do not fit the tier's limits."""
-
-
-class _Outlined(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class OutlinedItem(_Outlined):
-    """One entry of a section; what `detail` means depends on the kind."""
-
-    title: Annotated[str, Field(max_length=140)] | None = None
-    text: Annotated[str, Field(max_length=600)] | None = None
-    detail: Annotated[str, Field(max_length=200), AfterValidator(addressed)] | None = None
-
-
-class OutlinedSection(_Outlined):
-    """One section."""
-
-    kind: str
-    heading: Annotated[str, Field(max_length=140)] | None = None
-    menu: Annotated[str, Field(max_length=40)] | None = None
-    text: Annotated[str, Field(max_length=2000)] | None = None
-    items: Annotated[tuple[OutlinedItem, ...], Field(max_length=12)] = ()
-    image: ImageUrl | None = None
-    drawing: Annotated[str, Field(max_length=200)] | None = None
-    page: Annotated[str, Field(max_length=40)] | None = None
-    """Name of the page it stands on; null or "Home" is the front page."""
-
-
-class OutlinedTheme(_Outlined):
-    """The look, as far as it is not the trade's."""
-
-    preset: PresetName | None = None
-    primary: Colour | None = None
-    accent: Colour | None = None
-    background: Colour | None = None
-    deep: Colour | None = None
-    font: NewFont | None = None
-    headings: NewFont | None = None
-    style: Style | None = None
-    art: ArtName | None = None
-    """A stock drawing in the opening."""
-
-
-class OutlinedContact(_Outlined):
-    """How to reach the business, as far as the request says."""
-
-    email: Email | None = None
-    phone: Phone | None = None
-    address: Annotated[str, Field(max_length=300)] | None = None
-    hours: Annotated[tuple[Hours, ...], Field(max_length=8)] = ()
-
-
-class Outline(_Outlined):
-    """A whole site in few words."""
-
-    name: Annotated[str, Field(min_length=1, max_length=60)]
-    tagline: Annotated[str, Field(max_length=60)] | None = None
-    description: Annotated[str, Field(max_length=300)] | None = None
-    lang: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")] = "en"
-    also: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z]{2,3}$")], ...], Field(max_length=MAX_FURTHER)] = ()
-    """Further languages, in which the finished site is translated."""
-    url: SiteUrl | None = None
-    """The public address, as far as the request says."""
-    trade: Annotated[str, Field(max_length=40)] | None = None
-    """A name of `TRADES`, which sets the look and the drawing; any other is none."""
-    theme: OutlinedTheme = OutlinedTheme()
-    drawing: Annotated[str, Field(max_length=200)] | None = None
-    """What the drawing in the opening shows; a call of its own draws it."""
-    mark: Annotated[str, Field(max_length=80)] | None = None
-    """The one thing that stands for the business beside its name; drawn likewise."""
-    contact: OutlinedContact = OutlinedContact()
-    sections: Annotated[tuple[OutlinedSection, ...], Field(min_length=1, max_length=MAX_SECTIONS)]
-
 
 _Pages = dict[str, tuple[str, list[OutlinedSection]]]
 """The name and the sections of each page, by its path."""
@@ -158,7 +69,7 @@ def _with_links(sections: tuple[OutlinedSection, ...], phone: str | None) -> Ite
     headings = ((each.heading, each.kind, each.page) for each in sections if each.heading and each.kind != "Hero")
     leads = leads_of(headings, phone)
     for each in sections:
-        hrefs = [leads.get((item.detail or item.title or "").casefold()) or item.detail for item in each.items]
+        hrefs = [lead_of(item.detail or item.title or "", leads) or item.detail for item in each.items]
         items = (item.model_copy(update={"detail": href}) for item, href in zip(each.items, hrefs, strict=True))
         yield each.model_copy(update={"items": tuple(items)}) if each.kind == "Hero" else each
 
@@ -283,7 +194,7 @@ def _post_page(item: OutlinedItem, day: str, outline: Outline, all_news: Mapping
 
 def _theme(outline: Outline) -> JsonObject:
     """Return the theme: the trade's palette and fonts, unless the outline chooses a preset, which has its own."""
-    chosen = outline.theme.model_dump(exclude_none=True, exclude={"art"})
+    chosen = outline.theme.model_dump(exclude_none=True, exclude={"art", "ground"})
     trade = _trade(outline) if "preset" not in chosen else None
     preset = trade.preset if trade else chosen.get("preset", "slate")
     pairing = trade.fonts if trade else PAIRINGS[preset]
@@ -291,7 +202,7 @@ def _theme(outline: Outline) -> JsonObject:
     mode = {"mode": trade.mode} if trade and trade.mode != "auto" else {}
     theme = {"preset": preset, "align": "left", **fonts, **mode, **chosen}
     style = theme.get("style") or style_of(theme)
-    return {**SHAPES.get(style, {}), **theme, "style": style}
+    return {**shape_of(theme, style), **theme, "style": style}
 
 
 def _navigation(pages: _Pages, lang: str) -> list[Link]:
@@ -339,9 +250,8 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
         wanted[1] = wanted[1].model_copy(update={"heading": None})
     if business.contact_href == f"{path}#contact" and not any(part.kind == "ContactForm" for part in wanted):
         wanted.append(OutlinedSection(kind="ContactForm"))
-    body = arranged(
-        [(section.kind, _expand(section, outline, business)) for section in wanted], business, look_of(_theme(outline))
-    )
+    look = look_of(_theme(outline), page=list(pages).index(path), ground=outline.theme.ground)
+    body = arranged([(part.kind, _expand(part, outline, business)) for part in wanted], business, look)
     where = _news_page(pages)
     for kind, props in body if is_home and where != INDEX else ():
         if kind == "Posts":
@@ -379,6 +289,8 @@ def outline_schema() -> JsonObject:
     section["image"] |= {"description": "address of one picture, only if the request gives it"}
     looks = inlined["properties"]["theme"]["properties"]
     looks["style"] |= {"description": STYLES}
+    looks["ground"] |= {"description": GROUNDS}
+    looks["size"] |= {"description": "of all letters, where the request or its readers need them larger"}
     further = {"description": "further languages of the whole site, only if the request asks for them"}
     inlined["properties"]["also"] |= further
     del inlined["properties"]["sections"]["minItems"]  # none beside `ask` and `cannot`

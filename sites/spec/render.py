@@ -87,15 +87,16 @@ def page_theme(site: Site, path: str) -> Theme | None:
     return _page_props(resolve_page(site, path)).theme
 
 
-def theme_notes(site: Site, lang: str) -> tuple[str, ...]:
-    """Return notes, in a language, on what is not as the theme says: fonts by look, and colours too faint."""
-    notes: list[str] = []
+def theme_notes(site: Site, lang: str, *, before: Site | None = None) -> tuple[str, ...]:
+    """Return notes, in a language, on what is not as a theme says that was another `before`: fonts, faint colours."""
+    notes: list[str | None] = []
     for path in sorted(site.pages):
         root = resolve_page(site, path)
-        if theme := _page_props(root).theme:
-            found = (*font_notes(root.props["theme"], lang), contrast_note(theme, lang))
-            notes += [f"{path}: {note}" for note in found if note]
-    return tuple(notes)
+        if (theme := _page_props(root).theme) and not (
+            before and path in before.pages and page_theme(before, path) == theme
+        ):
+            notes += [*font_notes(root.props["theme"], lang), contrast_note(theme, lang)]
+    return tuple(dict.fromkeys(note for note in notes if note))
 
 
 class _Renderer:

@@ -74,10 +74,10 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def is_red(colour: str) -> bool:
-    """Whether a colour is a red, pink or raspberry; an ochre or a coral is none."""
+def is_red(colour: str, *, most_green: float = 0.24) -> bool:
+    """Whether a colour is a red, pink or raspberry; an ochre or a coral has more green, as a part of its chroma."""
     red, green, blue = channels(colour)
-    return red == max(red, green, blue) and green - blue <= _REDDISH * (red - min(green, blue))
+    return red == max(red, green, blue) and green - blue <= most_green * (red - min(green, blue))
 
 
 PresetName = Literal[
@@ -86,6 +86,7 @@ PresetName = Literal[
 CardStyle = Literal["outlined", "raised", "flat", "open"]
 Style = Literal["display", "poster", "editorial", "tiles"]
 """Large headings over entries in columns; the same in capitals; headings beside lines on paper; rounded panels."""
+TextSize = Literal["large", "larger"]
 
 
 MIN_TEXT_CONTRAST: Final = 4.5
@@ -98,12 +99,13 @@ _ANOTHER: Final = 1.5
 """Contrast of a colour and its readable shade from which on that is another colour."""
 _ALIKE: Final = 1.6
 """Contrast of two colours below which a page that has both in large fields is of one."""
+_CREAM: Final = 8  # lights so far apart make a hue, of which a tint has more: with another's, cream is putty or pink
 DARK: Final = 0.18
 """Luminance of a background below which a page is a dark one."""
 _NEARLY_BLACK: Final = 0.015
 """Below this luminance, nothing is darker that anybody would see."""
-_REDDISH: Final = 0.24
-"""How much green, as a part of its chroma, a red may have and not be a coral."""
+_PEACH: Final = 0.5
+"""Up to so much green, a colour makes a white peach or pink; an ochre makes it cream."""
 _HEX: Final = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
 
 
@@ -142,7 +144,7 @@ class Theme(BaseModel):
     align: Literal["left", "center"] | None = None
     """The alignment of section headings."""
     mode: Literal["auto", "light", "dark"] = "auto"
-    size: Literal["large", "larger"] | None = None
+    size: TextSize | None = None
     """Of all text and what is measured by it; that of the visitor's browser by default."""
     ink: Colour | None = None
     """The colour of words, as far as they can be read in it."""
@@ -219,10 +221,12 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
         deep = None  # a pale ground among dark ones
     if deep is None and theme.style is not None and (is_night or not is_dark):
         deep = _deep_of_style(primary, background, is_night=is_night)
-    is_neutral = is_night or (theme.style is not None and not is_dark and is_red(primary))
-    hue = _text_on(background) if is_neutral else primary  # orange on black is a muddy brown, red on cream a pink
+    is_paper = theme.style is not None and not is_dark
+    hue = _text_on(background) if is_night or (is_paper and is_red(primary)) else primary  # not muddy brown, not pink
     share = 0.12 if is_dark and luminance(primary) <= _PALE else 0.07
-    if theme.style is not None and not is_dark and not is_red(accent):
+    if is_paper and max(channels(background)) - min(channels(background)) >= _CREAM:
+        hue, share = "#" + "".join(f"{light * light // 255:02x}" for light in channels(background)), 0.7
+    elif is_paper and not is_red(accent, most_green=_PEACH):
         hue, share = accent, 0.09
     colours = _palette(primary, accent, background, is_dark=is_dark, tint=mix(background, hue, share), deep=deep)
     if theme.style is not None:
@@ -231,16 +235,18 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
 
 
 def _of_style(colours: Mapping[str, str], *, is_night: bool, is_dark: bool) -> dict[str, str]:
-    """Return what a page with a style has beside: the panel of its form, its drawings, links on dark ground."""
+    """Return what a page with a style has beside: the panel of its form, its drawings, what is light on dark ground."""
     is_one = contrast(colours["fill"], colours["deep"]) < _ALIKE
     panel, words = ("deep", "on-deep") if is_night else ("tint", "ink") if is_one else ("fill", "on-fill")
     is_another = contrast(colours["accent"], colours["deep-accent"]) > _ANOTHER  # a red that is lightened is a pink
+    light = colours["on-deep"] if is_dark else readable(colours["bg"], [colours["deep"], colours["deep-card"]], 7)
     return {
         "panel": colours[panel],
         "on-panel": colours[words],
-        "deep-accent": colours["on-deep" if is_another else "deep-accent"],
+        "on-deep": light,
+        "deep-accent": light if is_another else colours["deep-accent"],
         "art-deep": colours["deep"] if is_dark else mix(colours["deep"], BLACK, 0.5),
-        "art-light": colours["on-deep" if is_dark else "surface"],  # a white with the accent in it is pink beside cream
+        "art-light": light if is_dark else colours["surface"],
         "fade": "14%" if is_night else "0%",
     }
 
@@ -251,8 +257,7 @@ def _deep_of_style(primary: str, background: str, *, is_night: bool) -> str:
     Of a red or an orange that is nearly black, as a dark red is another colour.
     """
     if is_night:
-        nearly_black = luminance(background) < _NEARLY_BLACK
-        return mix(background, WHITE, 0.12) if nearly_black else mix(background, BLACK, 0.45)
+        return mix(background, *((WHITE, 0.12) if luminance(background) < _NEARLY_BLACK else (BLACK, 0.45)))
     red, green, blue = channels(primary)
     if red > max(green, blue):
         return mix(BLACK, primary, 0.1)
@@ -355,10 +360,7 @@ def contrast_note(theme: Theme, lang: str) -> str | None:
     if least >= MIN_TEXT_CONTRAST or contrast(chosen, used) < _NOTICED:
         return None
     return say(
-        "words in {chosen} would be hard to read here and are set in {used}, its nearest shade that is not",
-        lang,
-        chosen=theme.primary,
-        used=used,
+        "words in the colour chosen would be hard to read here, so they have its nearest shade that is not", lang
     )
 
 
@@ -428,22 +430,18 @@ def is_of_other_rules(stylesheet: bytes, rendered: bytes) -> bool:
 
     The theme's part has to be the same; the rules tell by their mark that nobody has edited them since.
     """
-    theme, mark, rules = rendered.partition(_MARK.partition(b"%")[0])
+    theme, mark, _ = rendered.partition(_MARK.partition(b"%")[0])
     if not stylesheet.startswith(theme + b"\n"):
         theme = theme.replace(*_ALIGNED_LEFT)
-    if not mark or not stylesheet.startswith(theme + b"\n"):
-        return False
-    rest = stylesheet[len(theme) :]
-    size = len(_MARK % _FIRST_RULES)
-    rules = rest[size:]
-    return rest[:size] == _MARK % _digest_of(rules) or _digest_of(rest) == _FIRST_RULES
+    rest, size = stylesheet[len(theme) :], len(_MARK % _FIRST_RULES)
+    has_own = rest[:size] == _MARK % _digest_of(rest[size:]) or _digest_of(rest) == _FIRST_RULES
+    return bool(mark) and stylesheet.startswith(theme + b"\n") and has_own
 
 
 @lru_cache(maxsize=256)  # few themes are in use at a time, and every page that is built asks for its own
 def _variables(selector: str, theme: Theme) -> str:
-    first = _colours(theme, dark=theme.mode == "dark")
-    scheme = {"auto": "light dark", "light": "light", "dark": "dark"}[theme.mode]
-    rules = _rule(selector, {**_measures(theme), **first}, scheme)
+    variables = {**_measures(theme), **_colours(theme, dark=theme.mode == "dark")}
+    rules = _rule(selector, variables, theme.mode.replace("auto", "light dark"))
     if theme.mode == "auto":
         dark = _rule(selector, _colours(theme, dark=True), None).replace("\n", "\n  ")
         rules += f"\n@media (prefers-color-scheme: dark) {{\n  {dark}\n}}"

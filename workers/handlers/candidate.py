@@ -75,8 +75,7 @@ def missing_files_note(inputs: Inputs, site: Site) -> list[str]:
 
 def _notes_of(before: Site | None, site: Site, lang: str) -> list[str]:
     """Return what the owner should know of a change beyond its summary, in their language."""
-    old = theme_notes(before, lang) if before is not None else ()
-    notes = [note for note in theme_notes(site, lang) if note not in old]
+    notes = [*theme_notes(site, lang, before=before)]
     if before is not None and (versions := outdated(before, site)):
         notes.append(say("{pages} in another language stays as it was", lang, pages=", ".join(versions)))
     unsorted = _unsorted(site)

@@ -13,7 +13,7 @@ from sites.spec.catalog import read_prompt
 from sites.spec.drawings.requests import brief, draw_tool, drawn, shapes_of, wanted
 from sites.spec.html import say
 from sites.spec.model import Site, parse_site
-from workers.attempt import Inputs
+from workers.attempt import Inputs, Prompt
 from workers.handlers.candidate import owner_language
 from workers.handlers.model_task import Poor, Task
 from workers.outcomes import Outcome
@@ -32,11 +32,9 @@ def drawing_task(
     """Return the task of drawing what a site wants; where one does not come out, it shows what it did before."""
     showing = wanted(site)[:_MAX_DRAWINGS]
     told = say("the drawing did not come out, so ask for it once more", owner_language(inputs, site))
+    system, tool = read_prompt("drawing.md"), draw_tool()
     return Task(
-        "spec_draw",
-        partial(read_prompt, "drawing.md"),
-        [[Text(brief(site, of)), Text(inputs.asked)] for of in showing],
-        draw_tool,
+        [Prompt("spec_draw", system, tool, [Text(brief(site, of)), Text(inputs.asked)]) for of in showing],
         partial(_drawn, spec=site.canonical(), showing=showing, then=then, left=left, told=told),
         otherwise=partial(then, spec=drawn(site, {}, before=inputs.spec).canonical(), left=(*left, told)),
     )

@@ -11,13 +11,13 @@ from gateway.client import Text
 from gateway.errors import BudgetExceededError, CallTimeoutError, ProviderError
 from routing.jobs import OPEN_QUESTION, Reason
 from routing.model_call import way_out
-from routing.queues import CallPurpose, Tier
+from routing.queues import Tier
 from sites.errors import shown
 from sites.files import is_built
 from sites.links import dead_links, missing_images
 from sites.releases import profile_of, refusal_of
 from sites.scan.rules import describe_limits
-from workers.attempt import Attempt, Inputs
+from workers.attempt import Attempt, Inputs, Prompt
 from workers.compute import timed
 from workers.handlers.cut_replies import Begun
 from workers.outcomes import Answered, Asked, Candidate, Escalate, Outcome
@@ -49,11 +49,8 @@ _CUT = Poor(Reason.SPEC_INVALID, "the model's reply was cut off at its token lim
 class Task:
     """What a model is asked for, and what becomes of its reply; functions of modules, for it comes from a child."""
 
-    purpose: CallPurpose
-    system: Callable[[], str]
-    prompts: Sequence[Sequence[Text]]
+    prompts: Sequence[Prompt]
     """Of calls that are made side by side; mostly one."""
-    tool: Callable[[], Mapping[str, Any]]
     use: Callable[[Inputs, Sequence[Mapping[str, Any]]], Outcome | Poor | Task]
     """What becomes of its replies; another task is asked instead, or next."""
     otherwise: Callable[[Inputs], Outcome | Poor | Task] | None = None
@@ -65,10 +62,10 @@ def by_model(attempt: Attempt, task: Task) -> Outcome:
     problem, tries, begun = Poor(Reason.SPEC_INVALID, ""), attempt.policy.attempts.spec, None
     for number in range(1, tries + 1):
         again = [Text(begun.request())] if begun else [Text(problem.quoted())] if problem.replies else []
-        prompts = [[*parts, *again] for parts in task.prompts]
+        prompts = [replace(prompt, parts=[*prompt.parts, *again]) for prompt in task.prompts]
         try:
             until = None if task.otherwise is None else attempt.began + attempt.limits.soft_seconds - _CLOSING_SECONDS
-            calls = attempt.tool_calls(task.purpose, prompts, system=task.system(), tool=task.tool(), until=until)
+            calls = attempt.tool_calls(prompts, until=until)
         except (BudgetExceededError, CallTimeoutError, ProviderError):
             if task.otherwise is None:
                 raise
@@ -77,7 +74,7 @@ def by_model(attempt: Attempt, task: Task) -> Outcome:
         if task.otherwise is not None and not all(call.is_cut for call in calls):  # what came whole is used
             replies = [{} if call.is_cut else reply for call, reply in zip(calls, replies, strict=True)]
         is_cut = any(call.is_cut and reply for call, reply in zip(calls, replies, strict=True))
-        begun = Begun.of(replies[0], task.tool()) if is_cut and len(replies) == 1 and number < tries else None
+        begun = Begun.of(replies[0], prompts[0].tool) if is_cut and len(replies) == 1 and number < tries else None
         if begun:
             continue
         may_mend, keys = number < tries, attempt.known_keys
@@ -87,7 +84,7 @@ def by_model(attempt: Attempt, task: Task) -> Outcome:
         if not isinstance(result, Poor):
             return result
         problem = replace(result, replies=replies)
-        attempt.kept[:] = [f"{task.purpose} was tried; nothing usable was kept"]
+        attempt.kept[:] = [f"{prompts[0].purpose} was tried; nothing usable was kept"]
     return _otherwise(attempt, task, problem)
 
 
@@ -163,7 +160,10 @@ def unchanged(inputs: Inputs, answer: str, facts: Mapping[str, Any]) -> Answered
 
 
 def asking(outcome: OutcomeT, reply: Mapping[str, Any]) -> OutcomeT:
-    """Return an edit with what its owner is asked beside it: the next round knows it, and policy approves none."""
+    """Return an edit with what its owner is asked beside it: the next round knows it, and policy approves none.
+
+    However often they were asked before: a preview is there, and nothing waits for the answer.
+    """
     question = way_out(reply, "ask")
     if not question or not isinstance(outcome, Candidate):
         return outcome

@@ -1,4 +1,4 @@
-"""A new site from its outline, then in its further languages, then with its drawings."""
+"""A new site from its outline, then in its further languages, then with its drawings, proofread beside them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from gateway.client import Text
 from routing.jobs import Reason
 from routing.model_call import summary_of
 from routing.queues import Tier
-from sites.errors import SpecError
+from sites.errors import SpecError, refuse
+from sites.links import dead_links
 from sites.spec.catalog import outline_prompt, read_prompt
 from sites.spec.drawings.requests import wanted
 from sites.spec.html import say
@@ -19,27 +20,25 @@ from sites.spec.languages.translation import (
     add_versions,
     choose_texts,
     left_over,
-    translate_tool,
 )
 from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.outline import expand_outline, further_languages, has_empty_news, left_out, outline_tool
-from workers.attempt import Inputs
+from sites.spec.outlines.proofreading import corrected, proof_of, proofreading_tool
+from sites.spec.render import render
+from workers.attempt import Inputs, Prompt
 from workers.handlers.candidate import candidate_of, owner_language
 from workers.handlers.drawing import drawing_task
 from workers.handlers.model_task import Poor, Task, decline
-from workers.handlers.translation import parts_of
+from workers.handlers.translation import parts_of, translation_prompt
 from workers.outcomes import Outcome
+
+_OUTLINED = "a model's outline"
 
 
 def outline_task(inputs: Inputs) -> Task:
     """Return the task of outlining a site from the owner's words."""
-    return Task(
-        "spec_create",
-        outline_prompt,
-        [[Text(f"The owner describes the site:\n{inputs.order}")]],
-        outline_tool,
-        _created,
-    )
+    parts = [Text(f"The owner describes the site:\n{inputs.order}")]
+    return Task([Prompt("spec_create", outline_prompt(), outline_tool(), parts)], _created)
 
 
 def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | Poor | Task:
@@ -50,36 +49,91 @@ def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | 
         site = expand_outline(reply)
     except SpecError as error:
         return Poor(Reason.SPEC_INVALID, str(error))
-    summary = summary_of(reply, otherwise="A new site from its description.")
-    owner, left = owner_language(inputs, site), []
-    if missing := ", ".join(left_out(reply)):
-        left.append(say("left out, as the request does not give what they need: {sections}", owner, sections=missing))
-    if has_empty_news(reply):
-        left.append(say("the list of news is empty until the first entry", owner))
     if further := further_languages(reply):
-        return _versions_task(inputs, site, summary, further, left=left)
-    return _new_site(inputs, spec=site.canonical(), summary=summary, left=left)
+        return _versions_task(inputs, site, _summary(reply), further, left=_left(inputs, site, reply))
+    return _proofread_task(inputs, reply, site)
 
 
-def _new_site(inputs: Inputs, *, spec: str, summary: str, left: Sequence[str] = ()) -> Outcome | Task:
+def _proofread_task(inputs: Inputs, outline: Mapping[str, Any], site: Site) -> Task:
+    """Return the task of drawing what a new site wants, and of proofreading it beside that."""
+    finish = _finished(inputs, outline, site)
+    proof = [Text(f"The owner's request:\n{inputs.order}\n\n{proof_of(inputs.order, outline, site)}")]
+    prompt = Prompt("spec_proof", read_prompt("proofread.md"), proofreading_tool(), proof, waits=bool(wanted(site)))
+    drawings, otherwise = (finish.prompts, finish.otherwise) if isinstance(finish, Task) else ([], None)
+    return Task(
+        [*drawings, prompt],
+        partial(_proofread, outline=outline),
+        otherwise=otherwise or partial(_proofread, replies=[{}], outline=outline),
+    )
+
+
+def _proofread(
+    inputs: Inputs, replies: Sequence[Mapping[str, Any]], *, outline: Mapping[str, Any]
+) -> Outcome | Poor | Task:
+    """Finish a site with the corrections of its proofreader, unless they break it; without any, as it was."""
+    *drawings, proof = replies
+    site, how = expand_outline(outline), _OUTLINED
+    if number := len(proof.get("corrections") or ()):
+        try:
+            outline, site = _corrected(outline, site, proof)
+            how = f"{how}, with {number} corrections of its proofreader"
+        except SpecError as error:
+            how = f"{how}; the corrections of its proofreader cannot be made: {error}"
+    finish = _finished(inputs, outline, site, how=how)
+    return finish.use(inputs, drawings) if isinstance(finish, Task) else finish
+
+
+def _corrected(outline: Mapping[str, Any], site: Site, proof: Mapping[str, Any]) -> tuple[Mapping[str, Any], Site]:
+    changed = corrected(outline, proof)
+    better = expand_outline(changed)
+    if wanted(better) != wanted(site):
+        raise refuse("bad_outline", "/corrections", "they change what is drawn")
+    if dead := dead_links(render(better)) - dead_links(render(site)):
+        raise refuse("bad_outline", "/corrections", str(min(dead, key=str)))
+    return changed, better
+
+
+def _finished(inputs: Inputs, outline: Mapping[str, Any], site: Site, *, how: str = _OUTLINED) -> Outcome | Task:
+    summary, left = _summary(outline), _left(inputs, site, outline)
+    return _new_site(inputs, spec=site.canonical(), summary=summary, left=left, how=how)
+
+
+def _summary(outline: Mapping[str, Any]) -> str:
+    return summary_of(outline, otherwise="A new site from its description.")
+
+
+def _left(inputs: Inputs, site: Site, outline: Mapping[str, Any]) -> list[str]:
+    """Return what its owner is told that an outline could not have."""
+    owner, left = owner_language(inputs, site), []
+    if missing := ", ".join(left_out(outline)):
+        left.append(say("left out, as the request does not give what they need: {sections}", owner, sections=missing))
+    if has_empty_news(outline):
+        left.append(say("the list of news is empty until the first entry", owner))
+    return left
+
+
+def _new_site(
+    inputs: Inputs, *, spec: str, summary: str, left: Sequence[str] = (), how: str = _OUTLINED
+) -> Outcome | Task:
     site = parse_site(spec)
     if wanted(site):
-        return drawing_task(inputs, site, partial(_new_site, summary=summary), left=left)
-    return candidate_of(inputs, site, before=None, summary=summary, how="a model's outline", left=left)
+        return drawing_task(inputs, site, partial(_new_site, summary=summary, how=how), left=left)
+    return candidate_of(inputs, site, before=None, summary=summary, how=how, left=left)
 
 
 def _versions_task(inputs: Inputs, site: Site, summary: str, further: Sequence[str], *, left: Sequence[str]) -> Task:
     """Return the task of translating a new site into further languages; without it the site is in one language."""
     texts = choose_texts(site, "")
     asked = f"{inputs.asked}\n\nThe site was made from that. Put all of these texts into the language"
-    prompts = [[text, Text(f"{asked} “{lang}”.")] for lang in further for text in parts_of(inputs, site, texts)]
+    prompts = [
+        translation_prompt([text, Text(f"{asked} “{lang}”.")])
+        for lang in further
+        for text in parts_of(inputs, site, texts)
+    ]
     owner = owner_language(inputs, site)
     missing = say("not translated into {languages}; ask for that next", owner, languages=", ".join(further))
     return Task(
-        "spec_edit",
-        partial(read_prompt, "translate.md"),
         prompts,
-        translate_tool,
         partial(_with_versions, spec=site.canonical(), texts=texts, further=further, summary=summary, told=left),
         otherwise=partial(_new_site, spec=site.canonical(), summary=summary, left=[*left, missing]),
     )

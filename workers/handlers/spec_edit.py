@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,11 +22,11 @@ from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
 from sites.spec.render import page_theme
 from sites.spec.theme import Theme, palette
-from workers.attempt import Inputs
+from workers.attempt import Inputs, Prompt
 from workers.handlers.candidate import candidate_of
 from workers.handlers.drawing import drawing_task
 from workers.handlers.model_task import Poor, Task, asking, decline, limits_of
-from workers.outcomes import Candidate, Outcome
+from workers.outcomes import Candidate, Escalate, Outcome
 
 _NO_EFFECT = (
     "what it sets has no effect: every page is the same after it. Do it otherwise, or say in `cannot` what the builder "
@@ -81,14 +81,9 @@ def edit_task(
     document = f"{limits_of(inputs)}{files}\n\n{_colours(site)}\n\nThe site document:\n{part}"
     by_hand = ", ".join(sorted(detached))
     fixed = f"These files were edited by hand and stay as they are: {by_hand}\n\n" if detached else ""
-    return Task(
-        "spec_edit",
-        catalog_prompt,
-        [[Text(document, ends_prefix=True), Text(f"{fixed}{_named(inputs)}{asked}")]],
-        edit_tool,
-        partial(_edited, done=done),
-        otherwise=otherwise,
-    )
+    parts = [Text(document, ends_prefix=True), Text(f"{fixed}{_named(inputs)}{asked}")]
+    prompt = Prompt("spec_edit", catalog_prompt(), edit_tool(), parts)
+    return Task([prompt], partial(_edited, done=done), otherwise=otherwise)
 
 
 def _colours(site: Site) -> str:
@@ -145,4 +140,18 @@ def _of_edit(
     candidate = candidate_of(inputs, parse_site(spec), before=inputs.spec, summary=summary, how=how, left=left)
     if isinstance(candidate, Candidate) and candidate.files == inputs.files:
         return Poor(Reason.SPEC_POOR, _NO_EFFECT)
-    return asking(candidate, reply)
+    left_over = _withdrawn(candidate, reply)
+    return left_over if isinstance(left_over, Poor) else asking(left_over, reply)
+
+
+def _withdrawn(candidate: Candidate | Escalate, reply: Mapping[str, Any]) -> Candidate | Escalate | Poor:
+    """Return an edited site without the files that nobody may open any more, which no page may still show."""
+    wanted = reply.get("withdraw")
+    if isinstance(candidate, Escalate) or not isinstance(wanted, list):
+        return candidate
+    gone = [path for path in candidate.files if path in wanted and path.startswith("assets/")]
+    files = {path: data for path, data in candidate.files.items() if path not in gone}
+    shown = [path for path in gone if any(path.encode() in data for data in files.values())]
+    if shown:
+        return Poor(Reason.SPEC_POOR, f"pages still show what is to be withdrawn: {', '.join(shown)}")
+    return replace(candidate, files=files)

@@ -10,7 +10,7 @@ from typing import Any
 from gateway.client import Text
 from routing.jobs import Reason
 from routing.model_call import WAYS_OUT, one_line, summary_of, way_out
-from routing.queues import Tier
+from routing.queues import CallPurpose, Tier
 from sites.errors import SpecError
 from sites.spec.catalog import read_prompt
 from sites.spec.html import say
@@ -28,7 +28,7 @@ from sites.spec.languages.translation import (
 )
 from sites.spec.model import MAX_PAGES, Site, parse_site
 from sites.spec.quality import is_unchanged
-from workers.attempt import Inputs
+from workers.attempt import Inputs, Prompt
 from workers.handlers.candidate import candidate_of, owner_language
 from workers.handlers.model_task import Poor, Task, asking, decline
 from workers.handlers.spec_edit import Done, edit_task
@@ -43,12 +43,21 @@ def translation_task(inputs: Inputs, site: Site, texts: Choice, detached: frozen
     lines = "\n".join(f"{number} [recurs] {text}" for number, text in terms.items())
     told = f"{address_line(site, inputs.words)}\n\nWords of the site's texts that recur; the texts come next:\n{lines}"
     use = partial(_with_terms, texts=texts, detached=detached, terms=terms)
-    return replace(_task_of(inputs, [Text(told)], use), purpose="spec_terms", otherwise=partial(use, replies=[{}]))
+    return replace(_task_of(inputs, [Text(told)], use, "spec_terms"), otherwise=partial(use, replies=[{}]))
 
 
-def _task_of(inputs: Inputs, parts: Sequence[Text], use: Callable[..., Outcome | Poor | Task]) -> Task:
-    prompts = [[text, Text(inputs.asked)] for text in parts]
-    return Task("spec_edit", partial(read_prompt, "translate.md"), prompts, translate_tool, use)
+def _task_of(
+    inputs: Inputs,
+    parts: Sequence[Text],
+    use: Callable[..., Outcome | Poor | Task],
+    purpose: CallPurpose = "spec_edit",
+) -> Task:
+    return Task([translation_prompt([text, Text(inputs.asked)], purpose) for text in parts], use)
+
+
+def translation_prompt(parts: Sequence[Text], purpose: CallPurpose = "spec_edit") -> Prompt:
+    """Return the prompt of a translation of texts."""
+    return Prompt(purpose, read_prompt("translate.md"), translate_tool(), parts)
 
 
 def _with_terms(
@@ -61,8 +70,9 @@ def _with_terms(
 ) -> Outcome | Poor | Task:
     """Return the task of translating the parts, with what is known of the terms, or what it means that none came."""
     assert inputs.spec is not None
-    if not replies[0].get("texts") and any(way_out(replies[0], name) for name in WAYS_OUT):
-        return _translated(inputs, replies, texts=texts, detached=detached)
+    reply = replies[0] if not way_out(replies[0], "cannot") else {**replies[0], "texts": []}
+    if not reply.get("texts") and any(way_out(reply, name) for name in WAYS_OUT):
+        return _translated(inputs, [reply], texts=texts, detached=detached)
     parts = [
         Text(with_glossary(part.text, glossary(terms, replies[0]))) for part in parts_of(inputs, inputs.spec, texts)
     ]

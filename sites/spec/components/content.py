@@ -216,10 +216,13 @@ def _page_intro(props: PageIntroProps, ctx: RenderContext) -> Html:
 
 
 class CallToActionProps(SectionProps):
-    """One invitation, in a panel of the site's own colour."""
+    """One invitation, in a panel of the site's own colour, or on the ground of its section."""
 
     heading: Title
+    layout: Literal["open"] | None = None
     actions: Annotated[tuple[Link, ...], Field(max_length=2)] = ()
+    drawing: Drawing | None = None
+    """The site's mark, as in the header."""
 
 
 def _outline_call(section: OutlineSection, business: Business) -> JsonObject:
@@ -230,7 +233,7 @@ def _outline_call(section: OutlineSection, business: Business) -> JsonObject:
     ]
     if not actions and business.contact_href:
         actions = [{"label": business.say("Get in touch"), "href": business.contact_href}]
-    return {"heading": business.name, **section_props(section), "actions": actions[:2]}
+    return {"heading": business.name, **section_props(section), "actions": actions[:2], **business.marked()}
 
 
 def _called(given: str | None, business: Business) -> str | None:
@@ -239,7 +242,7 @@ def _called(given: str | None, business: Business) -> str | None:
 
 @Component(
     "CallToAction",
-    summary="one invitation: actions (max 2)",
+    summary="one invitation in a box of primary: actions (max 2), layout open (no box)",
     example={"heading": "Come for breakfast", "actions": [{"label": "Book a table", "href": "#contact"}]},
     words=("call to action", "cta", "call-to-action", "call to action section"),
     outline=_outline_call,
@@ -247,7 +250,10 @@ def _called(given: str | None, business: Business) -> str | None:
     "the name of a page or section) where it is not the contact",
 )
 def _call_to_action(props: CallToActionProps, ctx: RenderContext) -> Html:
-    panel = tag("div", intro(ctx, props), buttons(ctx, props.actions), class_="panel")
+    words = (mark_of(props.drawing), intro(ctx, props), buttons(ctx, props.actions))
+    if props.layout == "open":
+        return band(ctx, props, *words, classes=f"{props.ground} call-open")
+    panel = tag("div", *words, class_="panel")
     return band(ctx, props, panel, classes=f"{props.ground} call")
 
 
@@ -461,7 +467,7 @@ def _still(props: VideoProps, ctx: RenderContext, length: Html | None) -> Html:
 @Component(
     "Video",
     summary="a film: title (its name, on the still; heading is the section's), and href or src (.mp4|.webm file), "
-    "captions (.vtt), length (of this very film: out when it is replaced), "
+    "captions (.vtt), length (of this film: out when replaced), "
     "image as still, or art, embed true",
     example={"title": "A night at the oven", "href": "https://video.example/oven", "length": "3 min", "art": "hills"},
     words=("video", "film", "video embed", "video section", "clip"),

@@ -108,8 +108,8 @@ def _outline_gallery(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "Gallery",
-    summary="images [{src or art, alt, caption}], layout grid (squares; mosaic where a row would have "
-    "a gap)|mosaic (large and small, no gap)|wide|strip (to swipe), "
+    summary="images [{src or art, alt, caption}], layout grid (squares; mosaic if a row had "
+    "a gap)|mosaic (large and small)|wide|strip (to swipe), "
     "columns 2|3|4 (of the grid; else 3, or 2 for 2 or 4), "
     "enlarge true (a click shows one large)",
     example={

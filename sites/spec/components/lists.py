@@ -138,7 +138,7 @@ class StepsProps(SectionProps):
 
 @Component(
     "Steps",
-    summary="how it works, in order: items [{title, text}]",
+    summary="numbered, in order: items [{title, text}]",
     example={"heading": "How it works", "items": [{"title": "Call us", "text": "Any day."}, {"title": "Collect"}]},
     words=("steps", "process", "how it works", "timeline"),
     outline=outline_items("items", 8, title=ItemField("title"), text=_TEXT_OR_DETAIL),
@@ -197,7 +197,7 @@ _outline_questions = outline_items(
 
 @Component(
     "FAQ",
-    summary="questions and answers: items [{question, answer, link}], open true (first answer)|all",
+    summary="items [{question, answer, link}], open true (first answer)|all",
     example={
         "heading": "Questions",
         "items": [
@@ -264,7 +264,9 @@ def _schedule_row(item: ScheduleEntry, level: int) -> Html:
     summary="programme by time: items [{time, title, text, place, tag (or [tags]), hue (of them)}], note",
     example={"heading": "Saturday", "items": [{"time": "9:00", "title": "Coffee and flour", "place": "Shop"}]},
     words=("schedule", "agenda", "programme", "program", "timetable"),
-    outline=outline_items("items", 24, time=ItemField("detail", 60), title=ItemField("title"), text=ITEM_TEXT),
+    outline=outline_items(
+        "items", 24, rest="note", time=ItemField("detail", 60), title=ItemField("title"), text=ITEM_TEXT
+    ),
     outline_hint="items: title, detail = time, text; only times that the request gives",
     nav_label="Schedule",
 )
@@ -303,7 +305,7 @@ def _quote(item: Testimonial, ctx: RenderContext) -> Html:
 
 @Component(
     "Testimonials",
-    summary="customer quotes: items [{quote, name, role, image, rating 1-5}]",
+    summary="quotes: items [{quote, name, role, image, rating 1-5}]",
     example={"heading": "What people say", "items": [{"quote": "The best rye in town.", "name": "Ana", "rating": 5}]},
     words=("testimonials", "testimonial", "reviews", "quotes", "customer quotes", "customer reviews"),
     outline=outline_items(
@@ -394,7 +396,8 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
 
 @Component(
     "Pricing",
-    summary="plans [{name, price, period, text, features [text], action, image (on top), badge}], note",
+    summary="plans [{name, price, period, text, features [text], action, image (on top), "
+    "badge (only its button is filled)}], note",
     example={
         "heading": "Courses",
         "plans": [
@@ -449,7 +452,9 @@ def _price_line(item: PricedItem, level: int) -> Html:
         ],
     },
     words=("price list", "menu", "pricelist", "food menu"),
-    outline=outline_items("items", 24, title=ItemField("title", 60), price=ItemField("detail", 30), text=ITEM_TEXT),
+    outline=outline_items(
+        "items", 24, rest="note", title=ItemField("title", 60), price=ItemField("detail", 30), text=ITEM_TEXT
+    ),
     outline_hint="items: title, detail = price, text",
     nav_label="Prices",
 )

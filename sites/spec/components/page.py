@@ -73,7 +73,7 @@ class PageProps(Props):
     "heading_size large|huge, heading_weight light|heavy, radius none|small|medium|large, "
     "spacing compact|regular|airy, size large|larger (of all words), "
     "ink (colour of words), contrast strong (of grey words), cards outlined|raised|flat|open, align left|center, "
-    "mode auto|light|dark, style display|poster|editorial|tiles}; theme null = index.html's",
+    "mode auto|light|dark, style display|poster|editorial (pale footer)|tiles}; theme null = index.html's",
     example={"title": "Hill Bakery", "description": "Bread from a wood oven.", "theme": {"preset": "warm"}},
     place="root",
     has_children=True,
@@ -164,7 +164,7 @@ def _minimal_header(business: Business) -> JsonObject:
 @Component(
     "Header",
     summary="banner: brand, tagline, logo, links, action, layout bar|centered, sticky true, "
-    "notice (words of a slim strip on top of all), notice_hue",
+    "notice (words of a slim strip on top), notice_hue",
     example={
         "brand": "Hill Bakery",
         "links": [{"label": "Bread", "href": "#bread"}],
@@ -260,7 +260,7 @@ def _footer(props: FooterProps, ctx: RenderContext) -> Html:
 
 @Component(
     "Section",
-    summary="a section with children; slot aside",
+    summary="children; slot aside",
     example={"heading": "Also"},
     has_children=True,
     slots=("aside",),

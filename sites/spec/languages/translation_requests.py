@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from sites.spec.languages.versions import languages_of, main_language, primary
-from sites.spec.model import Site
+from sites.spec.model import INDEX, Site
 
 _SPOKEN: Final[Mapping[str, str]] = {
     "ar": r"arabic|arabisch(?:e[nrsm]?)?|arabe",
@@ -72,20 +72,33 @@ _REDUCED: Final = re.compile(
 )
 _NEW_NUMBER: Final = re.compile(r"\d[\d ()/.-]{4,}\d")
 """A telephone number, or a date: on a page of a few things it is what the site does not say yet."""
+_LEGAL: Final = re.compile(
+    r"impressum|datenschutz|\bagb\b|privac[yi]|imprint|legal|légal|cookies?\b|\bterms\b|confidentialité|aviso|voorwaarden",
+    re.I,
+)
 
 
 def is_translation(request: str, site: Site) -> bool:
     """Whether a request may ask for texts in another language; the model that gets them says if it does not.
 
-    A page in a language that the site has is none: `the site stays in English`; nor is one of words of its own.
+    A page in a language that the site has is none: `the site stays in English`; nor is one of words of its own, as a
+    legal page that the site lacks.
     """
     if _TRANSLATE.search(request):
         return True
     is_new = _SHORT.search(request) or (_REDUCED.search(request) and _NEW_NUMBER.search(request))
-    if not _VERSION.search(request) or is_new:
+    if is_new or all(_is_lacking(found, site) for found in _VERSION.finditer(request)):
         return False
     named = {tag for tag, names in _SPOKEN.items() if re.search(rf"\b(?:{names})\b", request, re.I)}
     return not named or not named <= {primary(lang) for lang in _spoken_on(site)}
+
+
+def _is_lacking(version: re.Match[str], site: Site) -> bool:
+    """Whether a page in a language is a legal one, by its name or the word before, that the site has in none."""
+    before = version.string.rfind(" ", 0, max(version.start() - 1, 0)) + 1
+    pages = ((path, page["elements"][page["root"]]["props"]) for path, page in site.pages.items() if path != INDEX)
+    titles = (f"{path} {props.get('title')}" for path, props in pages)
+    return bool(_LEGAL.search(version.string, before, version.end())) and not any(map(_LEGAL.search, titles))
 
 
 def _spoken_on(site: Site) -> Iterator[str]:

@@ -23,7 +23,7 @@ _STRONG: Final = ("Stats", "Testimonials", "RichText", "Steps", "PriceList", "Fe
 """Kinds of sections that may have the one strong ground of a page, those first that it suits best."""
 _SAID: Final = 3
 """How many of these, the first ones, are said and not listed."""
-_DATE: Final = re.compile(rf"\d\.?\s?{MONTH}|{MONTH}\s\d|\b\d{{1,2}}[./]\d{{1,2}}\b|{WEEKDAY}", re.IGNORECASE)
+_DATE: Final = re.compile(rf"\d\.?\s?{MONTH}|{MONTH}\s\d|\b\d{{1,2}}[./](?:0?[1-9]|1[0-2])\b|{WEEKDAY}", re.IGNORECASE)
 _SHORT: Final = 72
 """Characters of a text that would leave a card half empty."""
 _LONG: Final = 90

@@ -33,11 +33,17 @@ def _known_by(name: str) -> str:
 
 def leads_of(headings: Iterable[tuple[str, str, str | None]], phone: str | None) -> dict[str, str]:
     """Return where the words of headings lead, each with its kind of section and page, and the number to ring."""
-    leads = {phone.casefold(): phone_url(phone)} if phone else {}
+    leads = {phone_url(phone): phone_url(phone)} if phone else {}
     for heading, kind, page in headings:
         name = page if page and repeats(heading, page) else heading
         leads[heading.casefold()] = "#contact" if kind == "ContactForm" else f"#{_known_by(name)}"
     return {words: href for words, href in leads.items() if not complaint_about_link(href)}
+
+
+def lead_of(words: str, leads: Mapping[str, str]) -> str | None:
+    """Return where words lead; a number is known by its digits, as some have blanks that do not break."""
+    number = "" if words.startswith(_SCHEMES) else phone_url(words)
+    return leads.get(words.casefold()) or leads.get(number)
 
 
 def menu_words(words: str | None) -> str:

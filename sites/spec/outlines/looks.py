@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from sites.spec.catalog import Tone
 from sites.spec.fonts.families import FONTS
@@ -15,6 +15,7 @@ _STRONG: Final = (0.08, 0.2)
 """From this chroma and saturation on, a colour is taken for one, not for a grey."""
 _NIGHT: Final = 0.05
 """Luminance of a ground on which a loud colour glows."""
+_COLOURS: Final = ("filled", "accent")
 _POSTER_FONTS: Final = frozenset({"oswald-1", "condensed"})
 
 
@@ -24,11 +25,19 @@ STYLES: Final = (
     "care, sport and all that is friendly"
 )
 """What a model is told of the styles."""
-SHAPES: Final[Mapping[Style, Mapping[str, str]]] = {
+Ground = Literal["primary", "accent", "none"]
+"""The colour on which the opening of a new site and one band stand."""
+GROUNDS: Final = (
+    "the colour on which the opening and a band stand; none where colour is to stay small: one spark, all else quiet"
+)
+"""What a model is told of the grounds."""
+_SHAPES: Final[Mapping[Style, Mapping[str, str]]] = {
     "editorial": {"radius": "none", "cards": "open"},
+    "poster": {"radius": "none"},
     "tiles": {"radius": "large", "cards": "flat"},
 }
-"""What else of a theme is so in a style."""
+_SMALL: Final = 1.15
+"""From this scale of its headings on, a font is small for its size."""
 
 
 class Look(NamedTuple):
@@ -64,11 +73,33 @@ def style_of(theme: dict[str, Any]) -> Style:
     return "poster" if headings in _POSTER_FONTS or (is_loud and not _is_calm(parsed)) else "display"
 
 
-def look_of(theme: dict[str, Any]) -> Look:
-    """Return the grounds of the strong parts of a site.
+def shape_of(theme: dict[str, Any], style: Style) -> Mapping[str, str]:
+    """Return what else of a theme is so in a style, where nobody chose; small letters are set larger."""
+    _, text = fonts_of(Theme(**theme))
+    return {**_SHAPES.get(style, {}), **({"size": "large"} if float(FONTS[text].scale) >= _SMALL else {})}
 
-    A bright field glares on a dark page, and a red or pink one beside letters with serifs.
+
+def look_of(theme: dict[str, Any], *, page: int = 0, ground: Ground | None = None) -> Look:
+    """Return the grounds of the strong parts of a page, which each second further page changes for its other colour.
+
+    A bright field glares on a dark page, and a red or pink one beside letters with serifs. A chosen `ground` is that of
+    all pages.
     """
+    look = _look_of(theme)
+    if ground:
+        return _with_ground(look, ground)
+    has_turn = page > 0 and page % 2 == 0 and look.strip in _COLOURS
+    return look._replace(band=look.strip, strip=look.band) if has_turn else look
+
+
+def _with_ground(look: Look, ground: Ground) -> Look:
+    if ground == "none":
+        return look._replace(band="deep", strip="deep", call="deep")
+    band: Tone = "filled" if ground == "primary" else "accent"
+    return look._replace(band=band, strip="deep" if look.strip == band else look.strip)
+
+
+def _look_of(theme: dict[str, Any]) -> Look:
     parsed = Theme(**theme)
     primary, accent, background = chosen_colours(parsed)
     style = parsed.style or style_of(theme)

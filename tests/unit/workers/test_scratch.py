@@ -12,10 +12,10 @@ from tests.services import wait_until
 from workers.scratch import sweep_scratch
 
 _WORKER = """
-import os, sys, tempfile, time
+import multiprocessing.util, os, sys
 from workers.scratch import create_scratch
 create_scratch()
-tempfile.mkdtemp(prefix="pymp-")
+multiprocessing.util.get_temp_dir()
 if "child" in sys.argv and os.fork():
     print("ready", flush=True)
     os.kill(os.getpid(), 9)
@@ -32,25 +32,27 @@ def start(base: Path, *words: str) -> subprocess.Popen[str]:
         text=True,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
 
 
-def end(process: subprocess.Popen[str]) -> None:
-    process.communicate(timeout=20)
+def end(process: subprocess.Popen[str]) -> str:
+    """Return what it complained of."""
+    return process.communicate(timeout=20)[1]
 
 
 def directories(base: Path) -> list[Path]:
     return sorted(base.glob("pointsman-worker-*"))
 
 
-def test_a_worker_that_ends_leaves_nothing(tmp_path: Path) -> None:
+def test_a_worker_that_ends_leaves_nothing_and_complains_of_nothing(tmp_path: Path) -> None:
     worker = start(tmp_path)
     [own] = directories(tmp_path)
     assert list(own.glob("pymp-*")), "what libraries put aside is in it"
-    end(worker)
+    assert end(worker) == ""
     assert directories(tmp_path) == []
 
 

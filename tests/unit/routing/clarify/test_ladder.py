@@ -90,7 +90,7 @@ def test_an_exact_label_wins_over_a_longer_one_that_begins_with_it(said: str) ->
     assert (talk.say(said).option, talk.asked) == (INVOICES.options[0], [])
 
 
-@pytest.mark.req("L-006", "L-050")
+@pytest.mark.req("L-006", "L-050", "L-102")
 @pytest.mark.parametrize("said", ["ope panel d", "cancel", "first", "make the header blue", "delete it all in chat"])
 def test_with_no_open_clarification_every_message_passes_through(said: str) -> None:
     talk = Conversation(None, reply=sure("a1"), auto=True)
@@ -127,7 +127,7 @@ def test_the_label_of_an_option_is_no_question_and_no_exit() -> None:
         assert Conversation(options).say(label).option == options.options[number - 1]
 
 
-@pytest.mark.req("L-062", "L-114", "L-075", "L-024", "L-117", "L-146")
+@pytest.mark.req("L-062", "L-114", "L-075", "L-024", "L-117", "L-146", "L-102")
 def test_a_flag_that_is_off_asks_nobody_and_still_shows_the_options() -> None:
     talk = Conversation(reply=sure("a2"), llm=False, auto=True)
     result = talk.say(TYPO)

@@ -278,6 +278,14 @@ def test_what_is_kept_of_an_argument_is_redacted_short_and_on_one_line() -> None
     assert record.instruction.startswith("ab y")
 
 
+def test_a_limit_that_is_too_long_ends_with_a_clause_and_is_told_once() -> None:
+    """An edit was told `... leave both as they are; ever... ... leave both as they are; say...` (issue 20)."""
+    limit = f"Take down only the portrait, in both {'very ' * 40}places, and ask which show is cancelled"
+    both = [f"{limit}; {rest} {'so ' * 40}stays." for rest in ("every other picture", "say in the summary that it")]
+    record = planning(*(says("revise", constraint=each) for each in both))
+    assert record.instruction == f"{limit}."
+
+
 def test_a_record_is_stored_as_plain_json() -> None:
     fields = json.loads(json.dumps(planning(says("proceed"), says("revise")).fields()))
     assert (fields["kind"], fields["verdict"], fields["stakes"]) == ("planning", "revise", "high")

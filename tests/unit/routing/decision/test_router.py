@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,7 @@ from routing.policy.platform import Assist, platform_policy
 from routing.prompt.tokens import canonicalise
 from routing.prompt.vocabulary import shipped_vocabulary
 from routing.queues import QueueName, Tier
+from sites.spec.catalog import components
 from tests.unit.routing.prompt.test_tokens import HOSTILE
 
 SITE = SiteSignals(files=4)
@@ -238,8 +240,10 @@ def test_a_decision_is_the_same_every_time_and_says_why() -> None:
         "Add a section about our history",
         "Take the partners section out",
         "Make the headline dark green",
+        "Change the color of the buttons",
         "Use a serif font for the headings",
         "More space between the sections",
+        "Less spacing above the footer",
         "Replace the hero image with https://cdn.example.net/a.jpg",
         "Add a hero",
         "Add testimonials",
@@ -259,6 +263,13 @@ def test_a_decision_is_the_same_every_time_and_says_why() -> None:
 def test_what_the_page_spec_can_express_is_tier_1(prompt: str) -> None:
     decision = route(prompt)
     assert (decision.tier, decision.rule, decision.queue) == (Tier.SPEC, "V1-4", QueueName.SPEC)
+
+
+@pytest.mark.req("H-020")
+@pytest.mark.parametrize("name", sorted(components().keys() - {"Code", "Embed", "Shared"}))
+def test_each_component_of_the_catalog_is_added_in_tier_1(name: str) -> None:
+    """But `a code` says nothing, what is embedded may be any script, and nobody asks for what pages share."""
+    assert route(f"Add a {re.sub('(?<=[a-z])(?=[A-Z])', ' ', name).lower()}").rule == "V1-4"
 
 
 @pytest.mark.req("H-015")
@@ -439,7 +450,7 @@ def test_an_existing_widget_that_is_reworded_or_broken_needs_no_agent() -> None:
 
 
 @pytest.mark.req("H-005")
-@given(prompt=st.text(max_size=120))
+@given(prompt=st.text(max_size=120) | st.sampled_from(("list all pages", "pwd", "What is HPOS?", "Add a quiz")))
 @settings(max_examples=150, deadline=None)
 def test_every_edit_of_a_site_gets_exactly_one_tier_and_its_queue(prompt: str) -> None:
     decision = route(prompt)

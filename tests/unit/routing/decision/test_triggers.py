@@ -134,6 +134,8 @@ def test_the_place_of_a_trigger_is_that_in_the_prompt_as_sent() -> None:
 @pytest.mark.req("R-065")
 def test_the_trivial_commands_are_exactly_five() -> None:
     assert TRIVIAL_COMMANDS == ("pwd", "date", "whoami", "echo", "ping")
+    for command in TRIVIAL_COMMANDS:
+        assert parse_trivial(f"{command} example.com" if command == "ping" else command) is not None
     assert parse_trivial("ls") is None
     assert parse_trivial("cat notes") is None
 

@@ -203,7 +203,9 @@ def test_a_policy_file_from_before_work_rested_between_its_tries_still_loads(tmp
     assert load_policy(path).pauses.model_dump(mode="json") == shipped
 
 
-@pytest.mark.parametrize(("new", "like"), [("spec_draw", "spec_create"), ("spec_terms", "spec_edit")])
+@pytest.mark.parametrize(
+    ("new", "like"), [("spec_draw", "spec_create"), ("spec_proof", "spec_create"), ("spec_terms", "spec_edit")]
+)
 def test_a_call_that_an_older_policy_file_does_not_have_is_like_another(tmp_path: Path, new: str, like: str) -> None:
     path = tmp_path / "older.yaml"
     values = document()

@@ -140,7 +140,11 @@ def test_both_tools_that_edit_have_one_rule_of_what_waits_for_a_day() -> None:
 
 @pytest.mark.parametrize(
     ("name", "clause"),
-    [("Hero", "cover (light words over the shaded picture)"), ("Posts", "which, as the list, shows date and author")],
+    [
+        ("Hero", "cover (light words over the shaded picture)"),
+        ("Posts", "which, as the list, shows date and author"),
+        ("Pricing", "badge (only its button is filled)"),
+    ],
 )
 def test_the_prompt_says_what_a_component_does_by_itself(name: str, clause: str) -> None:
     (line,) = [line for line in catalog_prompt().splitlines() if line.startswith(f"- {name}: ")]

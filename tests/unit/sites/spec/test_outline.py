@@ -14,7 +14,6 @@ from sites.links import dead_links
 from sites.spec.catalog import components
 from sites.spec.model import INDEX
 from sites.spec.outline import (
-    Outline,
     expand_outline,
     further_languages,
     has_empty_news,
@@ -23,6 +22,7 @@ from sites.spec.outline import (
     outline_schema,
     outline_tool,
 )
+from sites.spec.outlines.model import Outline
 from sites.spec.render import render
 from sites.spec.validate import validate
 from tests.unit.sites.spec.test_model import json_values
@@ -582,3 +582,37 @@ def test_a_button_that_rings_shows_the_number_to_those_who_have_no_telephone_bef
         hero = expand_outline({**outline, "contact": {"phone": phone}}).pages[INDEX]["elements"]["hero"]["props"]
         first = hero["actions"][0]
         assert (first["label"].replace("\xa0", " "), first["href"]) == (label, f"{scheme}:+4570123456")
+
+
+def test_a_number_in_a_language_that_keeps_its_blanks_is_rung_by_its_button() -> None:
+    """It stood as dead text among the facts of an Italian shop (issue 20)."""
+    ring = {"title": "Chiama il negozio", "detail": "011 555 0182"}
+    outline = with_sections({"kind": "Hero", "heading": "Novemila vinili", "items": [ring]}, lang="it")
+    hero = expand_outline({**outline, "contact": {"phone": "011 555 0182"}}).pages[INDEX]["elements"]["hero"]["props"]
+    assert [action["href"] for action in hero["actions"]] == ["tel:0115550182"]
+    assert "notes" not in hero
+
+
+@pytest.mark.parametrize(("kind", "key"), [("PriceList", "price-list"), ("Schedule", "schedule")])
+def test_an_entry_that_has_no_figure_stands_below_those_that_have(kind: str, key: str) -> None:
+    """A record shop's repair of needles has no price, and was lost (issue 20)."""
+    priced = {"title": "Singles", "detail": "3 \u20ac"}
+    bare = [{"title": "Needles", "text": "Bring yours in."}, {"title": "Repairs?"}, {"title": "By hand"}]
+    props = expand_outline(with_sections({"kind": kind, "items": [priced, *bare]})).pages[INDEX]["elements"][key][
+        "props"
+    ]
+    assert len(props["items"]) == 1
+    assert props["note"] == "Needles: Bring yours in. Repairs? By hand."
+
+
+def test_colour_stays_small_and_letters_are_large_where_the_owner_wants_it() -> None:
+    """One glow of orange became half an opening, and letters for customers of 74 years were those of all (issue 20)."""
+    theme = {"primary": "#3a3f43", "accent": "#e2762b", "background": "#eceeed", "style": "display"}
+    loud, quiet = (
+        expand_outline({**OUTLINE, "theme": {**theme, "size": "larger", **ground}}).pages[INDEX]["elements"]
+        for ground in ({}, {"ground": "none"})
+    )
+    assert (loud["hero"]["props"].get("tone"), quiet["hero"]["props"].get("tone")) == ("accent", None)
+    assert [quiet[key]["props"].get("tone") for key in ("features", "call-to-action")] == [None, "deep"]
+    assert quiet["page"]["props"]["theme"]["size"] == "larger"
+    assert "ground" not in quiet["page"]["props"]["theme"]

@@ -12,7 +12,7 @@ from routing.policy.platform import platform_policy
 from routing.queues import Tier
 from sites.spec.drawings.requests import draw_tool
 from tests.unit.sites.spec.drawings.test_requests import GOAT
-from workers.attempt import Attempt, Inputs
+from workers.attempt import Attempt, Inputs, Prompt
 from workers.compute import collecting
 from workers.handlers.model_task import Poor, Task, _use, by_model, decline, limits_of
 from workers.outcomes import Answered, Candidate
@@ -45,7 +45,7 @@ def test_a_fault_of_an_outline_is_told_before_its_drawing_is_asked_for(
     store = SimpleNamespace(root=tmp_path)
     inputs = SimpleNamespace(policy=platform_policy(), site=site, files={}, content_store=store)
     candidate = Candidate(files={"index.html": page}, summary="")
-    drawing = Task("spec_draw", str, [], dict, cast(Any, None), otherwise=lambda inputs: candidate)
+    drawing = Task([], cast(Any, None), otherwise=lambda inputs: candidate)
     with collecting([]):
         result = _use(cast(Inputs, inputs), lambda inputs, replies: drawing, [{}], may_mend=True, known_keys=())
     assert isinstance(result, Poor) is is_poor
@@ -92,7 +92,8 @@ def test_of_calls_side_by_side_those_that_came_whole_are_used() -> None:
         tool_calls=call,
         compute=lambda work, *values, **named: work(cast(Inputs, None), *values, **named),
     )
-    task = Task("spec_draw", str, [[], []], draw_tool, use, otherwise=lambda inputs: Answered("none"))
+    prompt = Prompt("spec_draw", "", draw_tool(), [])
+    task = Task([prompt, prompt], use, otherwise=lambda inputs: Answered("none"))
     assert by_model(cast(Attempt, attempt), task) == Answered("done")
     assert used == [[{"shapes": GOAT}, {}]]
     assert by_model(cast(Attempt, attempt), task) == Answered("none")  # what was asked first is there and paid

@@ -1,3 +1,4 @@
+import pickle
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -5,13 +6,16 @@ from typing import Any, cast
 import pytest
 
 from routing.jobs import Reason
+from routing.policy.platform import platform_policy
 from sites.spec.languages.translation import choose_texts
 from sites.spec.outline import expand_outline
 from tests.unit.sites.spec.drawings.test_requests import GOAT
 from tests.unit.sites.spec.test_outline import OUTLINE
 from workers.attempt import Inputs
+from workers.compute import collecting
 from workers.handlers.model_task import Poor, Task
-from workers.handlers.new_site import _new_site, _with_versions
+from workers.handlers.new_site import _new_site, _with_versions, outline_task
+from workers.outcomes import Candidate
 
 
 def test_a_number_that_no_text_has_is_the_models_fault_where_a_new_site_is_translated() -> None:
@@ -42,7 +46,7 @@ def test_of_several_drawings_those_that_came_out_are_shown_and_the_owner_is_told
     inputs = cast(Inputs, SimpleNamespace(words="", asked="A site", spec=None, site=None))
     task = _new_site(inputs, spec=expand_outline(outline).canonical(), summary="")
     assert isinstance(task, Task)
-    assert ["The drawing shows: a goat" in part[0].text for part in task.prompts] == [True, False]
+    assert ["The drawing shows: a goat" in prompt.parts[0].text for prompt in task.prompts] == [True, False]
     seen: dict[str, Any] = {}
     use = partial(task.use, then=lambda _, **given: seen.update(given))
     assert isinstance(use(inputs, [{}, {}]), Poor)
@@ -58,3 +62,74 @@ def test_of_several_drawings_those_that_came_out_are_shown_and_the_owner_is_told
     assert isinstance(task, Task)
     partial(task.use, then=lambda _, **given: seen.update(given))(inputs, [{"shapes": GOAT}] * 3)
     assert len(seen["left"]) == 1  # two of five were not drawn
+
+
+INPUTS = cast(
+    Inputs,
+    SimpleNamespace(
+        words="",
+        order="A site for a dentist",
+        asked="A site",
+        spec=None,
+        files={},
+        site=SimpleNamespace(profile="default"),
+        policy=platform_policy(),
+    ),
+)
+RAMP = {"kind": "RichText", "heading": "Getting in", "text": "A ramp leads to the door."}
+
+
+def _begun(outline: dict[str, Any]) -> Task:
+    with collecting([]):
+        task = outline_task(INPUTS).use(INPUTS, [outline])
+    assert isinstance(task, Task)
+    return cast(Task, pickle.loads(pickle.dumps(task)))  # as it comes from a child
+
+
+def _candidate(outcome: object) -> Candidate:
+    assert isinstance(outcome, Candidate)
+    return outcome
+
+
+def _made(task: Task, replies: list[dict[str, Any]]) -> dict[str, str]:
+    with collecting([]):
+        made = _candidate(task.use(INPUTS, replies))
+    return {"spec": (made.spec or b"").decode(), "how": made.facts["how"]}
+
+
+@pytest.mark.parametrize("drawing", [{"drawing": "a goat"}, {}])
+def test_a_new_site_is_proofread_beside_its_drawings_and_corrected(drawing: dict[str, str]) -> None:
+    """Two of five new sites left a fact of their owner's mail out (issue 20)."""
+    task = _begun({**OUTLINE, **drawing})
+    assert [prompt.purpose for prompt in task.prompts] == ["spec_draw"] * len(drawing) + ["spec_proof"]
+    drawn = [{"shapes": GOAT}] * len(drawing)
+    done = _made(task, [*drawn, {"corrections": [{"op": "add", "path": "/sections/1", "value": RAMP}]}])
+    assert "A ramp leads to the door." in done["spec"]
+    assert ("M60 500" in done["spec"]) is bool(drawing)
+    assert done["how"] == "a model's outline, with 1 corrections of its proofreader"
+    for nothing in ({"corrections": []}, {}):
+        assert "ramp" not in _made(task, [*drawn, nothing])["spec"]
+
+
+@pytest.mark.parametrize(
+    "correction",
+    [
+        {"op": "remove", "path": "/sections/90"},
+        {"op": "add", "path": "/sections/1", "value": {**RAMP, "kind": "Nonsense"}},
+        {"op": "add", "path": "/sections/1", "value": {**RAMP, "drawing": "a ramp"}},
+        {"op": "add", "path": "/sections/1", "value": {**RAMP, "text": "See [the ramp](gone.html)."}},
+    ],
+)
+def test_corrections_that_break_a_new_site_leave_it_as_it_was(correction: dict[str, Any]) -> None:
+    outline = {**OUTLINE, "drawing": "a goat"}
+    done = _made(_begun(outline), [{"shapes": GOAT}, {"corrections": [correction]}])
+    assert "the corrections of its proofreader cannot be made" in done["how"]
+    assert done["spec"] == _made(_begun(outline), [{"shapes": GOAT}, {}])["spec"]
+
+
+def test_without_its_proofreader_a_new_site_is_what_its_outline_made_it() -> None:
+    task = _begun(OUTLINE)
+    assert task.otherwise is not None
+    with collecting([]):
+        made = _candidate(task.otherwise(INPUTS))
+    assert (made.spec or b"").decode() == _made(task, [{}])["spec"]

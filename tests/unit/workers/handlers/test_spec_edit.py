@@ -10,6 +10,7 @@ from sites.spec.render import render
 from tests.unit.sites.spec.samples import demo_site, element, page
 from workers.attempt import Inputs
 from workers.compute import collecting
+from workers.handlers.model_task import Poor
 from workers.handlers.spec_edit import _edited, edit_task
 from workers.outcomes import Candidate
 
@@ -71,11 +72,29 @@ def test_what_is_clear_is_done_and_the_rest_is_told_or_asked_with_the_preview(
     assert {name: made.facts[name] for name in facts} == facts
 
 
+def test_a_picture_that_a_person_wants_off_the_web_goes_from_the_site_s_files_too() -> None:
+    """ "Take down the picture, the person in it has asked me to": its address still showed it (issue 20)."""
+    gallery = "/pages/index.html/elements/gallery/props/images"
+    operations = [{"op": "remove", "path": f"{gallery}/1"}]
+    reply = {"operations": operations, "summary": "It is gone.", "withdraw": ["assets/rye.svg", "index.html", "a.svg"]}
+    pictures = {"assets/rye.svg": b"<svg/>", "assets/bun.svg": b"<svg/>"}
+    with collecting([]):
+        gone = _edited(inputs_of(words="x", spec=demo_site(), files=FILES | pictures), [reply])
+        shown = _edited(
+            inputs_of(words="x", spec=demo_site(), files=FILES | pictures), [{**reply, "withdraw": ["assets/bun.svg"]}]
+        )
+    assert isinstance(gone, Candidate)
+    assert (FILES | pictures).keys() - gone.files.keys() == {"assets/rye.svg"}
+    assert isinstance(shown, Poor)
+    assert "assets/bun.svg" in shown.detail
+
+
 def prompt_of(words: str, site: Site) -> tuple[str, str]:
-    ((document, request),) = edit_task(inputs_of(words=words, asked=words), site, frozenset()).prompts
+    (prompt,) = edit_task(inputs_of(words=words, asked=words), site, frozenset()).prompts
+    document, request = prompt.parts
     return document.text, request.text
 
 
 def inputs_of(**given: Any) -> Inputs:
     site = SimpleNamespace(profile="default")
-    return cast(Inputs, SimpleNamespace(files=FILES, site=site, policy=platform_policy(), **given))
+    return cast(Inputs, SimpleNamespace(**{"files": FILES, "site": site, "policy": platform_policy(), **given}))

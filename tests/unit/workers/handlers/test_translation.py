@@ -1,5 +1,7 @@
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
+
+import pytest
 
 from routing.policy.platform import platform_policy
 from sites.spec.languages.translation import choose_texts
@@ -29,12 +31,12 @@ def test_parts_side_by_side_know_how_the_others_translate_the_words_that_recur()
     site = demo_site()
     inputs = cast(Inputs, SimpleNamespace(spec=site, words="Translate it into German", asked="Translate it"))
     task = translation_task(inputs, site, choose_texts(site, ""), frozenset())
-    ((terms, _),) = task.prompts
+    terms, _ = task.prompts[0].parts
     assert " [recurs] Classes" in terms.text
     number = int(next(line.split()[0] for line in terms.text.splitlines() if line.endswith("] Classes")))
     parts = task.use(inputs, [{"language": "de", "texts": [{"n": number, "text": "Kurse"}]}])
     assert isinstance(parts, Task)
-    assert sum('"Classes": "Kurse"' in text.text for text, _ in parts.prompts) > 1
+    assert sum('"Classes": "Kurse"' in prompt.parts[0].text for prompt in parts.prompts) > 1
     assert task.otherwise is not None
     bare = task.otherwise(inputs)
     assert isinstance(bare, Task)
@@ -47,13 +49,16 @@ def _inputs(site: Site, words: str) -> Inputs:
     return cast(Inputs, given)
 
 
-def test_a_request_that_only_sounded_like_a_translation_is_an_edit_after_its_first_call() -> None:
+@pytest.mark.parametrize("terms", [[], [{"n": 0, "text": "Kurse"}]])
+def test_a_request_that_only_sounded_like_a_translation_is_an_edit_after_its_first_call(terms: list[Any]) -> None:
     """Each of three parts was asked for 'a privacy page in German', after the first call had declined (issue 20)."""
     site = demo_site()
     inputs, texts = _inputs(site, "A privacy page in German"), choose_texts(site, "")
-    task = _with_terms(inputs, [{"texts": [], "cannot": "No such page."}], texts=texts, detached=frozenset(), terms={})
+    task = _with_terms(
+        inputs, [{"texts": terms, "cannot": "No such page."}], texts=texts, detached=frozenset(), terms={}
+    )
     assert isinstance(task, Task)
-    assert task.tool()["name"] == "edit_site"
+    assert task.prompts[0].tool["name"] == "edit_site"
 
 
 def test_what_is_wanted_beside_a_translation_is_an_edit_of_the_new_page() -> None:
@@ -66,7 +71,7 @@ def test_what_is_wanted_beside_a_translation_is_an_edit_of_the_new_page() -> Non
     with collecting([]):
         edit = _translated(inputs, [{**reply, **also}], texts=texts, detached=frozenset())
         assert isinstance(edit, Task)
-        ((document, request),) = edit.prompts
+        document, request = edit.prompts[0].parts
         assert '"de/index.html"' in document.text
         assert request.text.endswith("Only this is left to do: Say on the new page that we speak German.")
         path = "/pages/de~1index.html/elements/hero/props/heading"

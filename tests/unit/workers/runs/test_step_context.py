@@ -105,6 +105,7 @@ def test_the_ending_fits_what_runs_the_agent_and_follows_it_to_another_runtime(n
     assert (by_tool in claude_md(name, agent)) != (by_file in claude_md(name, agent))
 
 
+@pytest.mark.req("S-050")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_agent_is_told_where_results_and_handoffs_go(name: str) -> None:
     text = claude_md(name, AGENTS[name])

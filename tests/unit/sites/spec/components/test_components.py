@@ -293,6 +293,14 @@ def test_one_button_can_have_the_accent_colour(kind: str) -> None:
     assert buttons == {"Donate": True, "Come and plant": False}
 
 
+def test_an_invitation_may_lie_on_the_ground_of_its_section_without_a_box() -> None:
+    """ "None of that big dark box at the end" was tinted, and the box on the tint stayed dark (issue 20)."""
+    box, bare = (
+        one("CallToAction", heading="First class free", tone="tinted", **layout) for layout in ({}, {"layout": "open"})
+    )
+    assert [len(each.xpath(".//div[@class='panel']")) for each in (box, bare)] == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("kind", "props"),
     [

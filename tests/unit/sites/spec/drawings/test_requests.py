@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from routing.policy.platform import platform_policy
 from sites.direct_edit.targets import find_strings, is_copy
 from sites.errors import SpecError
 from sites.spec.catalog import read_prompt
@@ -117,6 +118,12 @@ def test_the_drawing_that_the_prompt_shows_as_an_example_is_one() -> None:
     assert len(shapes_of({"shapes": json.loads(prompt[prompt.rindex('["ground') :])})) >= 18
 
 
+def test_the_prompt_of_drawings_sets_one_bound_for_which_its_call_has_room() -> None:
+    """It allowed 36 shapes of 300 letters, and the tool 60 of 1,200; good drawings had 44 in 2,835 (issue 20)."""
+    (most,) = re.findall(r"at most ([\d,]+) characters", read_prompt("drawing.md"))
+    assert int(most.replace(",", "")) <= 2 * platform_policy().calls["spec_draw"].max_tokens
+
+
 @pytest.mark.parametrize(("kind", "props"), [("PageIntro", {"heading": "Goats"}), ("RichText", {"body": "Six goats."})])
 def test_a_page_s_opening_and_a_text_may_have_a_drawing(kind: str, props: dict[str, Any]) -> None:
     part = {"type": kind, "props": {**props, "drawing": {"of": "kids"}}, "children": []}
@@ -130,13 +137,13 @@ def test_a_page_s_opening_and_a_text_may_have_a_drawing(kind: str, props: dict[s
     assert render(drawn(site, {"a goat": GOAT, "kids": GOAT}))[INDEX].count(b"M60 500") == 2
 
 
-def test_a_mark_is_drawn_once_after_the_opening_and_stands_in_header_and_footer() -> None:
+def test_a_mark_is_drawn_once_after_the_opening_and_stands_in_header_call_and_footer() -> None:
     site = expand_outline({**OUTLINE, "drawing": "a goat", "mark": "a horn"})
     assert wanted(site) == ("a goat", "a horn")
     assert "The drawing is the website's mark, and shows: a horn" in brief(site, "a horn")
     assert "mark" not in brief(site, "a goat").replace("a horn", "")
     page = render(drawn(site, {"a horn": GOAT}))[INDEX]
-    assert page.count(b'<svg class="art mark" viewBox="50 0 500 500"') == page.count(b"M60 500V290") == 2
+    assert page.count(b'<svg class="art mark" viewBox="50 0 500 500"') == page.count(b"M60 500V290") == 3
     assert b"art mark" not in render(drawn(site, {}))[INDEX]
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from sites.spec.languages.address import address_line
+from sites.spec.languages.address import address_line, is_familiar
 from tests.unit.sites.spec.samples import demo_site
 
 
@@ -27,3 +27,17 @@ from tests.unit.sites.spec.samples import demo_site
 def test_a_request_says_how_visitors_are_addressed_also_by_what_it_rules_out(request_: str, is_informal: bool) -> None:
     """'Wir duzen nicht' asked for 'Sie', and each part of the translation was told to say 'du' (issue 20)."""
     assert ("informally" in address_line(demo_site(), request_)) is is_informal
+
+
+@pytest.mark.parametrize(
+    ("said", "familiar"),
+    [
+        ("Preguntad por vuestras fechas", True),
+        ("Os llega una foto, para que durmáis también", True),
+        ("Seis mesas, y los martes cerramos", False),
+        ("Escríbanos y le decimos las fechas", False),
+    ],
+)
+def test_who_says_vosotros_speaks_to_friends(said: str, familiar: bool) -> None:
+    """A page said `vosotros`, and its form `su nombre` (issue 20)."""
+    assert is_familiar({"text": said}, "es") is familiar

@@ -115,6 +115,23 @@ def test_a_whole_page_or_what_is_to_be_translated_is_no_page_of_a_few_things() -
 @pytest.mark.parametrize(
     "wish",
     [
+        "Wir brauchen eine Datenschutzseite auf Deutsch, im Footer verlinkt",
+        "Bitte eine Seite Impressum und eine Seite Datenschutz auf Deutsch anlegen",
+        "Add a privacy page in German",
+        "Créez une page de mentions légales en français",
+    ],
+)
+def test_a_legal_page_that_a_site_lacks_is_new_in_whatever_language_and_no_translation(wish: str) -> None:
+    assert not is_translation(wish, in_language("cy"))
+    assert is_translation(f"{wish}. And the whole site in German and French, please", in_language("cy"))
+    document = in_language("cy").to_dict()
+    document["pages"]["privacy.html"] = deepcopy(document["pages"]["classes.html"])
+    assert is_translation(wish, parse_site(document))
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
         "La camera passa a 185. Il sito resta in inglese, grazie!",
         "Die Adresse bitte überall ändern. Die Seite bleibt selbstverständlich auf Englisch",
         "Tallinn est annulé, à enlever. Tout en anglais sur le site bien sûr",

@@ -105,6 +105,7 @@ def test_an_opening_is_its_trades_or_of_its_style_and_not_always_the_same() -> N
     [
         ("Cuéntanos qué te pasa y tu moto", "es", True),
         ("Helados de la casa. Pide el tuyo, y escríbenos.", "es", True),
+        ("Os esperamos: preguntad por vuestras fechas", "es", True),
         ("Llámanos, por favor; le atenderemos a usted y a ustedes", "es", False),
         ("Wann willst du anfangen? Dein Auto steht bereit.", "de", True),
         ("Wir nehmen uns Zeit für Sie und Ihre Familie.", "de", False),
@@ -154,7 +155,7 @@ def test_a_printed_page_is_paper_but_for_what_is_said_large() -> None:
 
 
 def test_the_day_leads_where_an_hour_stands_above_it() -> None:
-    for times in (("10 till 4", "10 till 4"), ("10 till 4", "2pm"), ("mardi", "mercredi")):
+    for times in (("10 till 4", "10 till 4"), ("13.30–16 uur", "2pm"), ("mardi", "mercredi")):
         days, leads = ["Saturday 5 December", "domenica"], times[0] if "mardi" in times else "Saturday 5 December"
         items = [{"time": time, "title": day} for time, day in zip(times, days, strict=True)]
         [(_, props)] = arranged([("Schedule", {"items": items})], AKERS, LOOK)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sites.spec.outlines.looks import Look, look_of, style_of
+from sites.spec.outlines.looks import Look, look_of, shape_of, style_of
 from sites.spec.theme import PRESETS
 
 LAVA = {"preset": "noir", "primary": "#ff5a1f", "accent": "#b9afa5", "background": "#121110"}
@@ -35,6 +35,27 @@ def test_the_strong_ground_is_a_colour_and_the_strip_the_other_one_if_it_is_a_co
         "filled", "deep", "filled", "display"
     )
     assert all(look_of({"preset": preset}).band != look_of({"preset": preset}).strip for preset in PRESETS)
+
+
+def test_each_second_further_page_opens_in_the_other_colour_if_there_is_one() -> None:
+    bands = [look_of({"preset": "warm"}, page=page).band for page in range(5)]
+    assert bands == ["filled", "filled", "accent", "filled", "accent"]
+    assert look_of({"preset": "mono", "primary": "#1f4d3d", "accent": "#e8e2d6"}, page=2).band == "filled"
+
+
+def test_a_chosen_ground_is_that_of_all_pages() -> None:
+    for page in (0, 2):
+        assert look_of({"preset": "warm"}, page=page, ground="accent") == Look("accent", "deep", "accent", "display")
+        assert look_of({"preset": "warm"}, page=page, ground="primary") == Look("filled", "accent", "accent", "display")
+        assert look_of({"preset": "warm"}, page=page, ground="none") == Look("deep", "deep", "deep", "display")
+
+
+def test_a_poster_has_corners_and_a_font_of_small_letters_is_set_larger() -> None:
+    assert shape_of({"preset": "sunset", "font": "inter-1"}, "poster") == {"radius": "none"}
+    assert shape_of({"preset": "sunset", "font": "inter-1"}, "display") == {}
+    small = {"preset": "mono", "font": "eb-garamond-1"}
+    assert shape_of(small, "editorial") == {"radius": "none", "cards": "open", "size": "large"}
+    assert shape_of({"preset": "mono", "headings": "eb-garamond-1", "text": "inter-1"}, "display") == {}
 
 
 def test_no_field_glares_on_a_dark_page_nor_a_red_one_on_a_calm_page() -> None:

@@ -1,0 +1,94 @@
+"""What a model writes for a new site: the words, in as few tokens as they take."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from sites.spec.catalog import Email, ImageUrl, Phone
+from sites.spec.components.contact import Hours
+from sites.spec.components.page import SiteUrl
+from sites.spec.fonts.families import NewFont
+from sites.spec.html import ArtName
+from sites.spec.outlines.links import addressed
+from sites.spec.outlines.looks import Ground
+from sites.spec.theme import Colour, PresetName, Style, TextSize
+
+MAX_SECTIONS: Final = 14
+MAX_FURTHER: Final = 2
+"""Languages beside the first: the translations of more do not fit the tier's limits."""
+
+
+class _Outlined(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class OutlinedItem(_Outlined):
+    """One entry of a section; what `detail` means depends on the kind."""
+
+    title: Annotated[str, Field(max_length=140)] | None = None
+    text: Annotated[str, Field(max_length=600)] | None = None
+    detail: Annotated[str, Field(max_length=200), AfterValidator(addressed)] | None = None
+
+
+class OutlinedSection(_Outlined):
+    """One section."""
+
+    kind: str
+    heading: Annotated[str, Field(max_length=140)] | None = None
+    menu: Annotated[str, Field(max_length=40)] | None = None
+    text: Annotated[str, Field(max_length=2000)] | None = None
+    items: Annotated[tuple[OutlinedItem, ...], Field(max_length=12)] = ()
+    image: ImageUrl | None = None
+    drawing: Annotated[str, Field(max_length=200)] | None = None
+    page: Annotated[str, Field(max_length=40)] | None = None
+    """Name of the page it stands on; null or "Home" is the front page."""
+
+
+class OutlinedTheme(_Outlined):
+    """The look, as far as it is not the trade's."""
+
+    preset: PresetName | None = None
+    primary: Colour | None = None
+    accent: Colour | None = None
+    background: Colour | None = None
+    deep: Colour | None = None
+    font: NewFont | None = None
+    headings: NewFont | None = None
+    style: Style | None = None
+    size: TextSize | None = None
+    ground: Ground | None = None
+    art: ArtName | None = None
+    """A stock drawing in the opening."""
+
+
+class OutlinedContact(_Outlined):
+    """How to reach the business, as far as the request says."""
+
+    email: Email | None = None
+    phone: Phone | None = None
+    address: Annotated[str, Field(max_length=300)] | None = None
+    hours: Annotated[tuple[Hours, ...], Field(max_length=8)] = ()
+
+
+class Outline(_Outlined):
+    """A whole site in few words."""
+
+    name: Annotated[str, Field(min_length=1, max_length=60)]
+    tagline: Annotated[str, Field(max_length=60)] | None = None
+    description: Annotated[str, Field(max_length=300)] | None = None
+    lang: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")] = "en"
+    also: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z]{2,3}$")], ...], Field(max_length=MAX_FURTHER)] = ()
+    """Further languages, in which the finished site is translated."""
+    url: SiteUrl | None = None
+    """The public address, as far as the request says."""
+    trade: Annotated[str, Field(max_length=40)] | None = None
+    """A name of `TRADES`, which sets the look and the drawing; any other is none."""
+    theme: OutlinedTheme = OutlinedTheme()
+    drawing: Annotated[str, Field(max_length=200)] | None = None
+    """What the drawing in the opening shows; a call of its own draws it."""
+    mark: Annotated[str, Field(max_length=80)] | None = None
+    """The one thing that stands for the business beside its name; drawn likewise."""
+    contact: OutlinedContact = OutlinedContact()
+    sections: Annotated[tuple[OutlinedSection, ...], Field(min_length=1, max_length=MAX_SECTIONS)]

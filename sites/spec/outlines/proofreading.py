@@ -1,0 +1,98 @@
+"""A new site is proofread against its owner's words before anybody sees it, and its outline corrected."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
+
+import jsonpatch
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from sites.errors import refuse, shown
+from sites.excerpts import read_page
+from sites.spec.model import JsonObject, Site, deepcopy_checked
+from sites.spec.render import render
+
+_MAX_CORRECTIONS: Final = 24
+_MAX_WORDS: Final = 60
+_WORD: Final = re.compile(r"[^\W\d_]{4,}|\d+")
+_ENDING: Final = 3
+"""Letters of a word that may differ where a site says it otherwise."""
+
+
+_PLACE: Final = r"^/(?:sections|contact|name|tagline|description|summary)(?:/|$)"
+
+
+class _Correction(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    op: Literal["add", "replace", "remove"]
+    path: Annotated[str, Field(max_length=200, pattern=_PLACE)]
+    value: Any = None
+
+
+_CORRECTIONS: Final = TypeAdapter(Annotated[tuple[_Correction, ...], Field(max_length=_MAX_CORRECTIONS)])
+
+
+def proof_of(request: str, outline: Mapping[str, Any], site: Site) -> str:
+    """Return what a proofreader gets of a site beside the request: its outline, its pages and what they do not say."""
+    pages = {path: read_page(data.decode()) for path, data in render(site).items() if path.endswith(".html")}
+    read = "\n\n".join(f"Page {path}:\n{text}" for path, text in pages.items())
+    missing = ", ".join(list(unsaid(request, read))[:_MAX_WORDS])
+    made = json.dumps(outline, ensure_ascii=False)
+    return f"The outline:\n{made}\n\n{read}\n\nWords of the request that stand nowhere on the site: {missing}"
+
+
+def unsaid(request: str, read: str) -> Iterator[str]:
+    """Yield the words and numbers of a request that a site does not have, each once."""
+    said, seen = read.casefold(), set[str]()
+    for word in _WORD.findall(request):
+        stem = word.casefold()
+        stem = stem if stem.isdigit() else stem[: max(4, len(stem) - _ENDING)]
+        if stem not in said and stem not in seen:
+            seen.add(stem)
+            yield word
+
+
+def corrected(outline: Mapping[str, Any], reply: Mapping[str, Any]) -> JsonObject:
+    """Return an outline with a proofreader's corrections, all or none.
+
+    Raises:
+        SpecError: `bad_operation` or `patch_failed` (the proofreader's fault); what it makes is not checked.
+    """
+    try:
+        corrections = _CORRECTIONS.validate_python(reply.get("corrections"))
+    except ValidationError as error:
+        raise refuse("bad_operation", "/corrections", str(error.errors()[0]["msg"])) from None
+    changed: JsonObject = deepcopy_checked(outline)
+    for at, each in enumerate(corrections):
+        try:
+            jsonpatch.JsonPatch([each.model_dump()]).apply(changed, in_place=True)
+        except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, KeyError, IndexError):
+            rule = f"{each.op} at {shown(each.path)} does not apply"
+            raise refuse("patch_failed", f"/corrections/{at}", rule) from None
+    return changed
+
+
+def proofreading_tool() -> JsonObject:
+    """Return the tool that a proofreader is forced to call."""
+    correction = {
+        "type": "object",
+        "properties": {
+            "op": {"type": "string", "enum": ["add", "replace", "remove"]},
+            "path": {"type": "string", "maxLength": 200},
+            "value": {"description": "any JSON value; required for add and replace"},
+        },
+        "required": ["op", "path"],
+    }
+    return {
+        "name": "correct_outline",
+        "description": "Hand over what has to be corrected in the outline; an empty list if nothing has to.",
+        "input_schema": {
+            "type": "object",
+            "properties": {"corrections": {"type": "array", "maxItems": _MAX_CORRECTIONS, "items": correction}},
+            "required": ["corrections"],
+        },
+    }
