@@ -274,7 +274,7 @@ class Business:
     """What its mark shows."""
     opening: HeroLayout = "split"
     """How a new site opens."""
-    is_familiar: bool = False
+    familiar: bool | Literal["several"] = False
     """Whether the words of a new site say `tú`, `du`, or `tu` to visitors."""
 
     def say(self, phrase: str) -> str:

@@ -18,7 +18,7 @@ from sites.spec.catalog import Business, Component, Day, Link, OutlineSection, c
 from sites.spec.components.page import LEGAL, footer_of, header_of
 from sites.spec.components.posts import NEWS
 from sites.spec.html import complaint_about_link, phone_url, say
-from sites.spec.languages.address import is_familiar
+from sites.spec.languages.address import is_familiar, is_to_several
 from sites.spec.languages.typography import typeset
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
@@ -109,7 +109,7 @@ def _business(outline: Outline, pages: _Pages) -> Business:
     where = next(having, INDEX if contact.email else None)
     address = f"mailto:{contact.email}" if contact.email else phone_url(contact.phone or "")
     direct = None if complaint_about_link(address) else address
-    trade, art = _trade(outline), outline.theme.art
+    trade, art, words = _trade(outline), outline.theme.art, outline.model_dump(mode="json")
     return Business(
         name=outline.name,
         tagline=outline.tagline,
@@ -121,7 +121,7 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         contact_href=(to_contact := f"{where}#contact" if where else direct),
         action=_first_action(pages[INDEX][1], to_contact),
         lang=outline.lang,
-        is_familiar=is_familiar(outline.model_dump(mode="json"), outline.lang),
+        familiar="several" if is_to_several(words, outline.lang) else is_familiar(words, outline.lang),
         art=art or (trade.art if trade else None),
         drawing=outline.drawing,
         mark=outline.mark,

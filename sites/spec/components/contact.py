@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Final, Literal, Self, get_args
 from urllib.parse import quote
 
@@ -145,8 +146,8 @@ class ContactFormProps(SectionProps):
     visitor_email: Literal["required", "optional", "none"] = "required"
     """The same of the visitor's own address."""
     note: Text | None = None
-    familiar: bool = False
-    """Whether the form's own words say `tú` to a visitor, as the site does."""
+    familiar: bool | Literal["several"] = False
+    """Whether the form's own words say `tú`, or in Italian `voi`, to a visitor, as the site does."""
     drawing: Drawing | None = None
     """The site's mark, in documents of before; no style shows it here any more."""
 
@@ -155,7 +156,8 @@ def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
     target = ctx.url(props.action) if props.action else f"mailto:{props.email}" if props.email else None
     if target is None:
         return None
-    say = say_familiarly if props.familiar else say_formally
+    to = ", several" if props.familiar == "several" else ""
+    say = partial(say_familiarly, to=to) if props.familiar else say_formally
     address = _input(ctx, "email", "email", required=props.visitor_email == "required")
     topic = None
     if props.topics:
@@ -213,7 +215,7 @@ def _outline_contact(section: OutlineSection, business: Business) -> JsonObject:
     ]
     asked = {"questions": [_outline_question(item) for item in items][:12]} if items else {}
     contact = business.contact_props()
-    tone = {"familiar": True} if business.is_familiar else {}
+    tone = {"familiar": business.familiar} if business.familiar else {}
     return {"heading": business.say("Contact"), **section_props(section), **contact, **ways, **asked, **message, **tone}
 
 

@@ -36,6 +36,7 @@ _FORMS: Final = {
     "nl": (r"(?i)\b(?:jij|je|jouw?|jullie)\b", r"(?i)\b(?:u|uw)\b"),
 }
 """Words that address visitors informally and formally, by language."""
+_VOI: Final = re.compile(r"(?i)\b(?:voi|vi|vostr[oaie]|\w{2,}(?:ate|ete|ite)(?:ci|mi|lo|la))\b")
 
 
 def address_line(site: Site, request: str) -> str:
@@ -60,6 +61,11 @@ def _asked(request: str) -> bool | None:
 def is_familiar(texts: object, lang: str) -> bool:
     """Return whether texts, in JSON data, speak to visitors as to friends."""
     return _share(texts, lang) > 0
+
+
+def is_to_several(texts: object, lang: str) -> bool:
+    """Return whether Italian texts, in JSON data, speak to visitors as to several."""
+    return primary(lang) == "it" and len(_VOI.findall(_text(texts))) > abs(_share(texts, lang))
 
 
 def _informal_share(site: Site) -> int:

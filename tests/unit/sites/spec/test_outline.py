@@ -616,3 +616,16 @@ def test_colour_stays_small_and_letters_are_large_where_the_owner_wants_it() -> 
     assert [quiet[key]["props"].get("tone") for key in ("features", "call-to-action")] == [None, "deep"]
     assert quiet["page"]["props"]["theme"]["size"] == "larger"
     assert "ground" not in quiet["page"]["props"]["theme"]
+
+
+@pytest.mark.parametrize(
+    ("said", "label"),
+    [
+        ("Prenotate e scriveteci: vi aspettiamo", "Il vostro nome"),
+        ("Prenota il tuo posto, ti aspettiamo", "Il tuo nome"),
+    ],
+)
+def test_an_italian_form_says_voi_where_the_site_does(said: str, label: str) -> None:
+    """Two owners who had asked for voi found a form that said tu (issue 20)."""
+    outline = with_sections({"kind": "Hero", "text": said}, {"kind": "ContactForm"}, lang="it")
+    assert label in render(expand_outline(outline))["index.html"].decode()
