@@ -11,7 +11,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from routing.decision.answers import classify_answer
 from routing.decision.router import (
     ANSWER_RULES,
     IMPORT,
@@ -27,6 +26,7 @@ from routing.decision.router import (
     is_read_only,
     opinion_on,
     site_of,
+    talk_in,
     workflow_of,
 )
 from routing.decision.second_opinion import Asked, Opinion, shipped_model
@@ -190,7 +190,7 @@ def _rules_before_action(
         whole = (Place(text=signals.prompt, start=0, end=len(signals.prompt)),)
         why = f"the whole request is the command {argv[0]}"
         yield MatchedRule(rule="trivial", mode=Mode.ACTION, tier=None, why=why, cause="rule", evidence=whole)
-    talk = classify_answer(parsed, triggers, is_bound=workflow_of(signals) is not Workflow.NONE, opinion=opinion)
+    talk = talk_in(signals, parsed, triggers, opinion)
     if talk is not None:
         hits = [hit for group in _TALK_GROUPS[talk] for hit in parsed.hits.get(group, ())]
         if talk is Talk.OPINION:

@@ -165,12 +165,18 @@ def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = Non
     parsed = parse_prompt(signals.prompt, words)
     triggers = find_triggers(parsed)
     opinion = opinion_on(signals, parsed, policy)
-    talk = None
-    if signals.tier is None:
-        talk = classify_answer(parsed, triggers, is_bound=workflow is not Workflow.NONE, opinion=opinion)
+    talk = talk_in(signals, parsed, triggers, opinion) if signals.tier is None else None
     if talk is not None:
         return _answer_route(talk, stamp)
     return _action_route(signals, parsed, triggers, stamp=stamp, opinion=opinion)
+
+
+def talk_in(
+    signals: Signals, parsed: ParsedPrompt, triggers: tuple[Trigger, ...], opinion: Opinion | None
+) -> Talk | None:
+    """Return why a request is an ANSWER, or None for an ACTION."""
+    is_bound = workflow_of(signals) is not Workflow.NONE
+    return classify_answer(parsed, triggers, is_bound=is_bound, is_new=is_new_site(signals), opinion=opinion)
 
 
 def opinion_on(signals: Signals, parsed: ParsedPrompt, policy: Policy) -> Opinion | None:

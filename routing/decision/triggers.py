@@ -226,12 +226,15 @@ class Plan(NamedTuple):
 
 OPINION = "opinion"
 """The cause of a debate, and the rule of a tier or mode, that the trained second opinion chose."""
-DEBATED = 0.45
+DEBATED = 0.4
 """The least probability of a debate that no rule finds."""
 _DEBATABLE = ("destructive", "destructive_stated", "deployment", "security", "access", "bulk", "vague")
 """Groups of which a rule finds a debate, or finds none."""
-NEEDLESS = 0.16
-"""Below this probability of a debate, bulk and vague words are no reason for one. Words of high stakes always are."""
+NEEDLESS = 0.2
+"""Below this probability of a debate, bulk and vague words are no reason for one."""
+HARMLESS = 0.1
+"""The same of a login, and of everyday words of secrets: `the locksmith's keys`."""
+_EVERYDAY = frozenset({"key", "keys", "secret", "secrets", "token", "tokens"})
 _GREP_IGNORING_CASE = re.compile(
     r"\bgrep(?:\s+-{1,2}[\w=-]{1,20}){0,3}?\s+-(?:[a-z]{0,12}i[a-z]{0,12}|-ignore-case)(?!\w)"
 )
@@ -260,18 +263,19 @@ def plan_debate(
         read_only: whether the request changes nothing.
         debated: whether this session has debated the same request.
         is_new: whether there is no site yet, so that nobody's access is at stake.
-        opinion: the trained second opinion, unless it is switched off; it takes away no debate of high stakes.
+        opinion: the trained second opinion, unless it is switched off.
     """
     only_looks = read_only and not _ignores_case(parsed)
     if only_looks or debated or "insist" in parsed.hits:
         return Plan(Debate.BYPASS)
+    is_harmless = is_new or (opinion is not None and opinion.debated < HARMLESS)
     high = tuple(
         name
         for name, holds in (
             ("destructive", _destroys(parsed)),
             ("deployment", _deploys(parsed)),
-            ("security", _is_sensitive(parsed)),
-            ("access", not is_new and "access" in parsed.hits),
+            ("security", _is_sensitive(parsed, is_harmless=is_harmless)),
+            ("access", not is_harmless and _is_entered(parsed)),
         )
         if holds
     )
@@ -333,28 +337,39 @@ def _ends_clause(parsed: ParsedPrompt, hit: Hit) -> bool:
 
 def _is_ordered(parsed: ParsedPrompt, hit: Hit) -> bool:
     """Return whether a destructive verb orders. A verb of another language always does."""
-    token = parsed.tokens[hit.first]
-    english = union(parsed.vocabulary.words["order"], _SAID_ANYWHERE)
-    if token.word == "bin" and any(each.word == "ich" for each in parsed.tokens):
-        return False  # German `ich bin` says who writes
-    if token.word == "via" and not _takes_away(parsed, hit):
+    token, words = parsed.tokens[hit.first], parsed.vocabulary.words
+    english = union(words["order"], _SAID_ANYWHERE)
+    if token.word in _OF_ANOTHER_LANGUAGE and not _begins_clause(parsed, hit.first):
         return False
-    if token.word in parsed.vocabulary.words["order"]:
+    if token.word == "via" and _is_title(parsed, hit.last):
+        return False
+    if token.word in words["order"]:
         return hit.first in parsed.orders and not token.joined
+    if token.word in _NOUNS and not _begins_clause(parsed, hit.first):
+        after = parsed.tokens[hit.last + 1 : hit.last + 2]
+        return any(each.word in words["determiner"] for each in after)
     if token.word not in english and singular(token.word) in english:
         return False  # `the button clears the form` describes
     return token.word in _SAID_ANYWHERE or token.word not in _ENGLISH_DESTRUCTION
 
 
+_NOUNS = frozenset({"bin", "axe", "dump"})
+"""Orders with an object only: not `a heap dump in /tmp`, nor German `ich bin`."""
+_OF_ANOTHER_LANGUAGE = frozenset({"via", "tire"})
+"""Orders at the head of a clause only: `e via il logo`, not `réserver via la page`; not French `un trait tiré`."""
 _SAID_ANYWHERE = frozenset({"get", "rip", "start", "empty", "reset", "dump", "bin", "axe"})
 _ENGLISH_DESTRUCTION = frozenset({"obliterate", "destroy", "eliminate", "discard", "bin", "axe", "dump", "rip"})
 
 
-def _takes_away(parsed: ParsedPrompt, hit: Hit) -> bool:
-    """Return whether `via` is the Italian order: `e via il logo`, not `réserver via la page`, `Via La Spezia 12`."""
-    before, article = parsed.tokens[hit.first - 1], parsed.tokens[hit.last]
-    begins = hit.first == 0 or before.kind in _PAUSES or before.word in parsed.vocabulary.words["joining"]
-    return begins and not parsed.text.shown[article.start : article.end].istitle()
+def _begins_clause(parsed: ParsedPrompt, at: int) -> bool:
+    before = parsed.tokens[at - 1]
+    return at == 0 or before.kind in _PAUSES or before.word in parsed.vocabulary.words["joining"]
+
+
+def _is_title(parsed: ParsedPrompt, at: int) -> bool:
+    """Return whether a name goes on: `Via La Spezia 12`."""
+    token = parsed.tokens[at]
+    return parsed.text.shown[token.start : token.end].istitle()
 
 
 def _takes_only_dressing(parsed: ParsedPrompt, hit: Hit) -> bool:
@@ -386,15 +401,31 @@ def _deploys(parsed: ParsedPrompt) -> bool:
     return False
 
 
-def _is_sensitive(parsed: ParsedPrompt) -> bool:
-    if hits := parsed.hits.get("security"):
-        harmless = {at for hit in parsed.hits.get("harmless_key", ()) for at in range(hit.first, hit.last + 1)}
-        if not all(harmless.issuperset(range(hit.first, hit.last + 1)) for hit in hits):
-            return True
+def _is_sensitive(parsed: ParsedPrompt, *, is_harmless: bool) -> bool:
+    hits = parsed.hits.get("security", [])
+    if is_harmless:
+        hits = [hit for hit in hits if hit.first != hit.last or parsed.tokens[hit.first].word not in _EVERYDAY]
+    harmless = {at for hit in parsed.hits.get("harmless_key", ()) for at in range(hit.first, hit.last + 1)}
+    if not all(harmless.issuperset(range(hit.first, hit.last + 1)) for hit in hits):
+        return True
+    if is_harmless:
+        return False  # `typo in auth/messages.ts`
     return Kind.PATH in parsed.kinds and any(
         token.kind is Kind.PATH and _SENSITIVE_FILES.intersection(token.word.replace(".", "/").split("/"))
         for token in parsed.tokens
     )
+
+
+def _is_entered(parsed: ParsedPrompt) -> bool:
+    """Return whether a way in is asked for: not in `like the login page of a bank`."""
+    return any(
+        all(parsed.tokens[at].word not in _LIKE for at in range(max(hit.first - _LIKENED, 0), hit.first))
+        for hit in parsed.hits.get("access", ())
+    )
+
+
+_LIKE, _LIKENED = frozenset({"like", "as"}), 3
+"""Words that liken, and tokens before a way in that are searched for one."""
 
 
 def is_bulk(parsed: ParsedPrompt) -> bool:

@@ -99,7 +99,8 @@ _ANOTHER: Final = 1.5
 """Contrast of a colour and its readable shade from which on that is another colour."""
 _ALIKE: Final = 1.6
 """Contrast of two colours below which a page that has both in large fields is of one."""
-_CREAM: Final = 8  # lights so far apart make a hue, of which a tint has more: with another's, cream is putty or pink
+_CREAM: Final = (8, 0.87)
+"""With so much of a hue or no more light than this, a ground's tint is more of its own: another's is putty or pink."""
 DARK: Final = 0.18
 """Luminance of a background below which a page is a dark one."""
 _NEARLY_BLACK: Final = 0.015
@@ -224,8 +225,9 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
     is_paper = theme.style is not None and not is_dark
     hue = _text_on(background) if is_night or (is_paper and is_red(primary)) else primary  # not muddy brown, not pink
     share = 0.12 if is_dark and luminance(primary) <= _PALE else 0.07
-    if is_paper and max(channels(background)) - min(channels(background)) >= _CREAM:
-        hue, share = "#" + "".join(f"{light * light // 255:02x}" for light in channels(background)), 0.7
+    lights = channels(background)
+    if is_paper and (max(lights) - min(lights) >= _CREAM[0] or luminance(background) < _CREAM[1]):
+        hue, share = "#" + "".join(f"{light * light // 255:02x}" for light in lights), 0.7
     elif is_paper and not is_red(accent, most_green=_PEACH):
         hue, share = accent, 0.09
     colours = _palette(primary, accent, background, is_dark=is_dark, tint=mix(background, hue, share), deep=deep)
@@ -238,7 +240,7 @@ def _of_style(colours: Mapping[str, str], *, is_night: bool, is_dark: bool) -> d
     """Return what a page with a style has beside: the panel of its form, its drawings, what is light on dark ground."""
     is_one = contrast(colours["fill"], colours["deep"]) < _ALIKE
     panel, words = ("deep", "on-deep") if is_night else ("tint", "ink") if is_one else ("fill", "on-fill")
-    is_another = contrast(colours["accent"], colours["deep-accent"]) > _ANOTHER  # a red that is lightened is a pink
+    is_another = contrast(colours["accent"], colours["deep-accent"]) > _ANOTHER
     light = colours["on-deep"] if is_dark else readable(colours["bg"], [colours["deep"], colours["deep-card"]], 7)
     return {
         "panel": colours[panel],

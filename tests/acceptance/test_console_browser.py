@@ -222,11 +222,14 @@ def test_a_site_is_imported_by_hand_and_a_bad_archive_says_what_is_wrong_with_it
 
 
 def test_a_timeline_zooms_folds_and_tells_of_the_chosen_span_by_mouse_and_by_keyboard(
-    stage: Stage, browser: Browser
+    installation: Installation, browser: Browser
 ) -> None:
+    installation.embedded.import_site("timed")
+    job_id = installation.submit("Make the headline shorter.", site="timed")
+    installation.wait_for(job_id, "awaiting_approval")
     with open_page(browser) as page:
-        log_in(page, stage)
-        page.goto(f"{stage.url}/console/jobs/{stage.offered}")
+        enter(page, installation)
+        page.goto(f"{installation.embedded.api_url}/console/jobs/{job_id}")
         bars, shown = page.locator("#waterfall svg.phase"), page.locator(".zoom .range")
         call = page.locator("#waterfall .part [data-span^=call]").first
         call.click()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, Request
 
 from docs.pictures import BAKERY, SITES, build
 from sites.directories import write_directory
@@ -71,7 +71,11 @@ def test_axe_finds_nothing_on_any_page_at_both_widths_in_light_and_dark(
     build(folder, tmp_path / "site")
     found: dict[str, list[str]] = {}
     requests: list[str] = []
-    tab.on("request", lambda request: requests.append(request.url))
+
+    def note(request: Request) -> None:
+        requests.append(request.url)
+
+    tab.on("request", note)
     for file in sorted((tmp_path / "site").glob("*.html")):
         tab.goto(file.as_uri())
         tab.evaluate(axe)
@@ -82,6 +86,7 @@ def test_axe_finds_nothing_on_any_page_at_both_widths_in_light_and_dark(
                 tab.emulate_media(color_scheme=scheme)
                 if complaints := violations(tab):
                     found[f"{file.name} {width} {scheme}"] = complaints
+    tab.remove_listener("request", note)
     assert all(url.startswith("file:") for url in requests), "a page loads from elsewhere"
     assert found == {}
 

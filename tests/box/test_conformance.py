@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
@@ -56,24 +55,36 @@ def shell(box: Box, script: str, **fields: object) -> tuple[Ending, int | None, 
     return result.ending, result.exit_code, (result.stdout + result.stderr).decode()
 
 
-@pytest.mark.req("H-039", "S-063")
-def test_files_go_in_change_and_come_out_and_a_bad_name_never_goes_in(
+@pytest.mark.req("H-039", "H-079", "S-063")
+@pytest.mark.threat("D1")
+def test_files_go_in_change_and_come_out_but_no_bad_name_and_nothing_that_a_tool_would_obey_and_a_closed_box_is_closed(
     any_box: Box, content_store: ContentStore
 ) -> None:
     with pytest.raises(PathRefusedError):
         any_box.put({"../x": b"x"})
     files = {"index.html": b"<p>hi</p>", "a/b/c.css": b"p{}", "\u00fcn\u00ef \u00e9.txt": b"", "gone.txt": b"x"}
-    injected = any_box.put(files)
-    assert (injected.files, injected.bytes) == (4, 13)
+    planted = {name: b"{}" for name in ("CLAUDE.md", ".claude/settings.json", "a/.mcp.json", ".git/config", ".npmrc")}
+    injected = any_box.put(files | planted)
+    assert (injected.files, injected.bytes, injected.dropped) == (4, 13, tuple(sorted(planted)))
 
     ending, code, _ = shell(
         any_box, "rm gone.txt; echo new >a/new.txt; mkdir -p node_modules/.bin empty; ln -s x node_modules/.bin/y"
     )
     assert (ending, code) == (Ending.EXITED, 0)
 
-    found = content_store.read_tree(any_box.collect(content_store, RULES))
+    collected = any_box.collect(content_store, RULES)
     del files["gone.txt"]
-    assert found == files | {"a/new.txt": b"new\n"}
+    assert content_store.read_tree(collected) == files | {"a/new.txt": b"new\n"}
+    assert any_box.collect(content_store, RULES) == collected
+
+    any_box.close()
+    any_box.close()
+    with pytest.raises(BoxLostError):
+        any_box.run(["true"], clocks=CLOCKS)
+    with pytest.raises(BoxLostError):
+        any_box.put({"a": b"x"})
+    with pytest.raises(BoxLostError):
+        any_box.collect(content_store, RULES)
 
 
 def test_a_command_has_stdin_environment_directory_and_status(any_open_box: Box) -> None:
@@ -170,28 +181,6 @@ def test_an_endless_line_is_cut(any_box: Box) -> None:
     assert result.ending is Ending.LINE_LIMIT
 
 
-def test_a_child_that_stays_behind_does_not_hold_up_the_result(any_box: Box) -> None:
-    result = any_box.run(["bash", "-c", "setsid sleep 60 & echo done"], clocks=CLOCKS)
-
-    assert (result.ending, result.stdout) == (Ending.EXITED, b"done\n")
-    assert result.seconds < 10
-
-
-@pytest.mark.threat("D1")
-def test_configuration_that_a_tool_would_obey_does_not_go_in(any_box: Box, content_store: ContentStore) -> None:
-    planted = {
-        "CLAUDE.md": b"x",
-        ".claude/settings.json": b"{}",
-        "a/.mcp.json": b"{}",
-        ".git/config": b"",
-        ".npmrc": b"",
-    }
-    injected = any_box.put({"index.html": b"x"} | planted)
-
-    assert injected.dropped == tuple(sorted(planted))
-    assert list(any_box.collect(content_store, RULES)) == ["index.html"]
-
-
 @pytest.mark.threat("D2")
 @pytest.mark.threat("E")
 def test_what_must_not_come_out_refuses_the_whole_output(any_box: Box, content_store: ContentStore) -> None:
@@ -236,16 +225,16 @@ def test_a_command_that_stands_by_goes_on_with_the_first_run_of_just_it(any_box:
     assert number != again[0]
 
 
-@pytest.mark.parametrize("other", [{"env": {"WORD": "b"}}, {"env": {"WORD": "a"}, "cwd": "/workspace/sub"}])
-def test_a_command_that_stands_by_ends_when_any_other_is_run(any_box: Box, other: dict[str, Any]) -> None:
+def test_a_command_that_stands_by_ends_when_any_other_is_run(any_box: Box) -> None:
     any_box.put({"sub/x": b""})
     script = ("bash", "-c", 'cat; echo "$WORD" >>ended')
-    any_box.stand_by(script, env={"WORD": "a"})
-    assert any_box.run(script, clocks=CLOCKS, stdin=b"work\n", **other).stdout == b"work\n"
-    until_two = "until [ $(cat {.,sub}/ended | wc -l) = 2 ]; do sleep 0.1; done"
-    ending, _, said = shell(any_box, f"{until_two}; cat {{.,sub}}/ended")
-    assert ending is Ending.EXITED, f"what stood by has not ended: {said}"
-    assert sorted(word for word in said.split() if len(word) == 1) == sorted(["a", other["env"]["WORD"]])
+    for other in ({"env": {"WORD": "b"}}, {"env": {"WORD": "a"}, "cwd": "/workspace/sub"}):
+        any_box.stand_by(script, env={"WORD": "a"})
+        assert any_box.run(script, clocks=CLOCKS, stdin=b"work\n", **other).stdout == b"work\n"
+        until_two = "until [ $(cat {.,sub}/ended | wc -l) = 2 ]; do sleep 0.1; done"
+        ending, _, said = shell(any_box, f"{until_two}; cat {{.,sub}}/ended; rm -f {{.,sub}}/ended")
+        assert ending is Ending.EXITED, f"what stood by has not ended: {said}"
+        assert sorted(word for word in said.split() if len(word) == 1) == sorted(["a", other["env"]["WORD"]])
 
 
 def test_the_clocks_of_a_command_that_stood_by_begin_with_its_work_and_end_it_although_its_parent_ignored_interrupts(
@@ -264,34 +253,23 @@ def test_the_clocks_of_a_command_that_stood_by_begin_with_its_work_and_end_it_al
     assert 1 <= result.seconds < 6
 
 
-@pytest.mark.req("H-079")
-def test_collecting_twice_gives_the_same_and_a_closed_box_does_nothing_and_can_be_closed_again(
-    any_box: Box, content_store: ContentStore
-) -> None:
-    any_box.put({"a": b"1", "b/c": b"2"})
-    assert any_box.collect(content_store, RULES) == any_box.collect(content_store, RULES)
-
-    any_box.close()
-    any_box.close()
-    with pytest.raises(BoxLostError):
-        any_box.run(["true"], clocks=CLOCKS)
-    with pytest.raises(BoxLostError):
-        any_box.put({"a": b"x"})
-    with pytest.raises(BoxLostError):
-        any_box.collect(content_store, RULES)
-
-
-def test_a_command_runs_in_a_process_with_a_thousand_open_files_as_a_pool_of_threads_is(any_box: Box) -> None:
+def test_a_command_runs_in_a_process_with_a_thousand_open_files_as_a_pool_of_threads_is(any_open_box: Box) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
     with ExitStack() as opened:
         for _ in range(1100):
             opened.enter_context(open(os.devnull))
-        assert shell(any_box, "cat; echo on", stdin=b"in\n") == (Ending.EXITED, 0, "in\non\n")
+        assert shell(any_open_box, "cat; echo on", stdin=b"in\n") == (Ending.EXITED, 0, "in\non\n")
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_box_that_is_closed_under_a_command_is_lost_whatever_the_command_s_status(any_box: Box) -> None:
+def test_a_child_that_stays_behind_holds_up_no_result_and_a_box_closed_under_a_command_is_lost_whatever_its_status(
+    any_box: Box,
+) -> None:
+    result = any_box.run(["bash", "-c", "setsid sleep 60 & echo done"], clocks=CLOCKS)
+    assert (result.ending, result.stdout) == (Ending.EXITED, b"done\n")
+    assert result.seconds < 10
+
     result = any_box.run(["bash", "-c", "echo on; sleep 60"], clocks=CLOCKS, on_line=lambda line: any_box.close())
     assert (result.ending, result.exit_code) == (Ending.BOX_LOST, None)
     with pytest.raises(BoxLostError):

@@ -11,7 +11,7 @@ from sites.spec.theme import DARK, Style, Theme, channels, chosen_colours, fonts
 
 _LOUD: Final = 0.75
 """Chroma of neon, signal red or lava; that of brick and petrol is about a half."""
-_STRONG: Final = (0.08, 0.2)
+_STRONG: Final = (0.08, 0.15)
 """From this chroma and saturation on, a colour is taken for one, not for a grey."""
 _NIGHT: Final = 0.05
 """Luminance of a ground on which a loud colour glows."""
@@ -88,7 +88,7 @@ def look_of(theme: dict[str, Any], *, page: int = 0, ground: Ground | None = Non
     look = _look_of(theme)
     if ground:
         return _with_ground(look, ground)
-    has_turn = page > 0 and page % 2 == 0 and look.strip in _COLOURS
+    has_turn = page > 0 and page % 2 == 0 and look.band in _COLOURS and look.strip in _COLOURS
     return look._replace(band=look.strip, strip=look.band) if has_turn else look
 
 

@@ -98,6 +98,8 @@ def test_a_ticket_becomes_a_run_with_an_estimate_and_the_cap_of_a_run(source: So
         "body": "Fix the broken header\n\nIt is stretched.",
     }
     assert view["cost"]["cap_usd"] == "25.00"
+    planned = {**TICKET, "batches": [["frontend-dev"], ["qa"]]}
+    assert source.client.post("/v1/runs", headers=source.headers(), json=planned).status_code == 422
 
 
 def test_the_same_key_gives_the_same_run_and_another_ticket_under_it_is_refused(source: Source) -> None:

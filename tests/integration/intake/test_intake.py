@@ -63,7 +63,7 @@ def test_work_that_destroys_is_debated_on_record_before_it_is_queued(rig: Rig, b
     assert rig.run(job_id, edit_spec).state == State.AWAITING_APPROVAL
 
 
-@pytest.mark.req("R-003", "R-009", "R-044", "R-080")
+@pytest.mark.req("R-003", "R-009", "R-044", "R-079", "R-080")
 def test_plain_work_is_decided_without_a_model_and_goes_straight_to_its_queue(rig: Rig, broker_url: str) -> None:
     rig.site()
     job = rig.shop.job(submit(rig, broker_url, "Change the hero heading to 'Hi'", site="bakery"))
@@ -132,7 +132,7 @@ def test_a_model_chooses_the_tier_only_after_the_rules_route_is_stored(rig: Rig,
     assert rig.calls()[0].model.startswith("claude-haiku")
 
 
-@pytest.mark.req("R-098", "R-099", "R-006")
+@pytest.mark.req("R-079", "R-098", "R-099", "R-006")
 def test_with_hard_routing_off_a_model_decides_the_mode_and_nothing_usable_means_action(
     rig: Rig, broker_url: str
 ) -> None:

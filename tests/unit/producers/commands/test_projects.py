@@ -63,17 +63,19 @@ def test_nothing_is_run_without_a_word_and_the_file_says_so(checkout: Path) -> N
 
 @pytest.mark.slow
 def test_commands_are_tried_on_request_and_a_failing_test_is_shown(checkout: Path) -> None:
+    (checkout / "tox.ini").unlink()  # a virtual environment would take seconds
+    (checkout / "Makefile").write_text("setup:\n\ttouch set_up\ntest:\n\ttest -f set_up && python3 -m unittest\n")
     (checkout / "test_shop.py").write_text(TEST.format(cents=301))
     commit(checkout)
     before = sorted(path.name for path in checkout.iterdir())
     tried = json.loads(run(str(checkout), "--try", "--here", "--json", code=1))["trials"]
     assert [(trial["name"], trial["result"]) for trial in tried] == [
         ("setup", "passed"),
-        ("test", "failed with status 1"),
+        ("test", "failed with status 2"),
     ]
     assert "300 != 301" in tried[1]["tail"]
     assert written(checkout).count("# passed on this machine") == 1
-    assert "# failed with status 1 on this machine" in written(checkout)
+    assert "# failed with status 2 on this machine" in written(checkout)
     assert sorted(path.name for path in checkout.iterdir()) == sorted([*before, "pointsman.yaml"]), "only a copy ran"
 
 

@@ -53,7 +53,7 @@ def test_it_decides_where_no_rule_is_certain_and_mostly_as_labelled() -> None:
             continue
         expected = row["expect"]
         if route.mode is not by_rules.mode:
-            changed[f"to {route.mode}"].append(route.mode == expected["mode"])
+            changed[f"to {route.mode}"].append(route.mode in (expected["mode"], *expected.get("also_mode", ())))
             continue
         assert [getattr(route, name) for name in kept] == [getattr(by_rules, name) for name in kept]
         if route.tier is not by_rules.tier:
@@ -61,7 +61,7 @@ def test_it_decides_where_no_rule_is_certain_and_mostly_as_labelled() -> None:
             assert route.opinion_version == shipped_model().version
             changed[f"{by_rules.tier} to {route.tier}"].append(route.tier == expected.get("tier"))
         elif route.debate is not by_rules.debate:
-            assert by_rules.stakes is not Stakes.HIGH, row["prompt"]
+            assert by_rules.stakes is not Stakes.HIGH or "secrets or access" in by_rules.reason, row["prompt"]
             changed["debate"].append(route.debate == expected.get("debate", route.debate))
         else:
             assert route.intent is not by_rules.intent, row["prompt"]

@@ -353,7 +353,7 @@ def test_a_forwarder_leads_to_the_host_unless_a_target_names_another() -> None:
 
 
 @pytest.mark.threat("C1")
-@pytest.mark.req("H-110", "H-109", "H-112")
+@pytest.mark.req("H-076", "H-109", "H-110", "H-112")
 def test_a_box_is_asked_for_with_its_limits_and_with_neither_environment_nor_mount_of_the_host() -> None:
     wanted = recipe.box_container(SLOT, SPEC, hosts={"egress": "10.0.0.2"}, lifetime_seconds=60)
     limits = SPEC.limits

@@ -41,6 +41,8 @@ def test_each_second_further_page_opens_in_the_other_colour_if_there_is_one() ->
     bands = [look_of({"preset": "warm"}, page=page).band for page in range(5)]
     assert bands == ["filled", "filled", "accent", "filled", "accent"]
     assert look_of({"preset": "mono", "primary": "#1f4d3d", "accent": "#e8e2d6"}, page=2).band == "filled"
+    night = {"preset": "noir", "primary": "#d6b36a", "accent": "#c9704a", "background": "#101a24"}
+    assert look_of(night, page=2).band == "deep"
 
 
 def test_a_chosen_ground_is_that_of_all_pages() -> None:

@@ -39,7 +39,7 @@ def counted(*counts: int) -> dict[str, list[Outcome]]:
     return {"qa": [blocking(count) for count in counts]}
 
 
-@pytest.mark.req("P-023", "P-029")
+@pytest.mark.req("P-023", "P-024", "P-029")
 def test_findings_are_mended_and_all_reviewers_look_again_side_by_side() -> None:
     game = fixing(counted(3, 0))
 
