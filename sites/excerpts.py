@@ -107,8 +107,8 @@ def excerpts(
     """Choose what a request concerns, the most relevant file first, up to `max_bytes` of UTF-8.
 
     Of a large style sheet the rules of what the pages hold are shown, and few where only text is asked for (issue 20);
-    a drawing only where it is named, or where it is small and has words, as a logo. One that `has_spec` is shown with
-    its styles, as its own tool does what concerns only words; up to a half of them give way to the pages.
+    a drawing only where it is named, or is small and has words, as a logo. One that `has_spec` is shown with its
+    styles, as its own tool does what concerns only words; up to a half of them give way to the pages.
     """
     wanted = _Wanted.of(prompt)
     sheet_bytes = MAX_SHEET_BYTES if has_spec or wanted.needs_styles else SMALL_SHEET_BYTES
