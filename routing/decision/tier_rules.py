@@ -14,7 +14,7 @@ from routing.prompt.tokens import Kind
 from routing.prompt.vocabulary import Hit, shipped_vocabulary
 from routing.queues import Tier
 
-DOUBTFUL = {Tier.SPEC: 0.3, Tier.PATCH: 0.2, Tier.AGENT: 0.2}
+DOUBTFUL = {Tier.SPEC: 0.33, Tier.PATCH: 0.2, Tier.AGENT: 0.2}
 """Below this probability of the tier that a rule chose, the opinion chooses."""
 _EVERYDAY = 0.5
 """The same of an agent for a tool whose name is an everyday word: `une vue sur le lac`, `make it prettier`."""
