@@ -9,15 +9,15 @@ from routing.prompt.parsed_prompt import ParsedPrompt, Talk, classify_talk
 
 MARKED = 0.6
 """The least probability of a question in which no rule finds one, with a question mark."""
-UNMARKED = 0.75
+UNMARKED = 0.78
 """The same without one: an order that is answered is not done."""
 ORDERLY = 0.85
 """The same beside words of an order, and with a question beside a statement: `When will you? I did ask for it`."""
-CERTAIN = 0.87
+CERTAIN = 0.9
 """The same beside a defect, and where a site is still to be made."""
 HELD = 0.5
 """The same of a prompt that asks and says itself that nothing is to change."""
-ALONE = {SentenceIntent.STATEMENT: 0.12, SentenceIntent.ORDER: 0.6, SentenceIntent.DEFECT: 0.12}
+ALONE = 0.63
 """Below this probability, what one sentence says is no mere talk."""
 ORDERING = 0.3
 """Below this probability, what the rules take for a question is work."""
@@ -91,7 +91,7 @@ def _hides_order(parsed: ParsedPrompt) -> bool:
         return True
     model = shipped_model()
     return any(
-        parsed.hits_in("wish", sentence) or model.read(parsed, None, alone=at).only_asks < ALONE[intent]
+        parsed.hits_in("wish", sentence) or model.read(parsed, None, alone=at).only_asks < ALONE
         for at, (sentence, intent) in enumerate(zip(parsed.sentences, parsed.intents, strict=True))
-        if intent in ALONE
+        if intent not in (SentenceIntent.QUESTION, SentenceIntent.CHAT)
     )

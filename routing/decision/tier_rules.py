@@ -14,7 +14,7 @@ from routing.prompt.tokens import Kind
 from routing.prompt.vocabulary import Hit, shipped_vocabulary
 from routing.queues import Tier
 
-DOUBTFUL = {Tier.SPEC: 0.3, Tier.PATCH: 0.2, Tier.AGENT: 0.2}
+DOUBTFUL = {Tier.SPEC: 0.33, Tier.PATCH: 0.2, Tier.AGENT: 0.2}
 """Below this probability of the tier that a rule chose, the opinion chooses."""
 _EVERYDAY = 0.5
 """The same of an agent for a tool whose name is an everyday word: `une vue sur le lac`, `make it prettier`."""
@@ -46,7 +46,6 @@ class _Cause(NamedTuple):
     """Whether an address of data is given."""
 
 
-_LIBRARIES = frozenset({"package", "technique"})
 _REPAIRS = frozenset({"defect", "repair"})
 """What the pages of a spec need no patch for: the builder wrote every line of them."""
 _HEAVY = ("package", "structural", "technique", "live_data", "logic")
@@ -63,12 +62,6 @@ _RESHAPING = frozenset(
 _REFUSED_REACH = 6
 """Tokens before a thing that are searched for its refusal."""
 _REACH = 3
-_SHOWN_REACH = 6
-_PAUSES = (Kind.STOP, Kind.QUESTION)
-_TURNING = frozenset(
-    {"should", "must", "could", "shall", "to", "that", "which", "with", "when", "while", "if", "so", "then", "into"}
-    | {"by", "is", "are"}
-)
 _ADDRESSES = frozenset({Kind.URL, Kind.DOMAIN})
 _CODES, _MARKUP = frozenset({Kind.CODE}), frozenset({Kind.FENCE, Kind.TAG})
 _CODE_KINDS = frozenset({Kind.PATH, Kind.CODE})
@@ -186,11 +179,9 @@ def _heavy(parsed: ParsedPrompt, *, is_new: bool, expressed: tuple[Hit, ...]) ->
         for hit in _unquoted_hits(parsed, group):
             if any(_covers(exception, hit) for exception in lighter) or _is_refused(parsed, hit):
                 continue
-            if (is_new and _is_by_request(parsed, hit)) or _is_remembered(parsed, hit):
+            if is_new and _is_by_request(parsed, hit):
                 continue
             if group == "structural" and _is_counted(parsed, hit):
-                continue
-            if _is_shown(parsed, hit) or (group in _LIBRARIES and _is_skill(parsed, hit)):
                 continue
             if group in _NEVER_MERELY_EXISTING or not _is_about_existing(parsed, hit, group):
                 return _Cause(group, (hit,))
@@ -221,28 +212,6 @@ def _is_counted(parsed: ParsedPrompt, hit: Hit) -> bool:
     if hit.first > 1 and (parsed.tokens[hit.first - 2].word, before) in _INTO:
         return False
     return before in words["definite"] or before in words["definite_abroad"] or before in words["all"]
-
-
-def _is_remembered(parsed: ParsedPrompt, hit: Hit) -> bool:
-    """Return whether a small script keeps a choice: `a cookie banner that remembers it in localStorage`."""
-    return "inline_script" in parsed.hits and parsed.tokens[hit.first].word in parsed.vocabulary.words["remembering"]
-
-
-def _is_shown(parsed: ParsedPrompt, hit: Hit) -> bool:
-    """Return whether a picture merely shows the thing: `a photo of a chess game`, `the logos of Stripe`."""
-    for shown in parsed.hits.get("shows", ()):
-        between = parsed.tokens[shown.last + 1 : hit.first]
-        is_near = shown.first < hit.first and len(between) <= _SHOWN_REACH
-        if is_near and not any(token.kind in _PAUSES or token.word in _TURNING for token in between):
-            return True
-    return False
-
-
-def _is_skill(parsed: ParsedPrompt, hit: Hit) -> bool:
-    """Return whether a library is only named as a skill: `list React and three.js as our skills`."""
-    sentence = parsed.sentences[parsed.sentence_of(hit.first)]
-    skills = parsed.vocabulary.words["skill"]
-    return any(parsed.tokens[at].word in skills for at in range(sentence.first, sentence.end))
 
 
 def _covers(exception: Hit, hit: Hit) -> bool:
@@ -280,8 +249,6 @@ def _is_about_existing(parsed: ParsedPrompt, hit: Hit, group: str) -> bool:
     definite = parsed.vocabulary.words["definite"]
     if hit.first == hit.last:  # `der Rechner`, but not `les membres doivent pouvoir se connecter`
         definite = definite | parsed.vocabulary.words["definite_abroad"]
-    if any(_stands_beside(parsed, at) for at in range(max(sentence.first + 1, hit.first - 2), hit.first)):
-        return True
     reach = _CLOSE.get(group, _REACH)
     near = range(max(sentence.first, hit.first - reach), hit.first + 1)
     is_named = any(parsed.tokens[at].word in definite and _governs(parsed, at, hit) for at in near)
@@ -300,12 +267,6 @@ def _relates(parsed: ParsedPrompt, at: int) -> bool:
         return False
     previous = parsed.tokens[at - 1]
     return previous.kind is Kind.WORD and at - 1 not in parsed.orders and previous.word not in _BESIDE
-
-
-def _stands_beside(parsed: ParsedPrompt, at: int) -> bool:
-    """Return whether the thing only qualifies another: `a photo of our cart`, `a link to the shop`."""
-    is_definite = parsed.tokens[at].word in parsed.vocabulary.words["definite"]
-    return is_definite and parsed.tokens[at - 1].word in _BESIDE
 
 
 def _light(parsed: ParsedPrompt, *, expressed: tuple[Hit, ...]) -> _Cause | None:

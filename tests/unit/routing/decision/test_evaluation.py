@@ -130,6 +130,10 @@ a small edit names."""
 BLIND14 = "routing_blind14.jsonl"
 """Likewise, 200 of owners and of developers: 87.0 and 76.5 at first sight, of 20 debates five found; once topics were
 told alike in six languages, and 870 more prompts were trained on, 89.0 and 81.0, and seven. No order was answered."""
+BLIND15 = "routing_blind15.jsonl"
+"""Likewise, 150: 94.0 and 84.0 at first sight, of 16 debates six found, seven of 14 held in vain; after three more
+lists of what is at stake, three of what is said, and 120 more prompts to train on, 93.3 and 83.3, and nine, of 19. No
+order was answered: the probability above which a sentence counts as talk was put back after one had been."""
 HALVES = [(file, half) for file in FILES for half in ("tune", "held")]
 HARDEST = ("routing_blind4.jsonl", "held")
 """Three quarters of it are edits whose tier must be told, in wordings of a trade each; it stands below the aim."""
@@ -214,8 +218,8 @@ def test_what_owners_type_every_day_is_routed_as_well_as_measured(
 
 @pytest.mark.parametrize(
     ("file", "total", "mode", "tier", "debate_recall"),
-    [(BLIND12, 130, 0.94, 0.92, 0.70), (BLIND14, 200, 0.88, 0.80, 0.35)],
-    ids=["blind12", "blind14"],
+    [(BLIND12, 130, 0.94, 0.92, 0.70), (BLIND14, 200, 0.89, 0.82, 0.55), (BLIND15, 150, 0.93, 0.83, 0.56)],
+    ids=["blind12", "blind14", "blind15"],
 )
 def test_what_owners_and_developers_type_is_routed_as_well_as_measured(
     file: str, total: int, mode: float, tier: float, debate_recall: float
