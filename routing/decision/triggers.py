@@ -230,7 +230,7 @@ DEBATED = 0.4
 """The least probability of a debate that no rule finds."""
 _DEBATABLE = ("destructive", "destructive_stated", "deployment", "security", "access", "bulk", "vague")
 """Groups of which a rule finds a debate, or finds none."""
-NEEDLESS = 0.2
+NEEDLESS = 0.36
 """Below this probability of a debate, bulk and vague words are no reason for one."""
 HARMLESS = 0.1
 """The same of a login, and of everyday words of secrets: `the locksmith's keys`."""
