@@ -19,16 +19,8 @@ from sites.spec.fonts.families import font_files, is_shipped, path_of
 from sites.spec.html import Html, is_external, language_links, relative_to, say, tag
 from sites.spec.languages.versions import Version, direction, languages_of
 from sites.spec.model import INDEX, Site
-from sites.spec.theme import (
-    Theme,
-    contrast_note,
-    font_notes,
-    fonts_of,
-    is_of_other_rules,
-    style_classes,
-    stylesheet,
-    theme_class,
-)
+from sites.spec.stylesheet import is_of_another_version, stylesheet
+from sites.spec.theme import Theme, contrast_note, font_notes, fonts_of, style_classes, theme_class
 from sites.spec.validate import props_of, require_valid
 
 STYLESHEET = "styles.css"
@@ -206,7 +198,7 @@ def detached_files(site: Site, files: Mapping[str, bytes]) -> frozenset[str]:
 
 def _is_older(path: str, files: Mapping[str, bytes], built: Mapping[str, bytes]) -> bool:
     """Whether a file is the stylesheet of another version of the catalog; an edit brings it up to date."""
-    return path == STYLESHEET and path in files and is_of_other_rules(files[path], built[path])
+    return path == STYLESHEET and path in files and is_of_another_version(files[path], built[path])
 
 
 def render_onto(before: Site, after: Site, files: Mapping[str, bytes]) -> dict[str, bytes]:

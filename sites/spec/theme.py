@@ -1,8 +1,7 @@
-"""The look of a site: a theme of few choices, the palette derived from it, and the stylesheet.
+"""The look of a site: a theme of few choices, and the palette derived from it.
 
 Chosen colours fill areas unchanged; a colour for text is moved away from its background until WCAG's 4.5:1 holds, so no
-choice makes a page unreadable. The stylesheet has the rules of all components, so a change of content never changes it
-and another tier's edit of it survives.
+choice makes a page unreadable.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import pkgutil
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -18,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from routing.yaml_data import load_yaml
-from sites.spec.fonts.families import FONTS, NEAREST, FontChoice, Shipped, font_faces
+from sites.spec.fonts.families import FONTS, NEAREST, FontChoice, Shipped
 from sites.spec.html import say
 
 _CHOICES: Final[dict[str, Any]] = load_yaml(pkgutil.get_data(__name__, "theme.yaml") or b"")
@@ -373,11 +372,6 @@ def _text_on(colour: str) -> str:
     return readable(mix(colour, BLACK, 0.8), [colour], MIN_TEXT_CONTRAST + 0.1)
 
 
-BASE_RULES: Final = (pkgutil.get_data(__name__, "base.css") or b"").decode()
-_STYLE_RULES: Final = (pkgutil.get_data(__name__, "styles.css") or b"").decode()
-"""What some styles set otherwise, so it stands last."""
-
-
 def style_classes(theme: Theme) -> tuple[str, ...]:
     """Return the classes of a page whose theme has a style: all of them have the rules of the first one, too."""
     return () if theme.style is None else tuple(dict.fromkeys(("display", theme.style)))
@@ -390,58 +384,9 @@ def theme_class(theme: Theme) -> str:
     return "theme-" + hashlib.sha256(chosen.encode()).hexdigest()[:8]
 
 
-def stylesheet(theme: Theme, others: Mapping[str, Theme], component_rules: Iterable[str]) -> bytes:
-    """Return the stylesheet of a site.
-
-    Args:
-        theme: the index page's.
-        others: themes of other pages by their class.
-        component_rules: the CSS of every component of the catalog, in order.
-    """
-    themes = {":root": theme, **{f":root.{name}": other for name, other in sorted(others.items())}}
-    rules = font_faces(font for each in themes.values() for font in fonts_of(each))
-    rules += [_variables(selector, each) for selector, each in themes.items()]
-    return "\n".join(rules).encode() + _rules(tuple(component_rules))
-
-
-@lru_cache(maxsize=1)  # there is one catalog
-def _rules(styles: tuple[str, ...]) -> bytes:
-    """Return the rules that use the variables, the same for every site."""
-    plain = (_SPARED.sub("", style).strip() for style in (BASE_RULES, *styles, _STYLE_RULES))
-    rules = "".join([f"\n{style}" for style in plain if style] + ["\n"]).encode()
-    return _MARK % _digest_of(rules) + rules
-
-
-_SPARED: Final = re.compile(r" */\*.*?\*/|^ +", re.S | re.M)
-"""Comments and indentation, which neither browsers nor models need."""
-_MARK: Final = b"\n/* Rules of the catalog: %b */"
-_FIRST_RULES: Final = b"4fcac8ffa0762e55"
-"""Digest of the rules that were written before they were marked."""
-
-
-_ALIGNED_LEFT: Final = (b"--intro-align: start", b"--intro-align: left")
-"""How a theme's part was written before pages could run from right to left."""
-
-
-def _digest_of(rules: bytes) -> bytes:
-    return hashlib.sha256(rules).hexdigest()[:16].encode()
-
-
-def is_of_other_rules(stylesheet: bytes, rendered: bytes) -> bool:
-    """Whether a stylesheet is what another version of the catalog made where this one renders another.
-
-    The theme's part has to be the same; the rules tell by their mark that nobody has edited them since.
-    """
-    theme, mark, _ = rendered.partition(_MARK.partition(b"%")[0])
-    if not stylesheet.startswith(theme + b"\n"):
-        theme = theme.replace(*_ALIGNED_LEFT)
-    rest, size = stylesheet[len(theme) :], len(_MARK % _FIRST_RULES)
-    has_own = rest[:size] == _MARK % _digest_of(rest[size:]) or _digest_of(rest) == _FIRST_RULES
-    return bool(mark) and stylesheet.startswith(theme + b"\n") and has_own
-
-
 @lru_cache(maxsize=256)  # few themes are in use at a time, and every page that is built asks for its own
-def _variables(selector: str, theme: Theme) -> str:
+def variables_of(selector: str, theme: Theme) -> str:
+    """Return the rules that set what a theme chooses, for the elements of a selector."""
     variables = {**_measures(theme), **_colours(theme, dark=theme.mode == "dark")}
     rules = _rule(selector, variables, theme.mode.replace("auto", "light dark"))
     if theme.mode == "auto":

@@ -19,8 +19,8 @@ from sites.spec.theme import (
     palette,
     parse_colour,
     style_classes,
-    stylesheet,
     theme_class,
+    variables_of,
 )
 
 TEXT_ON_GROUND = [(text, ground) for text in ("ink", "muted", "link") for ground in ("bg", "surface", "tint")] + [
@@ -92,19 +92,20 @@ def test_a_colour_that_words_have_a_little_darker_gets_no_note(primary: str, bac
 
 
 def test_text_is_larger_only_where_the_theme_says_so() -> None:
-    plain, large = (stylesheet(Theme(size=size), {}, []).decode() for size in (None, "large"))
+    plain, large = (variables_of(":root", Theme(size=size)) for size in (None, "large"))
     assert ":root { font-size: 112.5%; }" in large
     assert plain == large.replace("\n:root { font-size: 112.5%; }", "")
     assert theme_class(Theme(size="larger")) != theme_class(Theme())
 
 
 def test_headings_have_a_size_and_a_weight_of_their_own() -> None:
-    plain, thin = stylesheet(Theme(), {}, []), stylesheet(Theme(heading_size="huge", heading_weight="light"), {}, [])
-    assert b"--heading-weight: 700;" in plain
-    assert b"--heading-scale: 1;" in plain
-    assert b"--heading-weight: 300;" in thin
-    assert b"--subheading-weight: 400;" in thin
-    assert b"--heading-scale: 1.50;" in thin
+    themes = Theme(), Theme(heading_size="huge", heading_weight="light")
+    plain, thin = (variables_of(":root", theme) for theme in themes)
+    assert "--heading-weight: 700;" in plain
+    assert "--heading-scale: 1;" in plain
+    assert "--heading-weight: 300;" in thin
+    assert "--subheading-weight: 400;" in thin
+    assert "--heading-scale: 1.50;" in thin
     assert theme_class(Theme(heading_size="huge")) != theme_class(Theme())
 
 
@@ -120,7 +121,7 @@ def test_headings_have_a_size_and_a_weight_of_their_own() -> None:
 def test_a_font_is_chosen_for_all_words_for_headings_or_for_the_others(
     chosen: dict[str, Any], words: str, headings: str
 ) -> None:
-    sheet = stylesheet(Theme.model_validate(chosen), {}, []).decode()
+    sheet = variables_of(":root", Theme.model_validate(chosen))
     assert f"--font: {FONTS[words].stack};" in sheet
     assert f"--font-headings: {FONTS[headings].stack};" in sheet
 

@@ -19,7 +19,8 @@ from sites.spec.html import ART_NAMES, ArtName, art, icon
 from sites.spec.model import INDEX, parse_site
 from sites.spec.outline import expand_outline
 from sites.spec.render import referenced_assets, render
-from sites.spec.theme import BASE_RULES, MIN_TEXT_CONTRAST, contrast, parse_colour
+from sites.spec.stylesheet import BASE_RULES
+from sites.spec.theme import MIN_TEXT_CONTRAST, contrast, parse_colour
 from sites.spec.validate import validate
 from tests.unit.sites.spec.samples import element, page
 
