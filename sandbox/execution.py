@@ -177,13 +177,15 @@ def follow(
     limits: OutputLimits,
     on_line: OnLine | None,
     watch: Callable[[], None] | None = None,
+    began: float,
     now: Callable[[], float] = time.monotonic,
 ) -> ExecResult:
     """Follow a command to its end, freeze the box if part of the command may still run, and close the channel.
 
-    `watch` is called periodically while the command runs; it may raise.
+    `watch` is called periodically while the command runs; it may raise. `began` is the time just before it was started:
+    read later, on a busy machine, a command that its soft clock ended seems to have ended by itself.
     """
-    follower = _Follower(channel, stdin, clocks=clocks, seen=_Progress(limits, on_line), now=now)
+    follower = _Follower(channel, stdin, clocks=clocks, seen=_Progress(limits, on_line), began=began, now=now)
     has_to_freeze = True
     try:
         while (ending := follower.step()) is None:
@@ -201,7 +203,7 @@ class _Follower:
     """The state of one `follow`."""
 
     def __init__(
-        self, channel: Channel, stdin: bytes, *, clocks: Clocks, seen: _Progress, now: Callable[[], float]
+        self, channel: Channel, stdin: bytes, *, clocks: Clocks, seen: _Progress, began: float, now: Callable[[], float]
     ) -> None:
         self._channel = channel
         self._rest = memoryview(stdin)
@@ -209,7 +211,7 @@ class _Follower:
         self._watch = Watch(clocks)
         self._seen = seen
         self._now = now
-        self._began = now()
+        self._began = began
         self.code: int | None = None
 
     @property

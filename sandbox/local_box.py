@@ -15,6 +15,7 @@ import signal
 import subprocess
 import tarfile
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -147,7 +148,7 @@ class LocalBox:
         """See `Box.run`."""
         self._check_usable()
         self._has_run = True
-        standby, self._standby = self._standby, None
+        began, standby, self._standby = time.monotonic(), self._standby, None
         channel = standby.hand_over(argv, env or {}, cwd) if standby is not None else None
         if channel is None:
             clock = ["timeout", "--signal=INT", f"--kill-after={clocks.grace_seconds}", str(clocks.soft_seconds)]
@@ -160,6 +161,7 @@ class LocalBox:
             limits=output or OutputLimits(),
             on_line=on_line,
             watch=watch,
+            began=began,
         )
         return result.of_a_lost_box if self._state == "closed" else result
 

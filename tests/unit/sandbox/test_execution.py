@@ -56,7 +56,13 @@ class Script:
 
 
 def run(
-    script: Script, *, stdin: bytes = b"", on_line: OnLine | None = None, limits: OutputLimits = LIMITS, **clocks: float
+    script: Script,
+    *,
+    stdin: bytes = b"",
+    on_line: OnLine | None = None,
+    limits: OutputLimits = LIMITS,
+    began: float = 0,
+    **clocks: float,
 ) -> tuple[ExecResult, bool]:
     times = Clocks(**({"soft_seconds": 50, "hard_seconds": 60, "grace_seconds": 3} | clocks))  # type: ignore[arg-type]
     frozen: list[bool] = []
@@ -67,6 +73,7 @@ def run(
         clocks=times,
         limits=limits,
         on_line=on_line,
+        began=began,
         now=script.now,
     )
     return result, bool(frozen)
@@ -78,6 +85,13 @@ def test_a_command_that_ends_keeps_its_status_and_its_output() -> None:
     assert (result.ending, result.exit_code, result.stdout) == (Ending.EXITED, 3, b"one\ntwo\n")
     assert not result.is_success
     assert not has_to_freeze
+
+
+@pytest.mark.parametrize(("began", "ending"), [(0, Ending.EXITED), (-7, Ending.SOFT_TIMEOUT)])
+def test_a_command_is_timed_from_before_it_was_started(began: float, ending: Ending) -> None:
+    """On a busy machine the soft clock ended one before it was followed, and it seemed to have failed (issue 20)."""
+    result, _ = run(Script(b"", b"", b"end", code=124), began=began, soft_seconds=10)
+    assert result.ending is ending
 
 
 def test_lines_come_whole_however_they_are_cut() -> None:

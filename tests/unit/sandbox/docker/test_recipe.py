@@ -11,7 +11,6 @@ import pytest
 from routing.policy.services import MAX_SERVICES
 from sandbox.box import BoxLimits, BoxSpec, Target
 from sandbox.docker import recipe
-from sandbox.docker.box import Frames
 from sandbox.docker.engine import reason_of
 from sandbox.docker.recipe import (
     FORWARDER_MEMORY,
@@ -363,23 +362,6 @@ def test_a_box_is_asked_for_with_its_limits_and_with_neither_environment_nor_mou
     assert wanted.keys().isdisjoint({"volumes", "volumes_from", "devices"})
     assert wanted["mem_limit"] == wanted["memswap_limit"] == limits.memory_bytes > 0
     assert (wanted["nano_cpus"], wanted["pids_limit"]) == (limits.cpus * 10**9, limits.processes)
-
-
-FRAME = b"\x01\0\0\0\0\0\0\x03abc" + b"\x02\0\0\0\0\0\0\x02no" + b"\x01\0\0\0\0\0\0\0" + b"\x01\0\0\0\0\0\0\x01d"
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
-def test_frames_are_read_however_they_are_cut(size: int) -> None:
-    frames = Frames()
-    pieces = [frames.feed(FRAME[place : place + size]) for place in range(0, len(FRAME), size)]
-
-    assert b"".join(piece.stdout for piece in pieces) == b"abcd"
-    assert b"".join(piece.stderr for piece in pieces) == b"no"
-
-
-def test_what_is_no_frame_is_a_broken_connection() -> None:
-    with pytest.raises(ConnectionError):
-        Frames().feed(b"HTTP/1.1 500 Internal Server Error")
 
 
 @pytest.mark.threat("A15")
