@@ -15,7 +15,7 @@ ORDERLY = 0.85
 """The same beside words of an order, and with a question beside a statement: `When will you? I did ask for it`."""
 CERTAIN = 0.9
 """The same beside a defect, and where a site is still to be made."""
-HELD = 0.5
+HELD = 0.15
 """The same of a prompt that asks and says itself that nothing is to change."""
 ALONE = 0.63
 """Below this probability, what one sentence says is no mere talk."""

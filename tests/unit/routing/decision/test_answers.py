@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from routing.decision.answers import CERTAIN, MARKED, ORDERLY, UNMARKED, classify_answer
+from routing.decision.answers import CERTAIN, HELD, MARKED, ORDERLY, UNMARKED, classify_answer
 from routing.decision.second_opinion import Opinion
 from routing.prompt.parsed_prompt import Talk, parse_prompt
 from routing.prompt.vocabulary import shipped_vocabulary
@@ -28,6 +28,7 @@ def talk(prompt: str, only_asks: float, *, is_new: bool = False) -> Talk | None:
         ("Est-ce qu'on peut ajouter une page contact ?", ORDERLY),
         ("¿Cuándo vais a cambiar el teléfono? Ya os lo pedí", ORDERLY),
         ("all sorted, the map is broken no longer", CERTAIN),
+        ("Nix ändern. Ein Kunde sagt, man kann ohne Anmeldung in die Werkstatt. Steht das da?", HELD),
         ("La présentation est trop longue, raccourcis la à quatre lignes", NEVER),
         ("Duzen oder siezen? Der Preis ist 45 Euro", NEVER),
     ],
