@@ -44,11 +44,11 @@ def test_an_edit_that_needs_the_model_is_billed_as_the_provider_logged_it(instal
     assert job["bill"]["spent_nanousd"] == sum(billed_nanousd(call, platform_policy().prices) for call in logged) > 0
 
 
-@pytest.mark.req("H-011", "H-015", "H-022")
-def test_a_new_site_is_made_from_a_description_with_one_model_call(installation: Installation) -> None:
+@pytest.mark.req("H-011", "H-015")
+def test_a_new_site_is_made_from_a_description_and_proofread(installation: Installation) -> None:
     job_id = installation.submit("A site for Ada's Bikes, a repair shop in Ghent", new_site="adas-bikes")
     job = installation.wait_for(job_id, "awaiting_approval")
-    assert job["bill"]["calls"] == 1
+    assert job["bill"]["calls"] == 2
     page = httpx2.get(job["preview_url"], trust_env=False, verify=False)
     assert page.status_code == httpx2.codes.OK
     assert "<main" in page.text
