@@ -73,12 +73,12 @@ def _proofread(
     """Finish a site with the corrections of its proofreader, unless they break it; without any, as it was."""
     *drawings, proof = replies
     site, how = expand_outline(outline), _OUTLINED
-    if number := len(proof.get("corrections") or ()):
+    if corrections := proof.get("corrections"):
         try:
             outline, site = _corrected(outline, site, proof)
-            how = f"{how}, with {number} corrections of its proofreader"
+            how = f"{how}; corrections of its proofreader: {len(corrections)}"
         except SpecError as error:
-            how = f"{how}; the corrections of its proofreader cannot be made: {error}"
+            how = f"{how}; corrections of its proofreader that cannot be made: {error}"
     finish = _finished(inputs, outline, site, how=how)
     return finish.use(inputs, drawings) if isinstance(finish, Task) else finish
 

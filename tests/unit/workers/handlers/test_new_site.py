@@ -106,7 +106,7 @@ def test_a_new_site_is_proofread_beside_its_drawings_and_corrected(drawing: dict
     done = _made(task, [*drawn, {"corrections": [{"op": "add", "path": "/sections/1", "value": RAMP}]}])
     assert "A ramp leads to the door." in done["spec"]
     assert ("M60 500" in done["spec"]) is bool(drawing)
-    assert done["how"] == "a model's outline, with 1 corrections of its proofreader"
+    assert done["how"] == "a model's outline; corrections of its proofreader: 1"
     for nothing in ({"corrections": []}, {}):
         assert "ramp" not in _made(task, [*drawn, nothing])["spec"]
 
@@ -114,16 +114,17 @@ def test_a_new_site_is_proofread_beside_its_drawings_and_corrected(drawing: dict
 @pytest.mark.parametrize(
     "correction",
     [
+        None,
         {"op": "remove", "path": "/sections/90"},
         {"op": "add", "path": "/sections/1", "value": {**RAMP, "kind": "Nonsense"}},
         {"op": "add", "path": "/sections/1", "value": {**RAMP, "drawing": "a ramp"}},
         {"op": "add", "path": "/sections/1", "value": {**RAMP, "text": "See [the ramp](gone.html)."}},
     ],
 )
-def test_corrections_that_break_a_new_site_leave_it_as_it_was(correction: dict[str, Any]) -> None:
+def test_corrections_that_break_a_new_site_leave_it_as_it_was(correction: dict[str, Any] | None) -> None:
     outline = {**OUTLINE, "drawing": "a goat"}
-    done = _made(_begun(outline), [{"shapes": GOAT}, {"corrections": [correction]}])
-    assert "the corrections of its proofreader cannot be made" in done["how"]
+    done = _made(_begun(outline), [{"shapes": GOAT}, {"corrections": [correction] if correction else 5}])
+    assert "corrections of its proofreader that cannot be made" in done["how"]
     assert done["spec"] == _made(_begun(outline), [{"shapes": GOAT}, {}])["spec"]
 
 
