@@ -14,10 +14,12 @@ from playwright.sync_api import Browser, Page, Request
 from docs.pictures import BAKERY, SITES, build
 from sites.directories import write_directory
 from sites.spec.catalog import Tone, components
+from sites.spec.drawings.requests import drawn
 from sites.spec.model import Site, parse_site
 from sites.spec.outline import expand_outline
 from sites.spec.render import referenced_assets, render
 from sites.spec.theme import Style
+from tests.unit.sites.spec.drawings.test_requests import GOAT
 from tests.unit.sites.spec.samples import every_component, with_every_text
 
 HOSTILE = """</p></div><script>hit()</script>"'><img src=x onerror=hit()> <!-- ]]> {{7}} </style> &lt; &#x3c;script>"""
@@ -317,6 +319,21 @@ def test_a_plan_that_is_sold_out_and_has_no_button_says_so_in_its_place(show: Ca
     bottom = """each => document.querySelector(each).getBoundingClientRect().bottom"""
     assert page.evaluate(bottom, ".plan .tag") > page.evaluate(bottom, ".plan.sold-out .ticks")
     assert abs(page.evaluate(bottom, ".plan .tag") - page.evaluate(bottom, ".plan .actions")) < 8
+
+
+def test_a_name_of_one_word_stands_whole_beside_the_mark_and_the_button_of_a_phone_s_header(
+    show: Callable[..., Page],
+) -> None:
+    parts = [{"kind": "Hero", "heading": "Twee uur bos"}, {"kind": "RichText", "heading": "Ik", "text": "Hilde."}]
+    theme = {"preset": "sunset", "headings": "bricolage-grotesque-1", "font": "figtree-1", "style": "poster"}
+    site = expand_outline({"name": "Modderpoot", "lang": "nl", "theme": theme, "mark": "a boot", "sections": parts})
+    spec = drawn(site, {"a boot": GOAT}).to_dict()
+    action = {"label": "App 06 5555 0176", "href": "https://wa.me/31655550176"}
+    spec["pages"]["index.html"]["elements"]["header"]["props"]["action"] = action
+    page = show(spec, width=390)
+    assert page.locator(".site-header .mark").is_visible()
+    assert page.locator(".site-header .button").is_visible()
+    assert lines_of(page, ".brand-name") == 1
 
 
 @pytest.mark.parametrize("size", [None, "large", "larger"])
