@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -298,16 +298,8 @@ class Attempt(Inputs):
         """Make one model call of the policy's, with retries; raises as `ask` does."""
         return self.ask(purpose, lambda models: make(models, self.policy.calls[purpose]))
 
-    def tool_call(
-        self,
-        purpose: CallPurpose,
-        parts: Sequence[Text],
-        *,
-        system: str,
-        tool: Mapping[str, Any],
-        until: float | None = None,
-    ) -> ToolCall:
-        """Make one call of the policy's that must use `tool`; its prompt is cached behind the system text.
+    def tool_call(self, prompt: Prompt, *, until: float | None = None) -> ToolCall:
+        """Make one call of the policy's that must use its tool; its prompt is cached behind the system text.
 
         It is given up at `until`, on the monotonic clock, by a `CallTimeoutError`.
 
@@ -318,25 +310,22 @@ class Attempt(Inputs):
 
         def make(models: ModelClient, call: ModelCall) -> ToolCall:
             return models.tool_call(
-                [parts],
+                [prompt.parts],
                 model=call.model,
                 max_tokens=call.max_tokens,
-                system=Text(system, ends_prefix=True),
-                tool=tool,
+                system=Text(prompt.system, ends_prefix=True),
+                tool=prompt.tool,
                 until=until,
             )
 
-        return self.call(purpose, make)
+        return self.call(prompt.purpose, make)
 
     def tool_calls(self, prompts: Sequence[Prompt], *, until: float | None = None) -> list[ToolCall]:
         """Make such calls side by side, those that wait last, and return their replies; the first that fails ends all.
 
         Of one that is given up at `until`, or for which there is no money then, the reply is cut, unless all are.
         """
-
-        def make(prompt: Prompt) -> ToolCall:
-            return self.tool_call(prompt.purpose, prompt.parts, system=prompt.system, tool=prompt.tool, until=until)
-
+        make = partial(self.tool_call, until=until)
         if len(prompts) == 1:
             return [make(prompts[0])]
         self._open()

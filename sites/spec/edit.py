@@ -194,7 +194,7 @@ def apply_edit(site: Site, edit: object) -> Site:
         if MERGE_MARK in step:
             document = {"pages": merge(document["pages"], step["pages"])}
         else:
-            _apply(document, step, index)
+            apply_operation(document, step, f"/operations/{index}")
     _ship_fonts(document, site)
     edited = auto_fix(parse_site(document)).site
     require_valid(edited)
@@ -217,12 +217,17 @@ def _theme_of(page: Any) -> JsonObject:
     return page if isinstance(page, dict) else {}
 
 
-def _apply(document: JsonObject, operation: JsonObject, index: int) -> None:
+def apply_operation(document: JsonObject, operation: JsonObject, place: str) -> None:
+    """Change a document by an operation of RFC 6902.
+
+    Raises:
+        SpecError: `patch_failed` at the operation's place (the author's fault), or too much was copied.
+    """
     try:
         jsonpatch.JsonPatch([operation]).apply(document, in_place=True)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, KeyError, IndexError) as error:
         reason = f"{operation['op']} at {shown(operation['path'])} does not apply: {shown(str(error))}"
-        raise refuse("patch_failed", f"/operations/{index}", reason) from None
+        raise refuse("patch_failed", place, reason) from None
     if operation["op"] == "copy":
         check_json(document)
 

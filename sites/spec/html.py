@@ -423,9 +423,10 @@ def say(phrase: str, lang: str, **values: str | int) -> str:
     return said.format(**values) if values else said
 
 
-def say_familiarly(phrase: str, lang: str, *, to: str = "") -> str:
+def say_familiarly(phrase: str, lang: str, *, several: bool) -> str:
     """Return one of the builder's phrases as a site says it that says `tú`, or `voi` to several, to its visitors."""
-    return _words()["familiar"].get(f"{primary(lang)}{to}: {phrase}") or say(phrase, lang)
+    key = f"{primary(lang)}{', several' if several else ''}: {phrase}"
+    return _words()["familiar"].get(key) or say(phrase, lang)
 
 
 @cache

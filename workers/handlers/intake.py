@@ -42,7 +42,7 @@ from routing.queues import QUEUE_OF_TIER, CallPurpose, Tier
 from routing.redaction import redact
 from routing.rounds import hard_floor, raise_route
 from sites.excerpts import choose_sections, show_text
-from workers.attempt import Attempt, Inputs
+from workers.attempt import Attempt, Inputs, Prompt
 from workers.errors import SoftTimeLimit
 from workers.outcomes import Asked, Ended, Outcome, Replied, Routed
 from workers.retries import decide_call_failure
@@ -199,7 +199,7 @@ def ask(attempt: Attempt, call: ConstrainedCall, purpose: CallPurpose) -> Mappin
         GatewayError: what ends the attempt whatever is decided: the job was cancelled or taken away.
     """
     try:
-        return attempt.tool_call(purpose, [Text(call.question)], system=call.system, tool=call.tool).input
+        return attempt.tool_call(Prompt(purpose, call.system, call.tool, [Text(call.question)])).input
     except GatewayError as error:
         failure = decide_call_failure(error)
         if failure is None:

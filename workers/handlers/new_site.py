@@ -56,9 +56,9 @@ def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | 
 
 def _proofread_task(inputs: Inputs, outline: Mapping[str, Any], site: Site) -> Task:
     """Return the task of drawing what a new site wants, and of proofreading it beside that."""
-    finish = _finished(inputs, outline, site)
     proof = [Text(f"The owner's request:\n{inputs.order}\n\n{proof_of(inputs.order, outline, site)}")]
     prompt = Prompt("spec_proof", read_prompt("proofread.md"), proofreading_tool(), proof, waits=bool(wanted(site)))
+    finish = _finished(inputs, outline, site) if wanted(site) else None
     drawings, otherwise = (finish.prompts, finish.otherwise) if isinstance(finish, Task) else ([], None)
     return Task(
         [*drawings, prompt],
@@ -88,7 +88,7 @@ def _corrected(outline: Mapping[str, Any], site: Site, proof: Mapping[str, Any])
     better = expand_outline(changed)
     if wanted(better) != wanted(site):
         raise refuse("bad_outline", "/corrections", "they change what is drawn")
-    if dead := dead_links(render(better)) - dead_links(render(site)):
+    if dead := dead_links(render(better)):
         raise refuse("bad_outline", "/corrections", str(min(dead, key=str)))
     return changed, better
 

@@ -22,7 +22,7 @@ from sites.diff.model import DiffRefusedError
 from sites.diff.model import Reason as Refusal
 from sites.excerpts import excerpts, seen_lines, show_tree
 from sites.files import is_built, sources_of
-from workers.attempt import Attempt, Inputs
+from workers.attempt import Attempt, Inputs, Prompt
 from workers.compute import timed
 from workers.handlers.build import build_in_box
 from workers.handlers.imports import import_upload
@@ -206,7 +206,7 @@ def _ask(attempt: Attempt, shown: _Shown, *, refused: str, last: str) -> ToolCal
         parts.append(Text(again))
 
     purpose: CallPurpose = "patch_built" if shown.is_built else "patch_edit"
-    return attempt.tool_call(purpose, parts, system=load_prompt("patch"), tool=patch_tool())
+    return attempt.tool_call(Prompt(purpose, load_prompt("patch"), patch_tool(), parts))
 
 
 def _candidate(applied: Applied, files: Mapping[str, bytes], *, summary: str) -> Candidate:

@@ -156,8 +156,7 @@ def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
     target = ctx.url(props.action) if props.action else f"mailto:{props.email}" if props.email else None
     if target is None:
         return None
-    to = ", several" if props.familiar == "several" else ""
-    say = partial(say_familiarly, to=to) if props.familiar else say_formally
+    say = partial(say_familiarly, several=props.familiar == "several") if props.familiar else say_formally
     address = _input(ctx, "email", "email", required=props.visitor_email == "required")
     topic = None
     if props.topics:

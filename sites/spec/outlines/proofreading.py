@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
-import jsonpatch
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from sites.errors import refuse, shown
+from sites.errors import refuse
 from sites.excerpts import read_page
+from sites.spec.edit import apply_operation
 from sites.spec.model import JsonObject, Site, deepcopy_checked
 from sites.spec.render import render
 
@@ -20,8 +20,6 @@ _MAX_WORDS: Final = 60
 _WORD: Final = re.compile(r"[^\W\d_]{4,}|\d+")
 _ENDING: Final = 3
 """Letters of a word that may differ where a site says it otherwise."""
-
-
 _PLACE: Final = r"^/(?:sections|contact|name|tagline|description|summary)(?:/|$)"
 
 
@@ -30,7 +28,7 @@ class _Correction(BaseModel):
 
     op: Literal["add", "replace", "remove"]
     path: Annotated[str, Field(max_length=200, pattern=_PLACE)]
-    value: Any = None
+    value: Annotated[Any, Field(description="any JSON value; required for add and replace")] = None
 
 
 _CORRECTIONS: Final = TypeAdapter(Annotated[tuple[_Correction, ...], Field(max_length=_MAX_CORRECTIONS)])
@@ -68,31 +66,19 @@ def corrected(outline: Mapping[str, Any], reply: Mapping[str, Any]) -> JsonObjec
         raise refuse("bad_operation", "/corrections", str(error.errors()[0]["msg"])) from None
     changed: JsonObject = deepcopy_checked(outline)
     for at, each in enumerate(corrections):
-        try:
-            jsonpatch.JsonPatch([each.model_dump()]).apply(changed, in_place=True)
-        except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, KeyError, IndexError):
-            rule = f"{each.op} at {shown(each.path)} does not apply"
-            raise refuse("patch_failed", f"/corrections/{at}", rule) from None
+        apply_operation(changed, each.model_dump(), f"/corrections/{at}")
     return changed
 
 
 def proofreading_tool() -> JsonObject:
     """Return the tool that a proofreader is forced to call."""
-    correction = {
-        "type": "object",
-        "properties": {
-            "op": {"type": "string", "enum": ["add", "replace", "remove"]},
-            "path": {"type": "string", "maxLength": 200},
-            "value": {"description": "any JSON value; required for add and replace"},
-        },
-        "required": ["op", "path"],
-    }
+    corrections = {"type": "array", "maxItems": _MAX_CORRECTIONS, "items": _Correction.model_json_schema()}
     return {
         "name": "correct_outline",
         "description": "Hand over what has to be corrected in the outline; an empty list if nothing has to.",
         "input_schema": {
             "type": "object",
-            "properties": {"corrections": {"type": "array", "maxItems": _MAX_CORRECTIONS, "items": correction}},
+            "properties": {"corrections": corrections},
             "required": ["corrections"],
         },
     }

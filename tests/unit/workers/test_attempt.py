@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from threading import Event
 from time import sleep
 from types import SimpleNamespace
@@ -18,7 +17,8 @@ def test_of_calls_side_by_side_one_that_is_late_or_too_dear_costs_no_other() -> 
     """Two drawings were there and paid, and none was shown, as the third took too long (read before release)."""
     aborted: list[BaseException] = []
 
-    def call(purpose: str, parts: Sequence[Text], **_: Any) -> ToolCall:
+    def call(prompt: Prompt, **_: Any) -> ToolCall:
+        parts = prompt.parts
         if error := {"late": CallTimeoutError, "dear": BudgetExceededError}.get(parts[0].text):
             raise error
         return ToolCall({"of": parts[0].text}, Usage(), is_cut=False)
@@ -41,20 +41,22 @@ def test_of_calls_side_by_side_one_that_is_late_or_too_dear_costs_no_other() -> 
 
 def test_a_call_that_waits_begins_when_the_first_beside_it_has_ended() -> None:
     """Of a long request the worst cases of three drawings and a proofreader did not fit the limit (issue 20)."""
-    began: list[str] = []
+    seen: list[str] = []
     proof = Event()
 
-    def call(purpose: str, parts: Sequence[Text], **_: Any) -> ToolCall:
-        began.append(purpose)
-        if purpose == "spec_proof":
+    def call(prompt: Prompt, **_: Any) -> ToolCall:
+        name = prompt.parts[0].text
+        if name == "proof":
             proof.set()
-        elif parts[0].text == "slow":
+        elif name == "slow":
             assert proof.wait(10), "it begins before the others have ended"
         else:
             sleep(0.1)
+        seen.append(name)
         return ToolCall({}, Usage(), is_cut=False)
 
     attempt = cast(Attempt, SimpleNamespace(tool_call=call, _open=lambda: None, abort=lambda error: None))
     drawings = [Prompt("spec_draw", "", {}, [Text(text)]) for text in ("slow", "quick")]
-    assert len(Attempt.tool_calls(attempt, [*drawings, Prompt("spec_proof", "", {}, [], waits=True)])) == 3
-    assert began == ["spec_draw", "spec_draw", "spec_proof"]
+    last = Prompt("spec_proof", "", {}, [Text("proof")], waits=True)
+    assert len(Attempt.tool_calls(attempt, [*drawings, last])) == 3
+    assert seen[0] == "quick"

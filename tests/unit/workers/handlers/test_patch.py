@@ -2,9 +2,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from gateway.client import Text
 from routing.policy.platform import platform_policy
-from workers.attempt import Attempt, Inputs
+from workers.attempt import Attempt, Inputs, Prompt
 from workers.compute import collecting
 from workers.handlers.patch import _patch, _show
 from workers.outcomes import Candidate
@@ -29,8 +28,8 @@ def test_a_model_that_asks_again_is_shown_that_too_before_its_last_try() -> None
     asking = [{"patch": "", "show": [f"{name}.html"]} for name in ("classes", "index")]
     replies = iter([*asking, {"patch": edit, "summary": "A strip."}])
 
-    def tool_call(_: str, parts: list[Text], **__: Any) -> SimpleNamespace:
-        seen[:] = [part.text for part in parts]
+    def tool_call(prompt: Prompt) -> SimpleNamespace:
+        seen[:] = [part.text for part in prompt.parts]
         return SimpleNamespace(input=next(replies), is_cut=False)
 
     def compute(step: Callable[..., Any], *args: Any, **named: Any) -> Any:
