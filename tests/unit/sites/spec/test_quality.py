@@ -10,7 +10,15 @@ from sites.direct_edit.direct import apply_direct, parse_direct
 from sites.spec.catalog import components
 from sites.spec.edit import apply_edit
 from sites.spec.model import INDEX, Site, parse_site
-from sites.spec.quality import MAX_REQUEST_CHARS, copy_of, is_unchanged, loses_copy, lost_change, read_expectations
+from sites.spec.quality import (
+    MAX_REQUEST_CHARS,
+    copy_of,
+    is_unchanged,
+    loses_copy,
+    lost_change,
+    other_buttons,
+    read_expectations,
+)
 from tests.unit.sites.direct_edit import test_direct
 from tests.unit.sites.spec.samples import demo_site, element, page, reordered
 
@@ -218,3 +226,43 @@ def test_long_requests_are_read_quickly(request_text: str) -> None:
     started = time.process_time()
     read_expectations(request_text)
     assert time.process_time() - started < 0.5
+
+
+def with_theme(**theme: str) -> Site:
+    hero = element("Hero", heading="Bread", actions=[{"label": "Order", "href": "#menu"}], tone="deep")
+    document = page(hero=hero, menu=element("Text", text="Rye", tone="plain"))
+    document["elements"]["page"]["props"] = {"title": "Bread", "theme": theme}
+    return parse_site(document)
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "Olivgrün für die Knöpfe und alles was Farbe hat, Terrakotta nur hier und da",
+        "make the buttons green please",
+        "les boutons en vert",
+        "los botones en verde",
+    ],
+)
+def test_buttons_of_another_colour_than_was_asked_for_are_told(request_text: str) -> None:
+    told = other_buttons(request_text, with_theme(primary="#5b6530", accent="#a34f2c"))
+    assert told is not None
+    assert "green" in told
+    assert "'Order' of /pages/index.html/elements/hero is #" in told
+    assert "made of accent" in told
+    assert other_buttons(request_text, with_theme(primary="#a34f2c", accent="#5b6530")) is None
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "no green buttons, please",
+        "the buttons should not be green",
+        "green for the buttons of the menu page, orange buttons are for the shop, the buttons in orange",
+        "the buttons like green grass",
+        "We sell green tea. Move the buttons up.",
+        "Die Knöpfe unter dem Brot sind zu klein",
+    ],
+)
+def test_buttons_are_left_alone_where_no_one_colour_is_asked_for(request_text: str) -> None:
+    assert other_buttons(request_text, with_theme(primary="#a34f2c", accent="#a34f2c")) is None
