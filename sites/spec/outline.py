@@ -53,7 +53,7 @@ def compose(outline: Outline) -> JsonObject:
 
 def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
     """Leave out sections that have no entries, pictures or contact data to show."""
-    contact = outline.contact.model_dump(exclude={"hours"})
+    contact = outline.contact.model_dump(exclude={"hours", "form"})
     bare = Business(name=outline.name, lang=outline.lang, **contact)
     reachable = replace(bare, email="a@b.example", phone="+1 23", address="Here")
     return tuple(
@@ -106,7 +106,7 @@ def _by_page(sections: Iterable[OutlinedSection], *, home: str) -> _Pages:
 def _business(outline: Outline, pages: _Pages) -> Business:
     contact = outline.contact
     having = (path for path, (_, held) in pages.items() if any(part.kind == "ContactForm" for part in held))
-    where = next(having, INDEX if contact.email else None)
+    where = next(having, INDEX if contact.email and contact.form else None)
     address = f"mailto:{contact.email}" if contact.email else phone_url(contact.phone or "")
     direct = None if complaint_about_link(address) else address
     trade, art, words = _trade(outline), outline.theme.art, outline.model_dump(mode="json")
@@ -291,6 +291,9 @@ def outline_schema() -> JsonObject:
     looks["style"] |= {"description": STYLES}
     looks["ground"] |= {"description": GROUNDS}
     looks["size"] |= {"description": "of all letters, where the request or its readers need them larger"}
+    looks["contrast"] |= {"description": "where the request wants no grey or faint words"}
+    form = {"description": "false where the owner wants no form; else an email gets one, also without a ContactForm"}
+    inlined["properties"]["contact"]["properties"]["form"] |= form
     further = {"description": "further languages of the whole site, only if the request asks for them"}
     inlined["properties"]["also"] |= further
     del inlined["properties"]["sections"]["minItems"]  # none beside `ask` and `cannot`

@@ -488,6 +488,23 @@ def test_an_invitation_to_the_contact_leads_to_the_page_that_has_the_form() -> N
     assert not dead_links(render(site))
 
 
+def test_an_owner_who_wants_no_form_gets_none() -> None:
+    """'No forms please', said a celebrant, and an address alone would have brought one (issue 20)."""
+    hero = {"kind": "Hero", "items": [{"title": "Write to me", "detail": "#contact"}]}
+    contact = {"email": "a@b.example", "form": False}
+    home = expand_outline(with_sections(hero, {"kind": "CallToAction"}, contact=contact)).pages[INDEX]["elements"]
+    assert "contact" not in home
+    assert home["hero"]["props"]["actions"][0]["href"] == "mailto:a@b.example"
+    assert home["call-to-action"]["props"]["actions"][0]["href"] == "mailto:a@b.example"
+    assert "contact" in expand_outline(with_sections(hero, contact={"email": "a@b.example"})).pages[INDEX]["elements"]
+
+
+def test_words_without_grey_and_more_room_can_be_asked_for() -> None:
+    theme = {"contrast": "strong", "spacing": "airy"}
+    page = expand_outline({**OUTLINE, "theme": theme}).pages[INDEX]["elements"]["page"]
+    assert page["props"]["theme"].items() >= theme.items()
+
+
 def test_a_form_asks_what_the_outline_says_and_a_kind_that_needs_more_becomes_text() -> None:
     items = [
         {"title": "What sort of dog?"},
