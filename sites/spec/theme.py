@@ -152,6 +152,8 @@ class Theme(BaseModel):
     """How large and how closely sections are set: what a new site has, and one from before does not."""
     contrast: Literal["strong"] | None = None
     """That of words in grey: nearly that of the others."""
+    fills: Literal["true"] | None = None
+    """Filled areas of a dark page keep a colour that is too dark for words there, which have the accent's."""
 
 
 class Preset(NamedTuple):
@@ -180,7 +182,7 @@ class Pairing(NamedTuple):
 PAIRINGS: Final = {preset: Pairing(*pair) for preset, pair in _CHOICES["pairings"].items()}
 """The fonts of a new site whose look is no trade's, by its preset."""
 
-_LATER: Final = ("deep", "size", "text", "ink", "contrast", "heading_size", "heading_weight", "style")
+_LATER: Final = ("deep", "size", "text", "ink", "contrast", "heading_size", "heading_weight", "style", "fills")
 """Choices that there were not at first."""
 _STRONG: Final = 7
 """The least contrast of words that may not be faint: WCAG's level AAA."""
@@ -214,6 +216,7 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
         primary = accent  # black buttons on a black page are none
     if dark and not is_dark:
         background, is_dark = mix("#14161a", primary, 0.07), True
+    given = primary
     if is_dark and dark:
         primary, accent = (readable(colour, [background], 3.2) for colour in (primary, accent))
     deep = readable(parse_colour(theme.deep), [_text_on(parse_colour(theme.deep))], _ON_DEEP) if theme.deep else None
@@ -230,9 +233,18 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
     elif is_paper and not is_red(accent, most_green=_PEACH):
         hue, share = accent, 0.09
     colours = _palette(primary, accent, background, is_dark=is_dark, tint=mix(background, hue, share), deep=deep)
+    if theme.fills and is_dark and _is_lost(given, background):
+        link = readable(accent, [colours[name] for name in ("bg", "surface", "tint")], MIN_TEXT_CONTRAST + 0.1)
+        colours |= {"fill": given, "fill-hover": _hovered(given), "on-fill": _text_on(given), "link": link}
     if theme.style is not None:
         colours |= _of_style(colours, is_night=is_night, is_dark=is_dark)
     return colours | _words_of(theme, colours)
+
+
+def _is_lost(colour: str, background: str) -> bool:
+    """Whether a colour that is made readable on a dark page is another one by then, though areas in it would show."""
+    shown = readable(colour, [background], 3.2)
+    return contrast(colour, shown) > _ANOTHER and contrast(colour, background) >= _NOTICED
 
 
 def _of_style(colours: Mapping[str, str], *, is_night: bool, is_dark: bool) -> dict[str, str]:
@@ -317,7 +329,7 @@ def _palette(
         "field": readable(mix(background, ink, 0.35), grounds, 3.1),
         "fill": primary,
         "fill-edge": readable(primary, grounds, 3.1),
-        "fill-hover": mix(primary, BLACK if _text_on(primary) == WHITE else WHITE, 0.16),
+        "fill-hover": _hovered(primary),
         "on-fill": _text_on(primary),
         "link": readable(primary, grounds, MIN_TEXT_CONTRAST + 0.1),
         "accent": accent,
@@ -332,6 +344,10 @@ def _palette(
         "deep-line": mix(deep, on_deep, 0.2),
         "deep-accent": readable(accent, grounds_in_deep, MIN_TEXT_CONTRAST + 0.1),
     }
+
+
+def _hovered(colour: str) -> str:
+    return mix(colour, BLACK if _text_on(colour) == WHITE else WHITE, 0.16)
 
 
 def _ground(colour: str, background: str) -> str:
@@ -357,6 +373,8 @@ def contrast_note(theme: Theme, lang: str) -> str | None:
         return None
     colours = palette(theme, dark=theme.mode == "dark")
     chosen, used = parse_colour(theme.primary), colours["link"]
+    if theme.fills and colours["fill"] == chosen:
+        return None
     least = min(contrast(chosen, colours[ground]) for ground in ("bg", "surface", "tint"))
     if least >= MIN_TEXT_CONTRAST or contrast(chosen, used) < _NOTICED:
         return None

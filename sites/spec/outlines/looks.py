@@ -74,9 +74,15 @@ def style_of(theme: dict[str, Any]) -> Style:
 
 
 def shape_of(theme: dict[str, Any], style: Style) -> Mapping[str, str]:
-    """Return what else of a theme is so in a style, where nobody chose; small letters are set larger."""
-    _, text = fonts_of(Theme(**theme))
-    return {**_SHAPES.get(style, {}), **({"size": "large"} if float(FONTS[text].scale) >= _SMALL else {})}
+    """Return what else of a theme is so in a style, where nobody chose.
+
+    Small letters are set larger, and a dark page has its fields in the colour that was asked for.
+    """
+    parsed = Theme(**theme)
+    _, text = fonts_of(parsed)
+    larger = {"size": "large"} if float(FONTS[text].scale) >= _SMALL else {}
+    is_dark = parsed.mode == "dark" or luminance(chosen_colours(parsed).background) < DARK
+    return {**_SHAPES.get(style, {}), **larger, **({"fills": "true"} if is_dark else {})}
 
 
 def look_of(theme: dict[str, Any], *, page: int = 0, ground: Ground | None = None) -> Look:
