@@ -24,7 +24,7 @@ from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.outlines.arrange import arranged, opening_of, repeats
 from sites.spec.outlines.links import lead, lead_of, leads_of, menu_words, page_path, slug
-from sites.spec.outlines.looks import GROUNDS, STYLES, look_of, shape_of, style_of
+from sites.spec.outlines.looks import GROUNDS, STYLES, look_of, plain_of, shape_of, style_of
 from sites.spec.outlines.model import Outline, OutlinedItem, OutlinedSection
 from sites.spec.theme import PAIRINGS
 from sites.spec.trades import TRADES, Trade, trade_of
@@ -202,7 +202,7 @@ def _theme(outline: Outline) -> JsonObject:
     mode = {"mode": trade.mode} if trade and trade.mode != "auto" else {}
     theme = {"preset": preset, "align": "left", **fonts, **mode, **chosen}
     style = theme.get("style") or style_of(theme)
-    return {**shape_of(theme, style), **theme, "style": style}
+    return {**shape_of(theme, style), **theme, **plain_of(theme), "style": style}
 
 
 def _navigation(pages: _Pages, lang: str) -> list[Link]:
@@ -291,7 +291,8 @@ def outline_schema() -> JsonObject:
     looks["style"] |= {"description": STYLES}
     looks["ground"] |= {"description": GROUNDS}
     looks["size"] |= {"description": "of all letters, where the request or its readers need them larger"}
-    looks["contrast"] |= {"description": "where the request wants no grey or faint words"}
+    plain = "where the request wants no grey or faint words, or only dark ones on light ground: then no band is dark"
+    looks["contrast"] |= {"description": plain}
     form = {"description": "false where the owner wants no form; else an email gets one, also without a ContactForm"}
     inlined["properties"]["contact"]["properties"]["form"] |= form
     further = {"description": "further languages of the whole site, only if the request asks for them"}

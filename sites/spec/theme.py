@@ -104,6 +104,8 @@ DARK: Final = 0.18
 """Luminance of a background below which a page is a dark one."""
 _NEARLY_BLACK: Final = 0.015
 """Below this luminance, nothing is darker that anybody would see."""
+_NIGHT, _DUSK = 0.06, 0.12
+"""White in the second ground of a page that is nearly black: with the more of it, that is a grey."""
 _PEACH: Final = 0.5
 """Up to so much green, a colour makes a white peach or pink; an ochre makes it cream."""
 _HEX: Final = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
@@ -153,7 +155,8 @@ class Theme(BaseModel):
     contrast: Literal["strong"] | None = None
     """That of words in grey: nearly that of the others."""
     fills: Literal["true"] | None = None
-    """Filled areas of a dark page keep a colour that is too dark for words there, which have the accent's."""
+    """Of a dark page: filled areas keep a colour that is too dark for words, which have the accent's; no grounds are
+    grey."""
 
 
 class Preset(NamedTuple):
@@ -223,22 +226,31 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
     if deep and dark and contrast(WHITE, deep) < _ON_DEEP:
         deep = None  # a pale ground among dark ones
     if deep is None and theme.style is not None and (is_night or not is_dark):
-        deep = _deep_of_style(primary, background, is_night=is_night)
-    is_paper = theme.style is not None and not is_dark
-    hue = _text_on(background) if is_night or (is_paper and is_red(primary)) else primary  # not muddy brown, not pink
-    share = 0.12 if is_dark and luminance(primary) <= _PALE else 0.07
-    lights = channels(background)
-    if is_paper and (max(lights) - min(lights) >= _CREAM[0] or luminance(background) < _CREAM[1]):
-        hue, share = "#" + "".join(f"{light * light // 255:02x}" for light in lights), 0.7
-    elif is_paper and not is_red(accent, most_green=_PEACH):
-        hue, share = accent, 0.09
-    colours = _palette(primary, accent, background, is_dark=is_dark, tint=mix(background, hue, share), deep=deep)
+        deep = _deep_of_style(primary, background, is_night=is_night, lift=_NIGHT if theme.fills else _DUSK)
+    tint = _tint(theme, Chosen(primary, accent, background), is_dark=is_dark, is_night=is_night)
+    colours = _palette(primary, accent, background, is_dark=is_dark, tint=tint, deep=deep)
     if theme.fills and is_dark and _is_lost(given, background):
         link = readable(accent, [colours[name] for name in ("bg", "surface", "tint")], MIN_TEXT_CONTRAST + 0.1)
         colours |= {"fill": given, "fill-hover": _hovered(given), "on-fill": _text_on(given), "link": link}
     if theme.style is not None:
         colours |= _of_style(colours, is_night=is_night, is_dark=is_dark)
     return colours | _words_of(theme, colours)
+
+
+def _tint(theme: Theme, chosen: Chosen, *, is_dark: bool, is_night: bool) -> str:
+    """Return the ground of each second section."""
+    primary, accent, background = chosen
+    is_paper = theme.style is not None and not is_dark
+    hue = _text_on(background) if is_night or (is_paper and is_red(primary)) else primary  # not muddy brown, not pink
+    share = 0.12 if is_dark and luminance(primary) <= _PALE else 0.07
+    if is_night and theme.fills and luminance(background) < _NEARLY_BLACK:
+        share = _NIGHT
+    lights = channels(background)
+    if is_paper and (max(lights) - min(lights) >= _CREAM[0] or luminance(background) < _CREAM[1]):
+        hue, share = "#" + "".join(f"{light * light // 255:02x}" for light in lights), 0.7
+    elif is_paper and not is_red(accent, most_green=_PEACH):
+        hue, share = accent, 0.09
+    return mix(background, hue, share)
 
 
 def _is_lost(colour: str, background: str) -> bool:
@@ -264,13 +276,13 @@ def _of_style(colours: Mapping[str, str], *, is_night: bool, is_dark: bool) -> d
     }
 
 
-def _deep_of_style(primary: str, background: str, *, is_night: bool) -> str:
+def _deep_of_style(primary: str, background: str, *, is_night: bool, lift: float) -> str:
     """Return the dark ground of a page with a style: of its own colour, and a grey on a dark page.
 
     Of a red or an orange that is nearly black, as a dark red is another colour.
     """
     if is_night:
-        return mix(background, *((WHITE, 0.12) if luminance(background) < _NEARLY_BLACK else (BLACK, 0.45)))
+        return mix(background, *((WHITE, lift) if luminance(background) < _NEARLY_BLACK else (BLACK, 0.45)))
     red, green, blue = channels(primary)
     if red > max(green, blue):
         return mix(BLACK, primary, 0.1)

@@ -24,6 +24,7 @@ from sites.spec.outline import (
 )
 from sites.spec.outlines.model import Outline
 from sites.spec.render import render
+from sites.spec.theme import Theme, contrast, palette
 from sites.spec.validate import validate
 from tests.unit.sites.spec.test_model import json_values
 
@@ -500,9 +501,14 @@ def test_an_owner_who_wants_no_form_gets_none() -> None:
 
 
 def test_words_without_grey_and_more_room_can_be_asked_for() -> None:
-    theme = {"contrast": "strong", "spacing": "airy"}
-    page = expand_outline({**OUTLINE, "theme": theme}).pages[INDEX]["elements"]["page"]
-    assert page["props"]["theme"].items() >= theme.items()
+    """A lunch club wanted dark words on light ground and no grey, and every other band was burgundy (issue 20)."""
+    theme = {"contrast": "strong", "spacing": "airy", "primary": "#9f2226", "background": "#fff8ea", "deep": "#4a1013"}
+    elements = expand_outline({**OUTLINE, "theme": theme}).pages[INDEX]["elements"]
+    made = elements["page"]["props"]["theme"]
+    assert (made["contrast"], made["spacing"]) == ("strong", "airy")
+    assert contrast(palette(Theme(**made), dark=False)["deep"], "#fff8ea") < 1.3
+    tones = {element["props"].get("tone", "plain") for element in elements.values()}
+    assert tones <= {"plain", "tinted", "deep"}
 
 
 def test_a_form_asks_what_the_outline_says_and_a_kind_that_needs_more_becomes_text() -> None:

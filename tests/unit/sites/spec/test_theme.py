@@ -222,6 +222,7 @@ def test_a_field_on_a_dark_page_keeps_the_bordeaux_that_was_asked_for_and_words_
     assert contrast(colours["fill-edge"], colours["bg"]) >= 3
     assert colours["link"] == "#b9914a"
     assert contrast_note(cellar, "en") is None
+    assert contrast(colours["tint"], colours["bg"]) < 1.2, "bands of grey are not really dark"
     black = cellar.model_copy(update={"primary": "#161010"})
     assert palette(black, dark=True)["fill"] != "#161010"
     plain = Theme(primary="#8a2136", accent="#b9914a", background="#fff8ea", style="display")
