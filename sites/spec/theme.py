@@ -302,7 +302,9 @@ def _words_of(theme: Theme, colours: Mapping[str, str]) -> dict[str, str]:
     if theme.ink is not None:
         ink = _inked(theme.ink, ink, grounds)
         on_deep = _inked(theme.ink, on_deep, in_deep)
-    return {
+    is_pale = theme.contrast is not None and luminance(colours["deep"]) > _PALE
+    links = {"deep-accent": readable(colours["link"], in_deep, MIN_TEXT_CONTRAST + 0.1)} if is_pale else {}
+    return links | {
         "ink": ink,
         "muted": readable(mix(ink, colours["bg"], share), grounds, least),
         "on-deep": on_deep,

@@ -506,7 +506,9 @@ def test_words_without_grey_and_more_room_can_be_asked_for() -> None:
     elements = expand_outline({**OUTLINE, "theme": theme}).pages[INDEX]["elements"]
     made = elements["page"]["props"]["theme"]
     assert (made["contrast"], made["spacing"]) == ("strong", "airy")
-    assert contrast(palette(Theme(**made), dark=False)["deep"], "#fff8ea") < 1.3
+    colours = palette(Theme(**made), dark=False)
+    assert contrast(colours["deep"], "#fff8ea") < 1.3
+    assert colours["deep-accent"] == colours["link"] == "#9f2226"
     tones = {element["props"].get("tone", "plain") for element in elements.values()}
     assert tones <= {"plain", "tinted", "deep"}
 
