@@ -199,7 +199,7 @@ def _component(match: re.Match[str] | None) -> str | None:
 
 _NOT_COPY_NAMES: Final = (
     "href src icon theme tone layout lang of variant width action art captions cards align direction gap path date"
-    " kind accent hue notice_hue message open anchor strip long language_name"
+    " kind accent hue notice_hue message open anchor strip long language_name sortable visitor_email familiar"
 )
 _NOT_COPY: Final = frozenset(_NOT_COPY_NAMES.split())
 _MIN_WORDS: Final = 12

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
+from pydantic import BaseModel
 
 from sites.direct_edit.direct import apply_direct, parse_direct
 from sites.spec.catalog import components
@@ -13,6 +14,7 @@ from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.quality import (
     MAX_REQUEST_CHARS,
     copy_of,
+    is_copy,
     is_unchanged,
     loses_copy,
     lost_change,
@@ -96,6 +98,30 @@ def test_addresses_icons_and_colours_are_no_copy() -> None:
     assert "Butter croissant" in copy
     assert "assets/" not in copy
     assert ".html" not in copy
+
+
+def test_no_choice_of_a_component_is_copy() -> None:
+    """A translator was given `several`, by which a form speaks to its readers, to translate (issue 20)."""
+    found = {name for component in components().values() for name in choices_of(component.props)}
+    assert {"tone", "familiar", "sortable"} <= found
+    assert {name for name in found if is_copy(name, "x")} == set()
+
+
+def choices_of(props: Any) -> Iterator[str]:
+    """Yield the fields of a model and of those in it that are one of a few words."""
+    for name, field in props.model_fields.items():
+        for kind in kinds_of(field.annotation):
+            if get_origin(kind) is Literal and isinstance(get_args(kind)[0], str):
+                yield name
+            elif isinstance(kind, type) and issubclass(kind, BaseModel) and is_copy(name, {}):
+                yield from choices_of(kind)
+
+
+def kinds_of(annotation: Any) -> Iterator[Any]:
+    yield annotation
+    if get_origin(annotation) is not Literal:
+        for argument in get_args(annotation):
+            yield from kinds_of(argument)
 
 
 def test_only_a_real_difference_is_a_change() -> None:
