@@ -288,7 +288,7 @@ _HUES: Final = {
 }
 """Degrees between which a colour bears a name, amply, and its names in owners' words."""
 _BUTTONS: Final = r"(?:buttons|knöpfen?|schaltflächen|boutons|botones|pulsanti|bottoni|knoppen)"
-_OTHERWISE: Final = r"no|not|never|nicht|keine?n?|pas|sans|non|senza|niet|geen|sin|than|like|as|wie|comme|como|come|als"
+_OTHERWISE: Final = r"no|not|never|nicht|keine?n?|pas|sans|non|senza|niet|geen|sin|than|like|as|wie|comme|como|come"
 _BUTTONS_IN: Final = {
     name: re.compile(
         rf"\b(?:{words}) (?:for|on|für|auf|bei|pour|sur|per|para|voor)(?: \w+)? {_BUTTONS}\b"
@@ -318,7 +318,8 @@ def other_buttons(request: str, site: Site) -> str | None:
         for colour, made_of in (_colour_of(link, colours, is_deep=is_deep),)
         if not _is_called(colour, asked[0])
     ]
-    return f"the request asks for {asked[0]} buttons, but {'; '.join(others)}" if others else None
+    way = 'where primary is that colour, "accent": "primary" beside its link gives it to a button'
+    return f"the request asks for {asked[0]} buttons, but {'; '.join(others)}; {way}" if others else None
 
 
 def _filled_buttons(node: Node) -> Iterator[tuple[Mapping[str, Any], bool]]:
@@ -334,7 +335,7 @@ def _filled_buttons(node: Node) -> Iterator[tuple[Mapping[str, Any], bool]]:
 def _colour_of(link: Mapping[str, Any], colours: Mapping[str, str], *, is_deep: bool) -> tuple[str, str]:
     """Return the colour of a button, or the name of its own, and what it is made of."""
     if isinstance(accent := link.get("accent"), str):
-        return accent, ""
+        return (colours["fill"] if accent == "primary" else accent), ""
     if accent:
         return colours["accent"], ", the accent"
     return (colours["deep-accent"], ", as on deep ground all are made of accent") if is_deep else (colours["fill"], "")

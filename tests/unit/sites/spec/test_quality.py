@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
@@ -254,8 +255,8 @@ def test_long_requests_are_read_quickly(request_text: str) -> None:
     assert time.process_time() - started < 0.5
 
 
-def with_theme(**theme: str) -> Site:
-    hero = element("Hero", heading="Bread", actions=[{"label": "Order", "href": "#menu"}], tone="deep")
+def with_theme(button: Mapping[str, str] = MappingProxyType({}), **theme: str) -> Site:
+    hero = element("Hero", heading="Bread", actions=[{"label": "Order", "href": "#menu", **button}], tone="deep")
     document = page(hero=hero, menu=element("Text", text="Rye", tone="plain"))
     document["elements"]["page"]["props"] = {"title": "Bread", "theme": theme}
     return parse_site(document)
@@ -277,6 +278,7 @@ def test_buttons_of_another_colour_than_was_asked_for_are_told(request_text: str
     assert "'Order' of /pages/index.html/elements/hero is #" in told
     assert "made of accent" in told
     assert other_buttons(request_text, with_theme(primary="#a34f2c", accent="#5b6530")) is None
+    assert other_buttons(request_text, with_theme({"accent": "primary"}, primary="#5b6530", accent="#a34f2c")) is None
 
 
 @pytest.mark.parametrize(
