@@ -564,19 +564,21 @@ def test_the_menu_says_about_of_no_section_that_only_has_a_long_heading() -> Non
 
 
 @pytest.mark.parametrize(
-    ("title", "detail", "shown"),
+    ("name", "title", "detail", "shown"),
     [
-        ("Book a table for tonight", "https://book.example/", "menu-only"),
-        ("Ring us on 958 555 017", "tel:958555017", '<span class="in-brief">Call</span>'),
-        ("Book a table", "https://book.example/", None),
+        ("Northlight", "Book a table for tonight", "https://book.example/", "menu-only"),
+        ("Northlight", "Ring us on 958 555 017", "tel:958555017", '<span class="in-brief">Call</span>'),
+        ("Northlight", "Book a table", "https://book.example/", None),
+        ("Northlight", "Jetzt anmelden", "https://book.example/", None),
+        ("Hebammenpraxis Ankerplatz", "Jetzt anmelden", "https://book.example/", "menu-only"),
     ],
 )
 def test_a_long_button_of_a_new_site_leaves_room_for_the_name_on_a_phone(
-    title: str, detail: str, shown: str | None
+    name: str, title: str, detail: str, shown: str | None
 ) -> None:
     """It broke in two lines, or pushed the name (issue 20)."""
     hero = {"kind": "Hero", "items": [{"title": title, "detail": detail}]}
-    site = expand_outline({**OUTLINE, "sections": [hero, *OUTLINE["sections"]]})
+    site = expand_outline({**OUTLINE, "name": name, "sections": [hero, *OUTLINE["sections"]]})
     header = render(site)[INDEX].decode().partition("<header")[2].partition("</header>")[0]
     assert shown is None or shown in header
     assert ("in-brief" in header or " folds" in header) == (shown is not None)
