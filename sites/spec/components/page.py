@@ -188,7 +188,8 @@ def _header(props: HeaderProps, ctx: RenderContext) -> Html:
     languages = language_links(ctx.page, ctx.lang, ctx.site.languages)
     inner = tag("div", brand, *_navigation(props, ctx), languages, action, class_="wrap")
     stays = " site-header-sticky" if props.sticky else ""
-    header = tag("header", inner, class_=f"site-header site-header-{props.layout}{stays}", id=ctx.id)
+    named = " site-header-long" if props.long else ""
+    header = tag("header", inner, class_=f"site-header site-header-{props.layout}{stays}{named}", id=ctx.id)
     return join(_notice(props.notice, props.notice_hue, ctx), header) if props.notice else header
 
 

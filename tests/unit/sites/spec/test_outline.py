@@ -581,6 +581,7 @@ def test_a_long_button_of_a_new_site_leaves_room_for_the_name_on_a_phone(
     site = expand_outline({**OUTLINE, "name": name, "sections": [hero, *OUTLINE["sections"]]})
     header = render(site)[INDEX].decode().partition("<header")[2].partition("</header>")[0]
     assert shown is None or shown in header
+    assert ("site-header-long" in header) == (name != "Northlight"), "and its mark stays away on a phone"
     assert ("in-brief" in header or " folds" in header) == (shown is not None)
 
 
