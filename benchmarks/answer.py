@@ -66,8 +66,6 @@ class Comparison:
     unit: Unit = Unit.SECONDS
     ours_is: str = OURS
     """What our side is called, where an answer compares different things of ours."""
-    cpu: tuple[float, float] | None = None
-    """CPU seconds that one operation, ours and theirs, costs all processes; None where that is not counted."""
 
     @property
     def ratio(self) -> Spread:
@@ -165,7 +163,6 @@ def read(path: Path) -> Answer:
             item["target"],
             Unit(item.get("unit", Unit.SECONDS)),
             item.get("ours_is", OURS),
-            tuple(item["cpu"]) if item.get("cpu") else None,
         )
         for item in document["comparisons"]
     ]
@@ -201,8 +198,7 @@ def _told(compared: Comparison) -> str:
     verdict = "for scale" if compared.target is None else "met" if compared.is_met else "MISSED"
     wanted = f", wanted {shown_target(compared.target)}" if compared.target else ""
     told = f"{shown_ratio(compared.ratio)} times as {compared.unit.better} as {compared.peer}"
-    cpu = f"; CPU {', '.join(map(shown_seconds, compared.cpu))}" if compared.cpu else ""
-    return f"{verdict}: {told}{wanted}: {ours}, {theirs}{cpu}"
+    return f"{verdict}: {told}{wanted}: {ours}, {theirs}"
 
 
 def _aligned(heads: Sequence[str], rows: Sequence[Sequence[str | float]]) -> list[str]:
