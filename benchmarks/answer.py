@@ -14,6 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from pydantic import TypeAdapter
+
 
 class Spread(NamedTuple):
     """The middle half of some figures."""
@@ -153,25 +155,8 @@ def _short(value: object) -> object:
 
 
 def read(path: Path) -> Answer:
-    """Return an answer as it was written, without its rows and notes for people."""
-    document = json.loads(path.read_text())
-    compared = [
-        Comparison(
-            item["peer"],
-            tuple(item["ours"]),
-            tuple(item["theirs"]),
-            item["target"],
-            Unit(item.get("unit", Unit.SECONDS)),
-            item.get("ours_is", OURS),
-        )
-        for item in document["comparisons"]
-    ]
-    curves = [
-        Curve(item["name"], tuple((size, Spread(*grown)) for size, grown in item["points"]), item["most"])
-        for item in document.get("curves", ())
-    ]
-    names = ("question", "calls", "limits", "machine", "python", "at")
-    return Answer(**{name: document[name] for name in names}, comparisons=tuple(compared), curves=tuple(curves))
+    """Return an answer as it was written."""
+    return TypeAdapter(Answer).validate_json(path.read_bytes())
 
 
 def shown_seconds(seconds: float) -> str:
