@@ -25,8 +25,7 @@ from benchmarks.answer import OURS, Answer, Comparison, Unit
 from benchmarks.environments import ROOT, python_with
 from benchmarks.jobs import accepted, claimed
 from benchmarks.load import Callers
-from benchmarks.progress import say
-from benchmarks.question import Survey
+from benchmarks.question import Survey, say
 from benchmarks.race import EndedError, Peer, Race, Turn
 from ledger.operations.migrate import migrate
 from ledger.store import Ledger, create_ledger_engine

@@ -20,7 +20,7 @@ from sqlalchemy import text
 from benchmarks.answer import Answer, Comparison, Curve, Spread, spread_of
 from benchmarks.jobs import accepted, claimed, ended
 from benchmarks.past import fill
-from benchmarks.progress import say
+from benchmarks.question import say
 from benchmarks.race import Turn, interleave
 from ledger import audit
 from ledger.start_attempt import Claim

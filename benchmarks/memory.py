@@ -25,8 +25,7 @@ from celery import Celery
 
 from benchmarks.answer import Answer, Comparison, Unit
 from benchmarks.environments import ROOT, python_with
-from benchmarks.progress import say
-from benchmarks.question import Survey
+from benchmarks.question import Survey, say
 from gateway.fake_provider.config import FakeProviderConfig
 from producers.local.embedded import Account, Embedded, Options
 from routing.policy.platform import platform_policy

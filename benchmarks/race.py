@@ -19,8 +19,7 @@ from types import MappingProxyType
 
 from benchmarks.answer import Answer, Comparison, Skipped
 from benchmarks.environments import ROOT
-from benchmarks.progress import say
-from benchmarks.question import UnavailableError
+from benchmarks.question import UnavailableError, say
 
 TURN_SECONDS = 0.2
 _FULL = 0.8
