@@ -107,8 +107,7 @@ def _respond(content: Problem, *, headers: Mapping[str, str] | None = None) -> J
 
 
 def _invalid(*errors: FieldError, status: int = 422) -> Problem:
-    detail = "; ".join(f"{error.field}: {error.rule}" for error in errors)
-    return problem_body(status, "invalid_request", detail, errors=errors)
+    return problem_body(status, "invalid_request", str(InvalidJobError(errors)), errors=errors)
 
 
 def problem_of(error: Refusal) -> Problem:

@@ -27,7 +27,7 @@ from producers.console.oidc import OidcProvider
 from producers.errors import ActionRefusedError, ForgedFormError, NotLoggedInError, ProducerError
 from producers.use_cases.people import holder_of, open_session
 from producers.use_cases.tenants import Caller, Scope
-from routing.errors import InvalidJobError, RoutingError
+from routing.errors import RoutingError
 from sites.errors import HandoverError
 from sites.preview import SITE
 
@@ -327,7 +327,5 @@ def refusals_on(path: str) -> Iterator[None]:
         yield
     except (GateNotFoundError, JobNotFoundError, SiteNotFoundError):
         raise
-    except InvalidJobError as error:
-        raise ActionRefusedError(path, "; ".join(f"{item.field}: {item.rule}" for item in error.errors)) from None
     except (HandoverError, LedgerError, ProducerError, RoutingError) as error:
         raise ActionRefusedError(path, str(error)) from None
