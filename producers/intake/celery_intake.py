@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, TypeGuard
 from uuid import UUID
 
 from redis.exceptions import RedisError
@@ -77,27 +77,22 @@ def take_in(
     named = fields.pop("tenant", tenant or "")
     if tenant is None:
         tenant = named if _is_tenant_name(named) else ""  # nothing else may reach the ledger
+    job_id = _uuid_of(message)
     try:
-        job_id = UUID(message.id)
-    except ValueError:
-        logger.warning("intake_refused", extra={"rule": "the task id must be a UUID"})
-        refusal = InvalidJobError((FieldError("id", "the task id must be a UUID"),))
-        submitter.record_refusal(refusal, tenant=tenant, source=Source.CELERY)
+        _check(message, job_id, named=named, tenant=tenant)
+    except InvalidJobError as error:
+        logger.warning("intake_refused", extra={"job_id": str(job_id), "fields": [item.field for item in error.errors]})
+        submitter.record_refusal(error, tenant=tenant, source=Source.CELERY, job_id=job_id)
         return
     try:
-        if not tenant:
-            _refuse(job_id, submitter, tenant=tenant, field="tenant", rule=_UNKNOWN if named else "is missing")
-        if named != tenant:
-            rule = "is not the tenant of this queue; leave it out"
-            _refuse(job_id, submitter, tenant=tenant, field="tenant", rule=rule)
         with traces.begin("receive intake", message.traceparent, kind=traces.Kind.CONSUMER, facts=_FACTS):
             try:
-                _submit(message, fields, tenant=tenant, job_id=job_id, submitter=submitter)
+                submitter.submit(fields, tenant=tenant, source=Source.CELERY, job_id=job_id)
             except (UnknownTenantError, OperationalError) as error:
                 _hand_on(error, tenant, forward)
     except UnknownTenantError:
         logger.warning("intake_refused", extra={"job_id": str(job_id), "rule": "unknown tenant"})
-        refusal = InvalidJobError((FieldError("tenant", _UNKNOWN),))
+        refusal = _refusal("tenant", _UNKNOWN)
         submitter.record_refusal(refusal, tenant=tenant, source=Source.CELERY, job_id=job_id)
     except InvalidJobError as error:
         logger.info("intake_refused", extra={"job_id": str(job_id), "fields": [item.field for item in error.errors]})
@@ -117,21 +112,18 @@ def _is_tenant_name(name: object) -> TypeGuard[str]:
         return False
 
 
-def _refuse(job_id: UUID, submitter: Submitter, *, tenant: str, field: str, rule: str) -> NoReturn:
-    error = InvalidJobError((FieldError(field, rule),))
-    submitter.record_refusal(error, tenant=tenant, source=Source.CELERY, job_id=job_id)
-    raise error
+def _refusal(field: str, rule: str) -> InvalidJobError:
+    return InvalidJobError((FieldError(field, rule),))
 
 
-def _submit(
-    message: CeleryMessage, fields: dict[str, object], *, tenant: str, job_id: UUID, submitter: Submitter
-) -> None:
-    try:
-        message.check_expiry(datetime.now(UTC))
-    except InvalidJobError as error:
-        submitter.record_refusal(error, tenant=tenant, source=Source.CELERY, job_id=job_id)
-        raise
-    submitter.submit(fields, tenant=tenant, source=Source.CELERY, job_id=job_id)
+def _check(message: CeleryMessage, job_id: UUID | None, *, named: object, tenant: str) -> None:
+    if job_id is None:
+        raise _refusal("id", "the task id must be a UUID")
+    if not tenant:
+        raise _refusal("tenant", _UNKNOWN if named else "is missing")
+    if named != tenant:
+        raise _refusal("tenant", "is not the tenant of this queue; leave it out")
+    message.check_expiry(datetime.now(UTC))
 
 
 def _hand_on(error: UnknownTenantError | OperationalError, tenant: str, forward: Callable[[str], bool]) -> None:
@@ -416,14 +408,13 @@ class CeleryIntake:
         tenant = standing.tenant or (named if _is_tenant_name(named) else "")
         job_id = _uuid_of(message)
         if tenant or job_id is not None:
-            error = InvalidJobError((FieldError(field, rule),))
-            self._submitter.record_refusal(error, tenant=tenant, source=Source.CELERY, job_id=job_id)
+            self._submitter.record_refusal(_refusal(field, rule), tenant=tenant, source=Source.CELERY, job_id=job_id)
 
     def _give_up(self, standing: WaitingMessage, *, tries: int) -> None:
         """Refuse a message that keeps failing and set it aside, without a row if recording it keeps failing too."""
         if tries <= 2 * MAX_TRIES:
             message = read_message(standing.body)
-            refusal = InvalidJobError((FieldError("body", f"taking it in failed {MAX_TRIES} times"),))
+            refusal = _refusal("body", f"taking it in failed {MAX_TRIES} times")
             tenant = standing.tenant or str(message.kwargs.get("tenant", ""))
             self._submitter.record_refusal(refusal, tenant=tenant, source=Source.CELERY, job_id=UUID(message.id))
         self._lists.put_aside(standing)
