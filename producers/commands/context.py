@@ -55,8 +55,8 @@ class _Terminal(Console):
             yield segment if segment.control else segment._replace(text=harmless(segment.text))
 
 
-out = _Terminal(highlight=False, soft_wrap=True)
-err = _Terminal(stderr=True, highlight=False, soft_wrap=True)
+out = _Terminal(highlight=False, soft_wrap=True, markup=False, emoji=False)
+err = _Terminal(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 _STYLES = {
     **dict.fromkeys(("answered", "published", "delivered"), "green"),
@@ -147,7 +147,7 @@ def fail(message: str, *, code: int = FAILED, problem: Problem | None = None) ->
         told = {"error": message} | ({} if problem is None else {"problem": problem})
         typer.echo(json.dumps(told, ensure_ascii=False, default=_to_json), err=True)
     else:
-        err.print(f"pointsman: {message}", markup=False)
+        err.print(f"pointsman: {message}")
     raise typer.Exit(code)
 
 
@@ -234,7 +234,7 @@ def wants_json() -> bool:
 
 def print_result(value: Any, text: str) -> None:
     """Print a result in words, or as JSON where that is asked for."""
-    print_json(value) if _as_json.get() else out.print(text, markup=False)
+    print_json(value) if _as_json.get() else out.print(text)
 
 
 def print_rows(values: Any, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -317,7 +317,7 @@ def decide_lines(path: Path, decide: Callable[[dict[str, Any]], object], *, comm
             decision = decide(_parse_object(line))
         except _BAD_LINE as error:
             is_bad = True
-            err.print(f"pointsman: {command}: {place}: {_line_error(error)}", markup=False)
+            err.print(f"pointsman: {command}: {place}: {_line_error(error)}")
         else:
             sys.stdout.write(json.dumps(decision, ensure_ascii=False) + "\n")
     if is_bad:
@@ -363,9 +363,9 @@ def show_comparison(comparison: Comparison | SentComparison) -> None:
     for change in comparison.changes:
         sizes = " -> ".join(str(size) for size in (change.before_bytes, change.after_bytes) if size is not None)
         what = "" if change.is_served else ", a source"
-        out.print(f"\n{change.status} {harmless(change.path)} ({sizes} bytes{what})", markup=False)
+        out.print(f"\n{change.status} {harmless(change.path)} ({sizes} bytes{what})")
         if change.diff:
-            out.print("\n".join(harmless(line) for line in change.diff.rstrip("\n").split("\n")), markup=False)
+            out.print("\n".join(harmless(line) for line in change.diff.rstrip("\n").split("\n")))
 
 
 def requester_of(tenant: str) -> Requester:

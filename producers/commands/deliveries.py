@@ -121,7 +121,7 @@ def _replay_recorded(ctx: typer.Context, text: str, *, tenant: str) -> NoReturn:
         print_json(replayed)
     else:
         for step in replayed.steps:
-            out.print(f"{step.job}  {'same' if not step.differences else '; '.join(step.differences)}", markup=False)
+            out.print(f"{step.job}  {'same' if not step.differences else '; '.join(step.differences)}")
         same = "bit for bit the same" if replayed.is_same else "not the same"
         out.print(f"{replayed.calls} recorded calls: {same}")
     raise typer.Exit(OK if replayed.is_same else FAILED)
@@ -153,7 +153,7 @@ def _show_verdicts(verdicts: Verdicts) -> None:
         for one in verdicts.jobs:
             done = f"replayed as {one.replayed_as}" if one.replayed_as else "dismissed"
             done += "" if one.is_new else " earlier"
-            out.print(f"{one.id}  {done if one.is_done else one.why_not}", markup=False)
+            out.print(f"{one.id}  {done if one.is_done else one.why_not}")
     if failed := len(verdicts.jobs) - verdicts.done:
         if wants_json():
             raise typer.Exit(FAILED)
@@ -247,7 +247,7 @@ def replay_webhook(
         print_json([{"job_id": job_id, "is_done": not why, "why_not": why or None} for job_id, why in lines])
     else:
         for job_id, why_not in verdicts.items():
-            out.print(f"{job_id}  {why_not or 'queued for delivery'}", markup=False)
+            out.print(f"{job_id}  {why_not or 'queued for delivery'}")
     if any(verdicts.values()):
         raise typer.Exit(FAILED)
 

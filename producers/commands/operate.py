@@ -75,9 +75,7 @@ def create_key(
     else:
         typer.echo(secret)
     if not has_provider:
-        err.print(
-            f"tenant {tenant} has no provider, so jobs that need a model are refused; see --provider", markup=False
-        )
+        err.print(f"tenant {tenant} has no provider, so jobs that need a model are refused; see --provider")
 
 
 @key_app.command("list")
@@ -180,7 +178,7 @@ def verify(
             f"{verdict.rows} rows in {verdict.seals} seals, {verdict.unsealed} not yet sealed; head {verdict.head}"
         )
         for problem in verdict.problems:
-            out.print(str(problem), markup=False)
+            out.print(str(problem))
     raise typer.Exit(OK if verdict.ok else FAILED)
 
 
@@ -216,7 +214,7 @@ def history(
             f"{verdict.releases} published releases: {len(verdict.violations) or 'no'} violations"
         )
         for violation in verdict.violations:
-            out.print(f"{violation.subject}  {violation.rule.value}: {violation.detail}", markup=False)
+            out.print(f"{violation.subject}  {violation.rule.value}: {violation.detail}")
     raise typer.Exit(OK if verdict.ok else FAILED)
 
 
@@ -272,7 +270,7 @@ def acl(
     for user in users:
         password = secrets.token_urlsafe(_SECRET_BYTES)
         typer.echo(user.line(hashlib.sha256(password.encode()).hexdigest()))
-        err.print(f"{user.name}: {password}", markup=False)
+        err.print(f"{user.name}: {password}")
     if not tenant:
         typer.echo("user default reset off")
 

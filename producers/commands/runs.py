@@ -194,18 +194,18 @@ def show_gate(ctx: typer.Context, gate_id: GateId, as_json: AsJson = False, tena
     if as_json:
         print_json({"gate": gate, "cost": run.cost, "files": files})
         return
-    out.print(f"gate {gate.key} {gate.state}: {gate.reason}", markup=False)
+    out.print(f"gate {gate.key} {gate.state}: {gate.reason}")
     for issue in gate.facts.get("issues", ()):
         place = ":".join(str(issue[name]) for name in ("file", "line") if issue.get(name))
         text = " ".join(filter(None, (issue.get("severity"), place, issue.get("title"), issue.get("detail"))))
-        out.print(f"  {text}", markup=False)
-    out.print(f"cost ${run.cost.spent_usd} of ${run.cost.cap_usd}", markup=False)
+        out.print(f"  {text}")
+    out.print(f"cost ${run.cost.spent_usd} of ${run.cost.cap_usd}")
     for name, total in run.cost.by_agent.items():
-        out.print(f"  {name}: ${total['cost_usd']} in {total['calls']} calls", markup=False)
+        out.print(f"  {name}: ${total['cost_usd']} in {total['calls']} calls")
     for one in gate.facts.get("shells", ()):
         what = f"changed {', '.join(one['changed'])}" if one["is_changed"] else "changed nothing that is kept"
-        out.print(f"by hand: {one['by']}, {one['seconds']:.0f} s, {what}; shown there:", markup=False)
-        out.print("\n".join(harmless(f"  {line}") for line in one["said"].split("\n")), markup=False)
+        out.print(f"by hand: {one['by']}, {one['seconds']:.0f} s, {what}; shown there:")
+        out.print("\n".join(harmless(f"  {line}") for line in one["said"].split("\n")))
     _print_files(files)
 
 
@@ -213,7 +213,7 @@ def _print_files(files: Sequence[ChangedFile]) -> None:
     """Print changed files; control and direction characters are masked."""
     for file in files:
         text = file.diff.rstrip("\n") if file.diff else f"{file.path}: {file.why_hidden}"
-        out.print("\n".join(harmless(line) for line in text.split("\n")), markup=False)
+        out.print("\n".join(harmless(line) for line in text.split("\n")))
 
 
 @gate_app.command("list")
@@ -266,7 +266,7 @@ _INDENT = "  "
 def show_run(view: RunView) -> None:
     """Print a run as a tree of its steps. Lines are never truncated: ids are copied from here."""
     for depth, line in _lines(view):
-        out.print(f"{_INDENT * depth}{line}", markup=False)
+        out.print(f"{_INDENT * depth}{line}")
 
 
 def _lines(view: RunView) -> Iterator[tuple[int, str]]:

@@ -320,7 +320,7 @@ def render(
         return
     out.print(f"wrote {', '.join(sizes)} to {directory}")
     for note in notes:
-        out.print(f"note: {note}", markup=False)
+        out.print(f"note: {note}")
 
 
 @app.command()
@@ -351,7 +351,7 @@ def scan(
         print_json(report.as_dict())
     else:
         for one in report.findings:
-            out.print(f"{one.file}:{one.line}: {one.gate}/{one.rule}: {one.message} ({one.fix})", markup=False)
+            out.print(f"{one.file}:{one.line}: {one.gate}/{one.rule}: {one.message} ({one.fix})")
         out.print("passed" if report.passed else f"refused with {len(report.findings)} findings")
     raise typer.Exit(OK if report.passed else FAILED)
 
@@ -405,9 +405,9 @@ def _read_diff(diff: Path) -> bytes:
 
 def _show_refusal(refused: DiffRefusedError) -> None:
     if not wants_json():
-        err.print(f"pointsman: {refused}", markup=False)
+        err.print(f"pointsman: {refused}")
         for line in refused.nearest:
-            err.print(line, markup=False)
+            err.print(line)
         return
     print_json(
         {
@@ -443,5 +443,5 @@ def _show_applied(done: Applied) -> None:
         return
     for path in touched:
         gone = done.changed.get(path, b"") is None
-        out.print(f"{'removed' if gone else 'wrote'} {ascii(path)[1:-1]}", markup=False)
+        out.print(f"{'removed' if gone else 'wrote'} {ascii(path)[1:-1]}")
     out.print(f"applied, fuzz {int(done.fuzz)} ({done.fuzz.name.lower()})")
