@@ -181,14 +181,16 @@ def _explain(error: Exception) -> NoReturn:
     from sqlalchemy.exc import ArgumentError, OperationalError
 
     from ledger.errors import SchemaMismatchError, TracingUnavailableError
-    from producers.errors import UnknownTenantError
+    from producers.errors import InvalidInputError, UnknownTenantError
     from routing.errors import InvalidJobError, RoutingError
     from sites.errors import TreeRefusedError
 
     match error:
         case InvalidJobError():
             fail("\n  ".join(["refused", *(f"{item.field}: {item.rule}" for item in error.errors)]), code=USAGE)
-        case RoutingError() | UnknownTenantError() | SchemaMismatchError() | TracingUnavailableError():
+        case RoutingError() | InvalidInputError() | UnknownTenantError():
+            fail(str(error), code=USAGE)
+        case SchemaMismatchError() | TracingUnavailableError():
             fail(str(error), code=USAGE)
         case TreeRefusedError() if error.reason in _WRONG_PATH:
             fail(f"{error.shown}: {error.detail}", code=USAGE)
@@ -216,6 +218,11 @@ def installed(ctx: typer.Context) -> Iterator[Installation]:
             yield installation
         finally:
             installation.close()
+
+
+def become(ctx: typer.Context, module: str, *arguments: str) -> NoReturn:
+    """Run a module of the installation's in place of this command."""
+    os.execve(sys.executable, [sys.executable, "-m", module, *arguments], dict(context_of(ctx).environment))
 
 
 def print_json(value: Any) -> None:

@@ -57,19 +57,15 @@ def create_key(
 ) -> None:
     """Create an API key, and its tenant if it is new. The secret is shown only once."""
     with installed(ctx) as installation:
-        from producers.errors import InvalidInputError
         from producers.use_cases import tenants as keys
 
-        try:
-            with installation.ledger.begin() as session:
-                created = keys.create_tenant(session, tenant, provider=provider)
-                secret = keys.create_key(session, tenant, name=name, scopes=scope or keys.TENANT_SCOPES)
-                if (directory := installation.directory) is not None:  # the fleet has one tenant of this name
-                    hashes = [keys.hash_secret(secret)]
-                    directory.claim(tenant, cell=installation.settings.cells.name, key_hashes=hashes)
-                provider, has_provider = created.provider, created.provider is not None
-        except InvalidInputError as error:
-            fail(str(error), code=USAGE)
+        with installation.ledger.begin() as session:
+            created = keys.create_tenant(session, tenant, provider=provider)
+            secret = keys.create_key(session, tenant, name=name, scopes=scope or keys.TENANT_SCOPES)
+            if (directory := installation.directory) is not None:  # the fleet has one tenant of this name
+                hashes = [keys.hash_secret(secret)]
+                directory.claim(tenant, cell=installation.settings.cells.name, key_hashes=hashes)
+            provider, has_provider = created.provider, created.provider is not None
     if as_json:
         print_json({"secret": secret, "name": name, "tenant": tenant, "provider": provider})
     else:

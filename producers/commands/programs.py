@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from monitoring.config import CellsConfig, LedgerConfig, LogsConfig, TracingConfig
 from monitoring.logs import configure_logging
-from producers.commands.context import USAGE, AsJson, clear_errors, context_of, fail, installed, print_result
+from producers.commands.context import USAGE, AsJson, become, clear_errors, context_of, fail, installed, print_result
 from routing.config import PolicyConfig, read_settings, strip_settings
 
 if TYPE_CHECKING:
@@ -61,11 +60,10 @@ def worker(
     ] = False,
 ) -> None:
     """Consume one or several queues with a Celery pool."""
-    argv = [sys.executable, "-m", "workers.main", *(queues or ())]
-    argv += ["--concurrency", str(concurrency)] if concurrency is not None else []
-    argv += ["--pool", pool] if pool is not None else []
-    argv += ["--check"] if check else []
-    os.execve(sys.executable, argv, dict(context_of(ctx).environment))
+    options = ["--concurrency", str(concurrency)] if concurrency is not None else []
+    options += ["--pool", pool] if pool is not None else []
+    options += ["--check"] if check else []
+    become(ctx, "workers.main", *(queues or ()), *options)
 
 
 @app.command()

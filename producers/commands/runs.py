@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -20,9 +18,9 @@ from producers.commands.context import (
     AsJson,
     OperatorTenant,
     Tenant,
+    become,
     check_ids,
     clear_errors,
-    context_of,
     fail,
     out,
     print_json,
@@ -171,8 +169,7 @@ def shell(
         found = job_id_of(client, run_id)
     options = [f"--tenant={tenant}", f"--as={actor}", f"--author={author or f'{actor} <{actor}@localhost>'}"]
     options += [f"--minutes={minutes}", *(["--json"] if as_json else [])]
-    argv = [sys.executable, "-m", "workers.runs.shell", *options, "--", str(found)]
-    os.execve(sys.executable, argv, dict(context_of(ctx).environment))
+    become(ctx, "workers.runs.shell", *options, "--", str(found))
 
 
 def _print_branch(bundle: bytes, *, path: Path | None = None) -> None:
@@ -346,5 +343,4 @@ def run(
     options += [f"--token-file={token_file}"] if token_file is not None else []
     options += ["--dry-run"] if dry_run else []
     options += ["--json"] if as_json else []
-    argv = [sys.executable, "-m", "workers.runs.alone", *options, "--", name]
-    os.execve(sys.executable, argv, dict(context_of(ctx).environment))
+    become(ctx, "workers.runs.alone", *options, "--", name)

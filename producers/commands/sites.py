@@ -52,13 +52,9 @@ Release = Annotated[
 
 @contextmanager
 def _installed(ctx: typer.Context) -> Iterator[Installation]:
-    from producers.errors import InvalidInputError
-
     with installed(ctx) as installation:
         try:
             yield installation
-        except InvalidInputError as error:
-            fail(str(error), code=USAGE)
         except OSError as error:
             fail(f"{error.filename or 'the store'}: {error.strerror or type(error).__name__}; nothing was published")
 
