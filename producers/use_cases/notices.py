@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
-from sqlmodel import Session
 
 from ledger import notifications
 from ledger.notifications import NoticeState, NotificationMark, Wanted, message_id
@@ -81,7 +80,8 @@ class Notices:
     def choice(self, tenant: str) -> NoticeChoiceView:
         """Return a tenant's choice."""
         with self.ledger.begin() as session:
-            return _choice_of(session, tenant)
+            row = session.get_one(Tenant, tenant)
+            return NoticeChoiceView(states=row.notices, chat_host=chat_host(row.chat_url), mail_to=row.mail_to)
 
     def choose(self, choice: NoticeChoice, *, tenant: str, allow_private: bool, actor: str) -> NoticeChoiceView:
         """Set a tenant's choice. It counts for waits that begin from now on.
@@ -90,15 +90,7 @@ class Notices:
             UnknownTenantError, InvalidInputError: the caller's fault.
         """
         with self.ledger.begin() as session:
-            choose_notices(
-                session,
-                tenant,
-                states=choice.states,
-                chat_url=choice.chat_url,
-                mail_to=choice.mail_to,
-                allow_private=allow_private,
-                actor=actor,
-            )
+            choose_notices(session, tenant, **choice.model_dump(), allow_private=allow_private, actor=actor)
         return self.choice(tenant)
 
     def find(
@@ -125,11 +117,6 @@ class Notices:
         """
         with self.ledger.begin() as session:
             return _view_of(notifications.replay_notice(session, notice_id, tenant=tenant, actor=actor))
-
-
-def _choice_of(session: Session, tenant: str) -> NoticeChoiceView:
-    row = session.get_one(Tenant, tenant)
-    return NoticeChoiceView(states=row.notices, chat_host=chat_host(row.chat_url), mail_to=row.mail_to)
 
 
 def _view_of(found: NoticeState) -> NoticeView:
