@@ -104,11 +104,21 @@ _NOTICE_CHARS = 500
 
 @dataclass(frozen=True)
 class Viewer:
-    """The person who looks at a page."""
+    """The person who looks at a page, and what answers them."""
 
+    request: Request
+    resources: Resources
     caller: Caller
     session: ConsoleSession
     form_token: str
+
+    def render(self, template: str, *, status: int = 200, **facts: Any) -> Response:
+        """Render a page for them."""
+        return render(self.request, template, viewer=self, status=status, **facts)
+
+    def redirect(self, path: str, *, notice: str = "", is_error: bool = False) -> Response:
+        """Send them to another page of the console, which shows the notice."""
+        return redirect(self.request, path, notice=notice, is_error=is_error)
 
     @property
     def can(self) -> dict[str, bool]:
@@ -174,7 +184,7 @@ def viewer_of(request: Request, console: ConsoleDep, resources: ConsoleResources
     if caller is None:
         raise NotLoggedInError
     caller.require(Scope.READ)
-    return Viewer(caller, session, console.sessions.form_token(session))
+    return Viewer(request, resources, caller, session, console.sessions.form_token(session))
 
 
 ViewerDep = Annotated[Viewer, Depends(viewer_of)]

@@ -399,6 +399,12 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
     return AttemptView.of(attempt, tier=tier_name(attempt.tier), seconds=seconds)
 
 
+def prompts_of(session: Session, job_ids: set[UUID], *, tenant: str) -> dict[UUID, str]:
+    """Return what a tenant's own jobs among these were asked."""
+    own = col(Job.id).in_(job_ids), col(Job.tenant) == tenant
+    return {row.id: row.prompt for row in session.execute(select(col(Job.id), col(Job.prompt)).where(*own))}
+
+
 def _site_names(session: Session, site_ids: set[UUID]) -> dict[UUID, str]:
     rows = session.execute(select(col(Site.id), col(Site.name)).where(col(Site.id).in_(site_ids)))
     return {site_id: name for site_id, name in rows}
