@@ -187,19 +187,23 @@ def respond(view: BaseModel, *, status: int = 200, headers: Mapping[str, str] | 
 
 def accepted_view(submitted: Submitted) -> AcceptedView:
     """Return the view of an accepted job."""
-    job = submitted.job
-    return AcceptedView(
-        id=job.id,
-        state=State(job.state),
-        mode=job.mode,
-        tier=tier_name(job.tier),
-        queue=job.queue,
-        rule=job.route.get("rule"),
-        why=job.route.get("reason"),
-        is_new=submitted.is_new,
-        url=f"/v1/jobs/{job.id}",
-        events_url=f"/v1/jobs/{job.id}/events",
-    )
+    return AcceptedView(**_common(submitted), mode=submitted.job.mode)
+
+
+def _common(accepted: Submitted | Accepted) -> dict[str, Any]:
+    """Return what every accepted job shows of itself."""
+    job = accepted.job
+    return {
+        "id": job.id,
+        "state": State(job.state),
+        "tier": tier_name(job.tier),
+        "queue": job.queue,
+        "rule": job.route.get("rule"),
+        "why": job.route.get("reason"),
+        "is_new": accepted.is_new,
+        "url": f"/v1/jobs/{job.id}",
+        "events_url": f"/v1/jobs/{job.id}/events",
+    }
 
 
 @contextmanager
@@ -473,17 +477,9 @@ def _round_view(accepted: Accepted, parent_id: UUID, response: Response) -> Cont
     job = accepted.job
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return ContinuedView(
-        id=job.id,
+        **_common(accepted),
         parent_id=parent_id,
         session=job.root_id,
-        state=State(job.state),
-        tier=tier_name(job.tier),
-        queue=job.queue,
-        rule=job.route.get("rule"),
-        why=job.route.get("reason"),
         start_release_id=job.start_release_id,
         cap_usd=decimal_usd(job.cap_nanousd),
-        is_new=accepted.is_new,
-        url=f"/v1/jobs/{job.id}",
-        events_url=f"/v1/jobs/{job.id}/events",
     )

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ledger.runs.run import Verdict, decide_gate, find_gate, open_gates
 from producers.api.http_rules import create_router
-from producers.api.job_routes import AcceptedView, Key, accepted_view, respond
+from producers.api.job_routes import AcceptedView, Body, Key, accepted_view, respond
 from producers.api.openapi import KEY_LENGTH, NO_ROOM, body_of
 from producers.api.requests import (
     Admin,
@@ -21,7 +21,6 @@ from producers.api.requests import (
     SubmitCaller,
     body_reader,
     parse_model,
-    read_body,
 )
 from producers.intake.ticket_webhooks import Ignored
 from producers.intake.webhook_receiver import MAX_DELIVERY_BYTES, Tracker, Waiting, WebhookReceiver
@@ -35,8 +34,6 @@ from routing.jobs import SiteName, State
 from sites.directories import write_tar
 
 router = create_router("/v1")
-
-Body = Annotated[bytes, Depends(read_body)]
 
 
 class NewSiteBody(BaseModel):

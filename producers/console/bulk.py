@@ -14,11 +14,11 @@ from sqlmodel import Session, col
 from starlette.responses import Response
 
 from ledger.errors import LedgerError
-from ledger.job_control import Seen, approve, request_cancel, undo_approval
+from ledger.job_control import Seen, request_cancel, undo_approval
 from ledger.jobs import lock_job
 from ledger.tables import Job, Release
 from producers.api.requests import Resources, asker_of
-from producers.console.jobs import UNDO_SECONDS
+from producers.console.jobs import UNDO_SECONDS, approve_shown
 from producers.console.web import Approver, Viewer, acting
 from producers.errors import ProducerError
 from producers.use_cases.dead_letters import Verdict, Verdicts
@@ -185,17 +185,7 @@ def _retry(resources: Resources, caller: Caller, job_id: UUID, seen: Mapping[str
 
 
 def _approve(resources: Resources, caller: Caller, job_id: UUID, seen: Mapping[str, Seen]) -> None:
-    looked_at = seen.get(str(job_id), Seen(UUID(int=0)))
-    with resources.ledger.begin() as session:
-        approve(
-            session,
-            job_id,
-            actor=caller.actor,
-            policy=resources.policy,
-            tenant=caller.tenant,
-            seen=looked_at,
-            undo_seconds=UNDO_SECONDS,
-        )
+    approve_shown(resources, caller, job_id, seen.get(str(job_id), Seen(UUID(int=0))))
 
 
 _DO: Mapping[Action, Callable[[Resources, Caller, UUID, Mapping[str, Seen]], UUID | None]] = {

@@ -25,7 +25,7 @@ from ledger.jobs import find_job, lock_job
 from ledger.releases import find_site
 from ledger.tables import Job
 from producers.api.event_streams import News, read_events
-from producers.api.requests import asker_of
+from producers.api.requests import Resources, asker_of
 from producers.console.job_page import events_of, facts_of
 from producers.console.web import (
     Approver,
@@ -43,6 +43,7 @@ from producers.use_cases.job_search import JobFilter
 from producers.use_cases.jobs import JobsPage, open_jobs_by_state, page_of_jobs
 from producers.use_cases.people import Holder
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder
+from producers.use_cases.tenants import Caller
 from routing.decision.explanation import Explanation, explain
 from routing.decision.router import CLASSIFIER, Route, SiteSignals, signals_of
 from routing.errors import InvalidJobError
@@ -349,18 +350,23 @@ def approve_job(
     report_digest: Annotated[str, Form(max_length=64)] = "",
 ) -> Response:
     """Approve exactly the release that the page showed; for some seconds this can be undone."""
-    who, seen = viewer.caller, Seen(release_id, report_digest)
-    with refusals_on(f"/jobs/{job_id}"), viewer.resources.ledger.begin() as session:
+    with refusals_on(f"/jobs/{job_id}"):
+        approve_shown(viewer.resources, viewer.caller, job_id, Seen(release_id, report_digest))
+    return viewer.redirect(f"/jobs/{job_id}", notice=f"Approved; for {UNDO_SECONDS} seconds this can be undone.")
+
+
+def approve_shown(resources: Resources, caller: Caller, job_id: UUID, seen: Seen) -> None:
+    """Approve what a page showed of a job."""
+    with resources.ledger.begin() as session:
         approve(
             session,
             job_id,
-            actor=who.actor,
-            policy=viewer.resources.policy,
-            tenant=who.tenant,
+            actor=caller.actor,
+            policy=resources.policy,
+            tenant=caller.tenant,
             seen=seen,
             undo_seconds=UNDO_SECONDS,
         )
-    return viewer.redirect(f"/jobs/{job_id}", notice=f"Approved; for {UNDO_SECONDS} seconds this can be undone.")
 
 
 @decisions_router.post("/undo")
