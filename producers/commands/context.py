@@ -239,9 +239,12 @@ def wants_json() -> bool:
     return _as_json.get()
 
 
-def print_result(value: Any, text: str) -> None:
+def print_result(value: Any, *lines: str) -> None:
     """Print a result in words, or as JSON where that is asked for."""
-    print_json(value) if _as_json.get() else out.print(text)
+    if _as_json.get():
+        print_json(value)
+    elif lines:
+        out.print(*lines, sep="\n")
 
 
 def print_rows(values: Any, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

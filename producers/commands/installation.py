@@ -201,14 +201,12 @@ def backup(
             environment=strip_settings(installation.environment()),
             progress=_report,
         )
-    if as_json:
-        print_json(made)
-    else:
-        out.print(
-            f"{target}: {made.counts['jobs']} jobs, {made.counts['sites']} sites, {made.blobs} files; "
-            f"audit head {made.audit_head}"
-        )
-        out.print(f"not included, keep elsewhere: {', '.join(made.keys)}")
+    print_result(
+        made,
+        f"{target}: {made.counts['jobs']} jobs, {made.counts['sites']} sites, {made.blobs} files; "
+        f"audit head {made.audit_head}",
+        f"not included, keep elsewhere: {', '.join(made.keys)}",
+    )
     for sha256 in made.damaged:
         err.print(f"pointsman: file {sha256} is missing or damaged in the content store; it is not in the backup")
     raise typer.Exit(FAILED if made.damaged else OK)
@@ -371,11 +369,8 @@ def write_dashboards(
             path.write_text(text)
     except OSError as error:
         fail(f"dashboards: {error.filename}: {error.strerror}")
-    if as_json:
-        print_json({"written": [str(path) for path in texts]})
-        return
-    for path in texts:
-        out.print(str(path))
+    written = [str(path) for path in texts]
+    print_result({"written": written}, *written)
 
 
 def read_dashboards() -> dict[str, str]:
