@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from monitoring.config import CellsConfig, LedgerConfig, LogsConfig, TracingConfig
 from monitoring.logs import configure_logging
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-class _ProgramSettings(BaseModel):
+class _ProgramSettings(BaseModel, frozen=True):
     """The sections that every program reads."""
-
-    model_config = ConfigDict(frozen=True)
 
     ledger: LedgerConfig = LedgerConfig()
     policy: PolicyConfig = PolicyConfig()
@@ -243,9 +241,7 @@ def router(ctx: typer.Context) -> None:
     """Serve API, consoles and pages of several cells: each request goes to the cell of its tenant."""
     from producers.cells.router import serve
 
-    class RouterSettings(BaseModel):
-        model_config = ConfigDict(frozen=True)
-
+    class RouterSettings(BaseModel, frozen=True):
         cells: CellsConfig = CellsConfig()
         logs: LogsConfig = LogsConfig()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from rich.text import Text
 from typer.core import TyperGroup
 
@@ -199,9 +199,7 @@ class _DefaultCommandGroup(TyperGroup):
         return super().parse_args(ctx, args if is_named else [default, *args])
 
 
-class _RouteSettings(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class _RouteSettings(BaseModel, frozen=True):
     policy: PolicyConfig = PolicyConfig()
 
 

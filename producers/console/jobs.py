@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from fastapi import APIRouter, Form, Header, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from sqlmodel import Session
 from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
@@ -150,10 +150,8 @@ _REFRESH_SECONDS = 0.7
 """Shortest time between two refreshes of a page."""
 
 
-class Wanted(BaseModel):
+class Wanted(BaseModel, frozen=True, str_strip_whitespace=True):
     """Which jobs a page lists, as its URL says it; an empty field restricts nothing."""
-
-    model_config = ConfigDict(frozen=True, str_strip_whitespace=True)
 
     state: tuple[State | Literal[""], ...] = ()
     tier: TierName | Literal[""] = ""

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Form, Path, Query
 from markupsafe import Markup
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from sqlalchemy import func, select
 from sqlmodel import Session, col
 from starlette.responses import Response
@@ -207,10 +207,8 @@ def show_limits(viewer: ViewerDep) -> Response:
     return viewer.render("limits.html", limits=limits, policy=policy, budgets=budgets, chart=chart)
 
 
-class AuditFilter(BaseModel):
+class AuditFilter(BaseModel, frozen=True, str_strip_whitespace=True):
     """Which rows of the audit trail to show, as the page's URL says it."""
-
-    model_config = ConfigDict(frozen=True, str_strip_whitespace=True)
 
     action: str = Field(default="", max_length=64)
     actor: str = Field(default="", max_length=200)

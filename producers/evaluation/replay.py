@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import yaml
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from sqlmodel import Session
 
 from ledger.attempts import effective_policy
@@ -36,10 +36,8 @@ _ROUTES = ("tools", "answer", "spec", "patch", "agent")
 """Queues of work that is replayed."""
 
 
-class ReplayedStep(BaseModel):
+class ReplayedStep(BaseModel, frozen=True):
     """One job of a replayed session."""
-
-    model_config = ConfigDict(frozen=True)
 
     job: UUID
     """As it was recorded."""
@@ -47,10 +45,8 @@ class ReplayedStep(BaseModel):
     """What came out otherwise; empty where everything is the same."""
 
 
-class Replayed(BaseModel):
+class Replayed(BaseModel, frozen=True):
     """What came of a replay."""
-
-    model_config = ConfigDict(frozen=True)
 
     calls: int
     steps: tuple[ReplayedStep, ...]

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 import yaml
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from sqlmodel import col, select
 
 from gateway.fake_provider.config import FakeProviderConfig, read_log
@@ -48,10 +48,8 @@ _CLOCK_SECONDS = 0.005
 """How exactly the ledger notes when a call ended and what it took."""
 
 
-class StepResult(BaseModel):
+class StepResult(BaseModel, frozen=True):
     """What became of one request or answer of a case."""
-
-    model_config = ConfigDict(frozen=True)
 
     job: UUID | None = None
     state: str = ""
@@ -90,10 +88,8 @@ class StepResult(BaseModel):
         return self.state != RIGHT_END.get(self.wanted, "awaiting_approval")
 
 
-class CaseResult(BaseModel):
+class CaseResult(BaseModel, frozen=True):
     """What became of a case."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     kind: str

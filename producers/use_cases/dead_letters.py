@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from ledger import audit
 from ledger import job_ends as ledger_letters
@@ -77,10 +77,8 @@ class DeadLettersPage(Page):
     jobs: list[DeadLetterView]
 
 
-class DeadLetterOrder(BaseModel):
+class DeadLetterOrder(BaseModel, frozen=True, extra="forbid"):
     """Which dead letters to handle: those with these ids, or those of one cluster, oldest first."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     ids: Annotated[tuple[UUID, ...], Field(max_length=MOST_AT_ONCE)] = ()
     signature: Annotated[Text, Field(min_length=1, max_length=400)] | None = None

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from sqlalchemy import Select, func, select
 from sqlmodel import Session, col
 
@@ -38,10 +38,8 @@ _PROMPT_EXCERPT = 200
 """Characters of a round's prompt that its other rounds show."""
 
 
-class View(BaseModel):
+class View(BaseModel, frozen=True):
     """Base of the views."""
-
-    model_config = ConfigDict(frozen=True)
 
     @classmethod
     def of(cls, row: object, **others: Any) -> Self:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ledger import notifications
 from ledger.notifications import NoticeState, NotificationMark, Wanted, message_id
@@ -20,10 +20,8 @@ from producers.use_cases.tenants import MOST_ADDRESSES, chat_host, choose_notice
 WaitState = Literal["awaiting_approval", "clarifying"]
 
 
-class NoticeChoice(BaseModel):
+class NoticeChoice(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """Of which waits a tenant wants to hear, and where besides the jobs' `callback_url`."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     states: list[WaitState] = Field(default=[], max_length=2)
     """States of which a message is sent when a job gets there; none by default."""
