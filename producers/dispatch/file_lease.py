@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -63,9 +62,7 @@ class FileLease:
         self._renewing.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ending.set()
         self._renewing.join()
         with suppress(SQLAlchemyError), self._ledger.begin() as session:  # else it lapses
