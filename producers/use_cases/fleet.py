@@ -228,12 +228,7 @@ class QueueView(View):
 
 def queue_depths(session: Session, tenant: str) -> list[QueueView]:
     """Return each queue with one tenant's waiting jobs."""
-    paused = paused_queues(session)
-    own = {depth.queue: depth for depth in depths(session, tenant=tenant)}
-    return [
-        QueueView(**own.get(queue.value, Depth(queue.value, 0, 0.0))._asdict(), is_paused=queue.value in paused)
-        for queue in QUEUES
-    ]
+    return [*map(QueueView.of, queue_states(session, tenant))]
 
 
 DAYS = 14
