@@ -273,6 +273,7 @@ def mirror(ctx: typer.Context) -> None:
 
 @app.command()
 def fake_provider(
+    ctx: typer.Context,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free port.")] = 8140,
     host: Annotated[str, typer.Option(metavar="HOST", help="Where to listen.")] = "127.0.0.1",
     log: Annotated[Path | None, typer.Option(help="Append each finished call to this file.")] = None,
@@ -294,17 +295,7 @@ def fake_provider(
     from gateway.fake_provider.server import serve
 
     try:
-        config = FakeProviderConfig(
-            host=host,
-            port=port,
-            log=log,
-            speed=speed,
-            scenarios=tuple(scenarios or ()),
-            cases=tuple(cases or ()),
-            recorded=recorded,
-            faults=faults,
-            policy=policy,
-        )
+        config = FakeProviderConfig(**{name: value for name, value in ctx.params.items() if value is not None})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         fail(f"fake-provider: --{first['loc'][0]}: {first['msg']}", code=USAGE)
