@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 from sqlalchemy import Connection, delete, select
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
@@ -259,10 +259,8 @@ class KeyView(View):
     """To five minutes; null if it has not been used since that is kept."""
 
 
-class AccessOrder(BaseModel):
+class AccessOrder(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """What to take away: one of these."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     session_id: UUID | None = None
     """A session to end."""
