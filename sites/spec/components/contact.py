@@ -130,7 +130,7 @@ class ContactFormProps(SectionProps):
     """Further ways: a second number with whose it is, a messenger, a profile."""
     action: LinkUrl | None = None
     button: Label | None = None
-    accent: bool | Hue = False
+    accent: bool | Hue | Literal["primary"] = False
     """The colour of its button, as of a link's."""
     topics: Annotated[tuple[Label, ...], Field(max_length=12)] = ()
     questions: Annotated[tuple[Question, ...], Field(max_length=12)] = ()
@@ -296,7 +296,7 @@ class NewsletterProps(SectionProps):
     """Address of a form service."""
     email: Email | None = None
     button: Label | None = None
-    accent: bool | Hue = False
+    accent: bool | Hue | Literal["primary"] = False
     note: Text | None = None
 
     @model_validator(mode="after")
