@@ -55,4 +55,4 @@ def _digest_of(rules: bytes) -> bytes:
 def is_as_it_was_made(found: bytes) -> bool:
     """Whether a stylesheet is what some version of Pointsman made: its mark tells that nobody has edited it since."""
     made = _MARKED.search(found)
-    return bool(made) and made[1] == _digest_of(found[: made.start()] + found[made.end() :])
+    return made is not None and made[1] == _digest_of(found[: made.start()] + found[made.end() :])
