@@ -17,8 +17,7 @@ from pathlib import Path
 from benchmarks.answer import Answer, read
 from benchmarks.guard import regressions
 from benchmarks.page import publish
-from benchmarks.progress import say
-from benchmarks.question import Question, UnavailableError
+from benchmarks.question import Question, UnavailableError, say
 from benchmarks.registry import BY_NAME, IN_ONE_RUN
 from benchmarks.summary import Outcome, summary, verdict
 

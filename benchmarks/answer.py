@@ -14,6 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from pydantic import TypeAdapter
+
 
 class Spread(NamedTuple):
     """The middle half of some figures."""
@@ -66,8 +68,6 @@ class Comparison:
     unit: Unit = Unit.SECONDS
     ours_is: str = OURS
     """What our side is called, where an answer compares different things of ours."""
-    cpu: tuple[float, float] | None = None
-    """CPU seconds that one operation, ours and theirs, costs all processes; None where that is not counted."""
 
     @property
     def ratio(self) -> Spread:
@@ -155,26 +155,8 @@ def _short(value: object) -> object:
 
 
 def read(path: Path) -> Answer:
-    """Return an answer as it was written, without its rows and notes for people."""
-    document = json.loads(path.read_text())
-    compared = [
-        Comparison(
-            item["peer"],
-            tuple(item["ours"]),
-            tuple(item["theirs"]),
-            item["target"],
-            Unit(item.get("unit", Unit.SECONDS)),
-            item.get("ours_is", OURS),
-            tuple(item["cpu"]) if item.get("cpu") else None,
-        )
-        for item in document["comparisons"]
-    ]
-    curves = [
-        Curve(item["name"], tuple((size, Spread(*grown)) for size, grown in item["points"]), item["most"])
-        for item in document.get("curves", ())
-    ]
-    names = ("question", "calls", "limits", "machine", "python", "at")
-    return Answer(**{name: document[name] for name in names}, comparisons=tuple(compared), curves=tuple(curves))
+    """Return an answer as it was written."""
+    return TypeAdapter(Answer).validate_json(path.read_bytes())
 
 
 def shown_seconds(seconds: float) -> str:
@@ -201,8 +183,7 @@ def _told(compared: Comparison) -> str:
     verdict = "for scale" if compared.target is None else "met" if compared.is_met else "MISSED"
     wanted = f", wanted {shown_target(compared.target)}" if compared.target else ""
     told = f"{shown_ratio(compared.ratio)} times as {compared.unit.better} as {compared.peer}"
-    cpu = f"; CPU {', '.join(map(shown_seconds, compared.cpu))}" if compared.cpu else ""
-    return f"{verdict}: {told}{wanted}: {ours}, {theirs}{cpu}"
+    return f"{verdict}: {told}{wanted}: {ours}, {theirs}"
 
 
 def _aligned(heads: Sequence[str], rows: Sequence[Sequence[str | float]]) -> list[str]:

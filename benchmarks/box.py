@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 from benchmarks.answer import Answer, Comparison
 from benchmarks.engine import box_engine
-from benchmarks.progress import say
-from benchmarks.question import Survey
+from benchmarks.question import Survey, say
 from routing.jobs import ENDS
 from sandbox.box import WORKSPACE, Box, BoxSpec, Clocks
 from sandbox.docker.engine import Engine

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-from benchmarks.answer import Answer, Spread, Unit, shown_ratio, spread_of
+from benchmarks.answer import Answer, Spread, shown_ratio, spread_of
 
 _LEFT, _RIGHT = 40.0, 620.0
 _TOP, _ROW = 74, 48
-
-
-class _Side(NamedTuple):
-    """One row of a picture."""
-
-    name: str
-    spread: Spread
-    number: int
-    unit: Unit
-    is_ours: bool
 
 
 def chart(answer: Answer) -> str:
@@ -39,7 +27,15 @@ def chart(answer: Answer) -> str:
     ticks = [{"x": place(mark), "label": unit.shown(mark)} for mark in marks]
     own = {compared.ours_is for compared in answer.comparisons}
     rows = [
-        _row(_Side(name, spread, number, unit, name in own), place)
+        {
+            "name": name,
+            "kind": "ours" if name in own else "peer",
+            "low": place(spread.low),
+            "high": place(spread.high),
+            "x": place(spread.median),
+            "y": _TOP + _ROW * number,
+            "label": unit.shown(spread.median),
+        }
         for number, (name, spread) in enumerate(sides.items())
     ]
     height = _TOP + _ROW * len(rows) + 20
@@ -63,18 +59,6 @@ def sides_of(answer: Answer) -> dict[str, Spread]:
         sides.setdefault(compared.ours_is, []).extend(compared.ours)
         sides.setdefault(compared.peer, []).extend(compared.theirs)
     return {name: spread_of(amounts) for name, amounts in sides.items()}
-
-
-def _row(side: _Side, place: Callable[[float], float]) -> dict[str, Any]:
-    return {
-        "name": side.name,
-        "kind": "ours" if side.is_ours else "peer",
-        "low": place(side.spread.low),
-        "high": place(side.spread.high),
-        "x": place(side.spread.median),
-        "y": _TOP + _ROW * side.number,
-        "label": side.unit.shown(side.spread.median),
-    }
 
 
 @cache

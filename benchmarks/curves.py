@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmarks.answer import Answer, Curve
 from benchmarks.chart import described, template
@@ -15,13 +14,6 @@ _LEFT, _TOP = 44.0, 92.0
 _PLOT_WIDTH, _PLOT_HEIGHT = 168.0, 64.0
 
 
-class _Frame(NamedTuple):
-    """Where a number of jobs, and times a cost, are drawn in a panel."""
-
-    across: Callable[[float], float]
-    up: Callable[[float], float]
-
-
 def curves(answer: Answer) -> str:
     """Return the picture of an answer that has curves."""
     sizes = [math.log10(size) for curve in answer.curves for size, _ in curve.points]
@@ -30,8 +22,30 @@ def curves(answer: Answer) -> str:
     def across(size: float) -> float:
         return round(_PLOT_WIDTH * (math.log10(size) - min(sizes)) / (max(sizes) - min(sizes)), 1)
 
-    frame = _Frame(across, lambda grown: round(_PLOT_HEIGHT * (1 - grown / tallest), 1))
-    panels = [_panel(curve, number, frame) for number, curve in enumerate(answer.curves)]
+    def up(grown: float) -> float:
+        return round(_PLOT_HEIGHT * (1 - grown / tallest), 1)
+
+    def panel(number: int, curve: Curve) -> dict[str, Any]:
+        row, column = divmod(number, _COLUMNS)
+        points = [
+            {
+                "x": across(size),
+                "y": up(grown.median),
+                "low": up(grown.low),
+                "high": up(grown.high),
+                "size": _short(size),
+            }
+            for size, grown in curve.points
+        ]
+        return {
+            "name": f"{curve.name}: {curve.points[-1][1].median:.2g}×",
+            "x": _LEFT + _WIDTH * column,
+            "y": _TOP + _HEIGHT * row,
+            "points": points,
+            "line": " ".join(f"{point['x']},{point['y']}" for point in points),
+        }
+
+    panels = [panel(number, curve) for number, curve in enumerate(answer.curves)]
     rows = math.ceil(len(panels) / _COLUMNS)
     return template("curves.svg.jinja").render(
         title=answer.question,
@@ -40,29 +54,8 @@ def curves(answer: Answer) -> str:
         most=answer.curves[0].most,
         width=_PLOT_WIDTH,
         height=_TOP + _HEIGHT * rows,
-        lines=[{"y": frame.up(grown), "label": f"{grown:g}×"} for grown in (0, 1, answer.curves[0].most)],
+        lines=[{"y": up(grown), "label": f"{grown:g}×"} for grown in (0, 1, answer.curves[0].most)],
     )
-
-
-def _panel(curve: Curve, number: int, frame: _Frame) -> dict[str, Any]:
-    row, column = divmod(number, _COLUMNS)
-    points = [
-        {
-            "x": frame.across(size),
-            "y": frame.up(grown.median),
-            "low": frame.up(grown.low),
-            "high": frame.up(grown.high),
-            "size": _short(size),
-        }
-        for size, grown in curve.points
-    ]
-    return {
-        "name": f"{curve.name}: {curve.points[-1][1].median:.2g}×",
-        "x": _LEFT + _WIDTH * column,
-        "y": _TOP + _HEIGHT * row,
-        "points": points,
-        "line": " ".join(f"{point['x']},{point['y']}" for point in points),
-    }
 
 
 def _short(size: int) -> str:

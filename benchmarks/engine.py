@@ -9,8 +9,7 @@ from contextlib import closing, contextmanager
 import docker
 
 from benchmarks.environments import CACHE
-from benchmarks.progress import say
-from benchmarks.question import UnavailableError
+from benchmarks.question import UnavailableError, say
 from tests.engine import TestEngine, missing
 
 

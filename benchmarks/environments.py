@@ -10,8 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.progress import say
-from benchmarks.question import UnavailableError
+from benchmarks.question import UnavailableError, say
 
 ROOT = Path(__file__).parents[1]
 CACHE = Path.home() / ".cache" / "pointsman" / "bench"

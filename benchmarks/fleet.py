@@ -8,10 +8,8 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 
-import yaml
 from redis import Redis
 from sqlalchemy import text
 from sqlmodel import Session
@@ -97,10 +95,8 @@ def with_room() -> Policy:
 
 def with_room_on_disk(directory: Path) -> Path:
     """Write the same policy for a process to read."""
-    document = yaml.safe_load((resources.files("routing.policy") / "platform.yaml").read_text())
-    document["dispatch_window"] = {"per_queue": AT_ONCE, "per_tenant": AT_ONCE}
-    path = directory / "policy.yaml"
-    path.write_text(yaml.safe_dump(document))
+    path = directory / "policy.yaml"  # of which JSON is a part
+    path.write_text(with_room().model_dump_json())
     return path
 
 

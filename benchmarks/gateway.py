@@ -25,8 +25,7 @@ from benchmarks.answer import OURS, Answer, Comparison, Unit
 from benchmarks.environments import ROOT, python_with
 from benchmarks.jobs import accepted, claimed
 from benchmarks.load import Callers
-from benchmarks.progress import say
-from benchmarks.question import Survey
+from benchmarks.question import Survey, say
 from benchmarks.race import EndedError, Peer, Race, Turn
 from ledger.operations.migrate import migrate
 from ledger.store import Ledger, create_ledger_engine
@@ -95,19 +94,8 @@ def litellm(model_url: str) -> Iterator[Way]:
     with tempfile.TemporaryDirectory(prefix="pointsman-bench-") as home:
         path = Path(home) / "config.yaml"
         path.write_text(json.dumps(config))
-        argv = [
-            str(python.parent / "litellm"),
-            "--config",
-            str(path),
-            "--port",
-            str(port),
-            "--num_workers",
-            "1",
-            "--host",
-            "127.0.0.1",
-            "--telemetry",
-            "False",
-        ]
+        options = f"--port {port} --num_workers 1 --host 127.0.0.1 --telemetry False".split()
+        argv = [str(python.parent / "litellm"), "--config", str(path), *options]
         more = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR", "LITELLM_MODE": "PRODUCTION"}
         with _running(argv, port, path="/health/liveliness", environment=more) as process:
             yield Way(f"http://127.0.0.1:{port}", [_KEY] * AT_ONCE, process.pid)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy import text
@@ -19,7 +20,7 @@ from sqlalchemy import text
 from benchmarks.answer import Answer, Comparison, Curve, Spread, spread_of
 from benchmarks.jobs import accepted, claimed, ended
 from benchmarks.past import fill
-from benchmarks.progress import say
+from benchmarks.question import say
 from benchmarks.race import Turn, interleave
 from ledger import audit
 from ledger.start_attempt import Claim
@@ -32,7 +33,7 @@ from producers.intake.submit import Submitter
 from producers.use_cases.job_search import JobFilter
 from producers.use_cases.jobs import page_of_jobs
 from routing.broker import create_app
-from routing.jobs import JobMessage, Source, State
+from routing.jobs import Source, State
 from routing.policy.platform import platform_policy
 from tests.services import Postgres, Valkey
 
@@ -108,19 +109,19 @@ class Bench:
         return lambda: self._submitter.submit(body, tenant=_TENANT, source=Source.PYTHON)
 
     def _claim(self) -> Callable[[], object]:
-        message = self._accepted()
-        return lambda: self._claimed(message)
+        message = accepted(self._ledger, _TENANT)
+        return lambda: claimed(self._ledger, message)
 
     def _finish(self) -> Callable[[], object]:
-        claimed = self._claimed(self._accepted())
-        return lambda: self._ended(claimed)
+        held = self._held()
+        return lambda: ended(self._ledger, held)
 
     def _sweep(self) -> Callable[[], object]:
         ids = []
         for _ in range(_OLD_JOBS):
-            claimed = self._claimed(self._accepted())
-            self._ended(claimed)
-            ids.append(claimed.job.id)
+            held = self._held()
+            ended(self._ledger, held)
+            ids.append(held.job.id)
         with self._ledger.begin() as session:
             session.execute(_AGE, {"ids": ids})
         sweeper = RowSweeper(self._ledger, self._policy.retention)
@@ -145,7 +146,7 @@ class Bench:
         return lambda: self._listed(tenant="t6", site_id=site_id, limit=2)
 
     def _append(self) -> Callable[[], object]:
-        message = self._accepted()
+        message = accepted(self._ledger, _TENANT)
         with self._ledger.begin() as session:
             job = session.get_one(Job, message.job_id)
 
@@ -157,21 +158,12 @@ class Bench:
 
     # -- what steps are made of --------------------------------------------------------------------------------------
 
-    def _accepted(self) -> JobMessage:
-        return accepted(self._ledger, _TENANT)
+    def _held(self) -> Claim:
+        return claimed(self._ledger, accepted(self._ledger, _TENANT))
 
-    def _claimed(self, message: JobMessage) -> Claim:
-        return claimed(self._ledger, message)
-
-    def _ended(self, held: Claim) -> None:
-        ended(self._ledger, held)
-
-    def _listed(
-        self, *, tenant: str, states: Sequence[State] = (), site_id: UUID | None = None, limit: int = 50
-    ) -> None:
+    def _listed(self, *, limit: int = 50, **wanted: Any) -> None:
         with self._ledger.begin() as session:
-            wanted = JobFilter(tenant=tenant, states=states, site_id=site_id)
-            assert page_of_jobs(session, wanted, limit=limit).jobs
+            assert page_of_jobs(session, JobFilter(**wanted), limit=limit).jobs
 
     def _tidy(self) -> None:
         """End what a step left open, so that the next one finds what this one found."""

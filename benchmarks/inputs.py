@@ -12,34 +12,8 @@ from typing import Any, NamedTuple
 SAMPLES = Path(__file__).parents[1] / "tests" / "data" / "routing_golden.jsonl"
 SITE_BYTES = 1_000_000
 _WORDS = (
-    "bread",
-    "oven",
-    "morning",
-    "flour",
-    "village",
-    "garden",
-    "slow",
-    "table",
-    "window",
-    "season",
-    "market",
-    "river",
-    "autumn",
-    "family",
-    "kitchen",
-    "guests",
-    "honest",
-    "stone",
-    "quiet",
-    "simple",
-    "weekend",
-    "baker",
-    "butter",
-    "orchard",
-    "visit",
-    "street",
-    "lantern",
-    "corner",
+    "bread oven morning flour village garden slow table window season market river autumn family "
+    "kitchen guests honest stone quiet simple weekend baker butter orchard visit street lantern corner"
 )
 _HUNKS = {"index.html": 3, "styles.css": 3, "about.html": 2}
 
@@ -124,7 +98,7 @@ def _element(kind: str, children: list[str] | None = None, **props: Any) -> dict
 
 
 def _words(chance: random.Random, count: int) -> str:
-    return " ".join(chance.choices(_WORDS, k=count))
+    return " ".join(chance.choices(_WORDS.split(), k=count))
 
 
 def _markup(chance: random.Random, blocks: int) -> Iterator[str]:

@@ -17,8 +17,7 @@ import psycopg
 
 from benchmarks.answer import Answer, Comparison
 from benchmarks.past import fill
-from benchmarks.progress import say
-from benchmarks.question import Survey
+from benchmarks.question import Survey, say
 from ledger.store import Ledger, create_ledger_engine
 from producers.local.embedded import Embedded, Options
 from producers.use_cases.tenants import Scope, create_key

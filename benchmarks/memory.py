@@ -25,8 +25,7 @@ from celery import Celery
 
 from benchmarks.answer import Answer, Comparison, Unit
 from benchmarks.environments import ROOT, python_with
-from benchmarks.progress import say
-from benchmarks.question import Survey
+from benchmarks.question import Survey, say
 from gateway.fake_provider.config import FakeProviderConfig
 from producers.local.embedded import Account, Embedded, Options
 from routing.policy.platform import platform_policy
@@ -150,20 +149,8 @@ def _celery(pool: str, *, jobs: int, times: int) -> tuple[float, ...]:
     with ExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory(prefix="pointsman-bench-"))
         broker, model = stack.enter_context(Valkey(Path(home))), stack.enter_context(Silence())
-        argv = [
-            str(python_with(_CELERY)),
-            "-m",
-            "celery",
-            "-A",
-            "benchmarks.peers.waiting",
-            "worker",
-            "--pool",
-            pool,
-            "--concurrency",
-            str(jobs),
-            "--without-mingle",
-            "--without-gossip",
-        ]
+        options = f"--pool {pool} --concurrency {jobs} --without-mingle --without-gossip".split()
+        argv = [str(python_with(_CELERY)), "-m", "celery", "-A", "benchmarks.peers.waiting", "worker", *options]
         worker = stack.enter_context(_running(argv, {"BENCH_BROKER": broker.url, "BENCH_MODEL": model.url}))
         app = Celery(broker=broker.url, set_as_current=False)
         stack.callback(app.close)

@@ -1,12 +1,24 @@
-"""What a question is: something with a name that can be asked. A `Race` is one kind, a `Survey` another."""
+"""What a question is: something with a name that can be asked. A `Race` is one kind, a `Survey` another.
+
+What one is at it says on the standard error: the answers go to the standard output.
+"""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from benchmarks.answer import Answer
+
+_BEGAN = time.monotonic()
+
+
+def say(what: str) -> None:
+    """Say it, and how many seconds the run has taken so far."""
+    print(f"bench: {time.monotonic() - _BEGAN:4.0f} s: {what}", file=sys.stderr, flush=True)
 
 
 class UnavailableError(Exception):

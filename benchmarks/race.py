@@ -6,27 +6,22 @@ changes with every pair. Both are warmed up before, and a turn is as many operat
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from benchmarks.answer import Answer, Comparison, Skipped
 from benchmarks.environments import ROOT
-from benchmarks.progress import say
-from benchmarks.question import UnavailableError
+from benchmarks.question import UnavailableError, say
 
 TURN_SECONDS = 0.2
-_SET_CHILD_SUBREAPER = 36
-"""Linux: a descendant whose parent ends becomes a child of this process, as PostgreSQL does."""
 _FULL = 0.8
 """A warm-up ends when a turn of it has taken so much of a turn's time."""
 
@@ -47,8 +42,6 @@ class Peer:
     start: Start
     target: float | None = None
     """How many times as fast as the peer we have to be; None for a floor that does less, and is shown for scale."""
-    pairs: int | None = None
-    """Fewer than with the others, where one turn of it takes long."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +53,6 @@ class Race:
     ours: Start
     peers: tuple[Peer, ...]
     pairs: int = 15
-    """With each peer that does not ask for fewer."""
     turn_seconds: float = TURN_SECONDS
     count_calls: Callable[[], int] | None = None
     """How many calls one operation of ours makes; None where that differs from run to run."""
@@ -73,9 +65,8 @@ class Race:
         Raises:
             EndedError: our own side did not start.
         """
-        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
         with self.beside(), self.ours() as ours:
-            raced = [self._compare(ours, peer, repetitions or peer.pairs or self.pairs) for peer in self.peers]
+            raced = [self._compare(ours, peer, repetitions or self.pairs) for peer in self.peers]
             count = self.count_calls() if self.count_calls else None
         return Answer(
             question=self.asks,
@@ -91,51 +82,9 @@ class Race:
                 theirs = stack.enter_context(peer.start())
             except (UnavailableError, EndedError) as why:
                 return Skipped(peer.name, str(why))
-            sides = _Metered(ours), _Metered(theirs)
-            taken = interleave(*sides, pairs=pairs, turn_seconds=self.turn_seconds)
+            taken = interleave(ours, theirs, pairs=pairs, turn_seconds=self.turn_seconds)
         ours_took, theirs_took = zip(*taken, strict=True)
-        cpu = (sides[0].cpu_seconds, sides[1].cpu_seconds)
-        return Comparison(peer.name, ours_took, theirs_took, peer.target, cpu=cpu)
-
-
-class _Metered:
-    """A turn, and the CPU seconds that one operation of it cost all processes, servers that both sides share included.
-
-    A peer that runs all the time is counted in its rival's turns, too.
-    """
-
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._costs: list[float] = []
-
-    def __call__(self, times: int) -> float:
-        before = _cpu_seconds()
-        took = self._turn(times)
-        self._costs.append((_cpu_seconds() - before) / times)
-        return took
-
-    @property
-    def cpu_seconds(self) -> float:
-        """The median of its turns."""
-        return float(f"{statistics.median(self._costs):.3g}")
-
-
-def _cpu_seconds() -> float:
-    """Return what this process and all that descend from it have used."""
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has just ended, and its parent has what it used
-            fields = path.read_text().rpartition(")")[2].split()
-            number = int(path.parent.name)
-            parents[number], ticks[number] = int(fields[1]), sum(map(int, fields[11:15]))
-    return sum(ticks[number] for number in ticks if _descends(number, parents)) / os.sysconf("SC_CLK_TCK")
-
-
-def _descends(number: int, parents: Mapping[int, int]) -> bool:
-    while number not in (os.getpid(), 0):
-        number = parents.get(number, 0)
-    return number != 0
+        return Comparison(peer.name, ours_took, theirs_took, peer.target)
 
 
 def interleave(ours: Turn, theirs: Turn, *, pairs: int, turn_seconds: float) -> list[tuple[float, float]]:

@@ -18,8 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from benchmarks.answer import Answer, Comparison, Unit
 from benchmarks.jobs import accepted, claimed, ended
-from benchmarks.progress import say
-from benchmarks.question import Survey
+from benchmarks.question import Survey, say
 from ledger import money
 from ledger.attempts import hash_token
 from ledger.operations.partitions import tend

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from sqlalchemy import delete as sql_delete
 from sqlalchemy import func, select
 from sqlalchemy import update as sql_update
@@ -149,10 +149,8 @@ _PROGRESS_INTERVAL = 200
 Progress = Callable[[str], None]
 
 
-class BackupManifest(BaseModel):
+class BackupManifest(BaseModel, frozen=True):
     """What a backup holds, and when it was made."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     format: Literal[1] = FORMAT
     made_at: datetime

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, SecretStr
+from pydantic import BaseModel, SecretStr
 
 from monitoring.config import AuditConfig, CellsConfig, ExporterConfig, LedgerConfig, LogsConfig, TracingConfig
 from producers.config import (
@@ -49,10 +49,8 @@ if TYPE_CHECKING:
     from sites.preview import PreviewSigner
 
 
-class Settings(BaseModel):
+class Settings(BaseModel, frozen=True):
     """The sections that the producers' programs read."""
-
-    model_config = ConfigDict(frozen=True)
 
     accounts: AccountsConfig = AccountsConfig()
     ledger: LedgerConfig = LedgerConfig()

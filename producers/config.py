@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from routing.config import OptionalPath, Section
 
@@ -79,10 +79,8 @@ class DispatcherConfig(Section):
     """File that the dispatcher writes after each round, for `python -m monitoring.heartbeat`; empty for none."""
 
 
-class RunsPlace(Section):
+class RunsPlace(Section, extra="ignore"):
     """Workspaces of runs; workers/config.py has the rest of the section."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     root: Path = Path(".pointsman/runs")
     """Directory that the workers of `steps` and `control` share with the dispatcher."""
@@ -90,10 +88,8 @@ class RunsPlace(Section):
     """Whether a project's remote may have a non-public address, such as a forge in the operator's network."""
 
 
-class GatewayPlace(Section):
+class GatewayPlace(Section, extra="ignore"):
     """The gateway for workers; workers/config.py has the rest of the section."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     gateway_url: str = "http://127.0.0.1:8090"
     """URL of the model gateway."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import httpx2
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 from sqlalchemy import func
@@ -369,9 +369,7 @@ def check_policy(policy: Policy) -> Iterator[Finding]:
 _GATEWAY_SETTINGS = f"{PREFIX}GATEWAY__"
 
 
-class _GatewaySettings(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class _GatewaySettings(BaseModel, frozen=True):
     gateway: GatewayConfig = Field(default_factory=dict, validate_default=True)
 
 

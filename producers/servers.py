@@ -102,11 +102,16 @@ def profile_path(environment: Mapping[str, str], name: str) -> Path:
 def write_profile(path: Path, server: Server) -> None:
     """Write a profile that only this account can read."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_private(path, json.dumps({"url": server.url, "key": server.key}))
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only this account can read, replacing one that is there."""
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        json.dump({"url": server.url, "key": server.key}, file)
+        file.write(text)
     new.replace(path)
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from fastapi import Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
 from ledger.job_control import MOST_UNDO_SECONDS, Seen, approve, reject, request_cancel, undo_approval
@@ -78,18 +78,14 @@ class AcceptedView(BaseModel):
     events_url: str
 
 
-class RejectBody(BaseModel):
+class RejectBody(BaseModel, extra="forbid", str_strip_whitespace=True):
     """Why a preview is rejected."""
-
-    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
     reason: str = Field(min_length=1, max_length=2000)
 
 
-class ApproveBody(BaseModel):
+class ApproveBody(BaseModel, extra="forbid"):
     """What the reviewer saw; a given `release_id` or `report_digest` must match what would be published."""
-
-    model_config = ConfigDict(extra="forbid")
 
     release_id: UUID | None = None
     report_digest: str | None = Field(default=None, max_length=64)
@@ -97,10 +93,8 @@ class ApproveBody(BaseModel):
     """How long the publish waits, so that the approval can be undone (`POST /v1/jobs/{id}/undo`)."""
 
 
-class ReplyBody(BaseModel):
+class ReplyBody(BaseModel, extra="forbid", str_strip_whitespace=True):
     """An answer to a job's question: in words, or an option's id."""
-
-    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
     text: str | None = Field(default=None, min_length=1, max_length=MAX_REPLY_CHARACTERS)
     option: str | None = Field(default=None, min_length=1, max_length=200)
@@ -187,19 +181,23 @@ def respond(view: BaseModel, *, status: int = 200, headers: Mapping[str, str] | 
 
 def accepted_view(submitted: Submitted) -> AcceptedView:
     """Return the view of an accepted job."""
-    job = submitted.job
-    return AcceptedView(
-        id=job.id,
-        state=State(job.state),
-        mode=job.mode,
-        tier=tier_name(job.tier),
-        queue=job.queue,
-        rule=job.route.get("rule"),
-        why=job.route.get("reason"),
-        is_new=submitted.is_new,
-        url=f"/v1/jobs/{job.id}",
-        events_url=f"/v1/jobs/{job.id}/events",
-    )
+    return AcceptedView(**_common(submitted), mode=submitted.job.mode)
+
+
+def _common(accepted: Submitted | Accepted) -> dict[str, Any]:
+    """Return what every accepted job shows of itself."""
+    job = accepted.job
+    return {
+        "id": job.id,
+        "state": State(job.state),
+        "tier": tier_name(job.tier),
+        "queue": job.queue,
+        "rule": job.route.get("rule"),
+        "why": job.route.get("reason"),
+        "is_new": accepted.is_new,
+        "url": f"/v1/jobs/{job.id}",
+        "events_url": f"/v1/jobs/{job.id}/events",
+    }
 
 
 @contextmanager
@@ -373,10 +371,8 @@ MAX_BATCH_BYTES = 8 * 1024 * 1024
 BatchBytes = Annotated[bytes, Depends(body_reader(MAX_BATCH_BYTES))]
 
 
-class BatchBody(BaseModel):
+class BatchBody(BaseModel, extra="forbid"):
     """Jobs to submit together."""
-
-    model_config = ConfigDict(extra="forbid")
 
     jobs: list[Any] = Field(min_length=1, max_length=MAX_JOBS)
     """Each as the body of `POST /v1/jobs`, with its own `idempotency_key` if any."""
@@ -473,17 +469,9 @@ def _round_view(accepted: Accepted, parent_id: UUID, response: Response) -> Cont
     job = accepted.job
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return ContinuedView(
-        id=job.id,
+        **_common(accepted),
         parent_id=parent_id,
         session=job.root_id,
-        state=State(job.state),
-        tier=tier_name(job.tier),
-        queue=job.queue,
-        rule=job.route.get("rule"),
-        why=job.route.get("reason"),
         start_release_id=job.start_release_id,
         cap_usd=decimal_usd(job.cap_nanousd),
-        is_new=accepted.is_new,
-        url=f"/v1/jobs/{job.id}",
-        events_url=f"/v1/jobs/{job.id}/events",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
@@ -195,20 +196,20 @@ class ApiMetrics:
         )
 
 
+@dataclass(frozen=True)
 class Observer:
     """ASGI middleware that counts and logs each request, by route template.
 
     It forbids content sniffing, and caches to keep what the API says.
     """
 
-    def __init__(self, app: ASGIApp, *, metrics: ApiMetrics) -> None:
-        self._app = app
-        self._metrics = metrics
+    app: ASGIApp
+    metrics: ApiMetrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         started = time.perf_counter()
         status = 500
@@ -223,17 +224,17 @@ class Observer:
                 message["headers"] = headers + [header for header in wanted if header[0] not in given]
             await send(message)
 
-        with self._metrics.under_way.track_inprogress():
+        with self.metrics.under_way.track_inprogress():
             try:
-                await self._app(scope, receive, observed_send)
+                await self.app(scope, receive, observed_send)
             finally:
                 self._book(scope, status, time.perf_counter() - started)
 
     def _book(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", UNMATCHED)
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        self._metrics.requests.labels(method, route, str(status)).inc()
-        self._metrics.seconds.labels(method, route).observe(seconds)
+        self.metrics.requests.labels(method, route, str(status)).inc()
+        self.metrics.seconds.labels(method, route).observe(seconds)
         level = logging.DEBUG if route in _QUIET else logging.INFO
         logger.log(
             level,

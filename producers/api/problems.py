@@ -61,6 +61,7 @@ logger = logging.getLogger(__name__)
 
 PROBLEM_TYPE = "application/problem+json"
 RETRY_SECONDS = 2
+_SOON = {"Retry-After": str(RETRY_SECONDS)}
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="pointsman"'}
 
 
@@ -107,8 +108,7 @@ def _respond(content: Problem, *, headers: Mapping[str, str] | None = None) -> J
 
 
 def _invalid(*errors: FieldError, status: int = 422) -> Problem:
-    detail = "; ".join(f"{error.field}: {error.rule}" for error in errors)
-    return problem_body(status, "invalid_request", detail, errors=errors)
+    return problem_body(status, "invalid_request", str(InvalidJobError(errors)), errors=errors)
 
 
 def problem_of(error: Refusal) -> Problem:
@@ -144,22 +144,18 @@ def on_too_many_streams(error: Exception) -> JSONResponse:
 def _on_ledger_away(error: Exception) -> JSONResponse:
     if isinstance(error, OperationalError) and is_closed_error(error.orig):
         detail = f"{TENANT_CLOSED}; nothing was accepted, try again"
-        return problem(503, "tenant_moving", detail, headers={"Retry-After": str(RETRY_SECONDS)})
+        return problem(503, "tenant_moving", detail, headers=_SOON)
     logger.warning("ledger_unreachable", extra={"error": type(error).__name__})
     detail = "the ledger cannot be reached; nothing was accepted, try again"
-    return problem(503, "ledger_unreachable", detail, headers={"Retry-After": str(RETRY_SECONDS)})
+    return problem(503, "ledger_unreachable", detail, headers=_SOON)
 
 
-def _on_store_away(error: StoreUnavailableError) -> JSONResponse:
-    logger.warning("content_store_unreachable", extra={"error": str(error)})
-    detail = "the content store cannot be reached; nothing is lost, try again"
-    return problem(503, "content_store_unreachable", detail, headers={"Retry-After": str(RETRY_SECONDS)})
+def _away(kind: str, detail: str) -> Callable[[Exception], JSONResponse]:
+    def respond(error: Exception) -> JSONResponse:
+        logger.warning(kind, extra={"error": str(error)})
+        return problem(503, kind, detail, headers=_SOON)
 
-
-def _on_forge_away(error: ForgeAwayError) -> JSONResponse:
-    logger.warning("forge_unreachable", extra={"error": str(error)})
-    detail = "the forge could not be asked whether its user may push; nothing was accepted, send it again"
-    return problem(503, "forge_unreachable", detail, headers={"Retry-After": str(RETRY_SECONDS)})
+    return respond
 
 
 def _on_http(error: HTTPException) -> JSONResponse:
@@ -188,8 +184,8 @@ def _not_found(detail: str) -> Callable[[Exception], JSONResponse]:
     return lambda _: problem(404, "not_found", detail)
 
 
-def _too_long(error: BodyTooLargeError) -> Problem:
-    return _invalid(FieldError("body", f"must not be longer than {error.max_bytes // 1024} KiB"), status=413)
+def _told(status: int, kind: str) -> Callable[[Exception], JSONResponse]:
+    return lambda error: problem(status, kind, str(error))
 
 
 _RESPONSES: Mapping[type[Exception], Callable[[Any], JSONResponse]] = {
@@ -197,39 +193,41 @@ _RESPONSES: Mapping[type[Exception], Callable[[Any], JSONResponse]] = {
     AdmissionRefusedError: lambda error: _respond(problem_of(error), headers=_retry_after(error)),
     BrokenBodyError: lambda error: _respond(_invalid(FieldError("body", error.rule), status=400)),
     ClientDisconnect: lambda _: problem(408, "request_timeout", "the body did not arrive"),  # nobody reads it
-    UploadTooSlowError: lambda error: problem(408, "request_timeout", str(error)),
-    BodyTooLargeError: lambda error: _respond(_too_long(error)),
+    UploadTooSlowError: _told(408, "request_timeout"),
+    BodyTooLargeError: lambda error: _respond(
+        _invalid(FieldError("body", f"must not be longer than {error.max_bytes // 1024} KiB"), status=413)
+    ),
     InvalidInputError: lambda error: _respond(_invalid(FieldError(error.field, error.rule))),
     RequestValidationError: _on_validation,
     DataError: lambda _: _respond(_invalid(FieldError("body", "holds text or a number that cannot be stored"))),
     AuthenticationError: lambda error: problem(401, "unauthenticated", str(error), headers=_CHALLENGE),
-    MissingScopeError: lambda error: problem(403, "missing_scope", str(error)),
+    MissingScopeError: _told(403, "missing_scope"),
     TooManyStreamsError: on_too_many_streams,
     TooManyUploadsError: lambda error: problem(503, "too_many_uploads", str(error), headers=_retry_after(error)),
-    MessageRefusedError: lambda error: problem(422, "invalid_request", str(error)),
+    MessageRefusedError: _told(422, "invalid_request"),
     TooManyTriesError: lambda error: problem(429, "too_many_tries", str(error), headers=_retry_after(error)),
     JobNotFoundError: _not_found("no job of this id belongs to the tenant"),
     SiteNotFoundError: _not_found("no site of this name belongs to the tenant"),
     GateNotFoundError: _not_found("no gate of this id belongs to the tenant"),
-    **dict.fromkeys(
-        (ReleaseNotFoundError, ClusterNotFoundError, NoticeNotFoundError),
-        lambda error: problem(404, "not_found", str(error)),
-    ),
+    **dict.fromkeys((ReleaseNotFoundError, ClusterNotFoundError, NoticeNotFoundError), _told(404, "not_found")),
     WorkspaceMissingError: lambda error: problem(404, "not_found", f"the work of this run is gone: {error}"),
     PageNotFoundError: _not_found("there is nothing here"),
     PreviewGoneError: lambda _: problem(410, "preview_gone", "this preview has expired or was withdrawn"),
     ApprovalRefusedError: _refused("approval_refused"),
     GateRefusedError: _refused("gate_refused"),
-    HandoverError: lambda error: problem(409, "handover_refused", str(error)),
+    HandoverError: _told(409, "handover_refused"),
     NotContinuableError: _refused("not_continuable"),
     NotReplayableError: _refused("not_replayable"),
     NotUndoableError: _refused("not_undoable"),
-    **dict.fromkeys(
-        (WrongStateError, PublishConflictError, SiteConflictError), lambda error: problem(409, "conflict", str(error))
-    ),
+    **dict.fromkeys((WrongStateError, PublishConflictError, SiteConflictError), _told(409, "conflict")),
     **dict.fromkeys((OperationalError, InterfaceError, PoolTimeoutError), _on_ledger_away),
-    StoreUnavailableError: _on_store_away,
-    ForgeAwayError: _on_forge_away,
+    StoreUnavailableError: _away(
+        "content_store_unreachable", "the content store cannot be reached; nothing is lost, try again"
+    ),
+    ForgeAwayError: _away(
+        "forge_unreachable",
+        "the forge could not be asked whether its user may push; nothing was accepted, send it again",
+    ),
     PolicyError: _on_unfit_policy,
     HTTPException: _on_http,
     Exception: lambda _: problem(500, "internal_error", "this is our fault; it has been logged"),

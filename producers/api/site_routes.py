@@ -6,11 +6,11 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import Depends, Header, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ledger.runs.run import Verdict, decide_gate, find_gate, open_gates
 from producers.api.http_rules import create_router
-from producers.api.job_routes import AcceptedView, Key, accepted_view, respond
+from producers.api.job_routes import AcceptedView, Body, Key, accepted_view, respond
 from producers.api.openapi import KEY_LENGTH, NO_ROOM, body_of
 from producers.api.requests import (
     Admin,
@@ -21,7 +21,6 @@ from producers.api.requests import (
     SubmitCaller,
     body_reader,
     parse_model,
-    read_body,
 )
 from producers.intake.ticket_webhooks import Ignored
 from producers.intake.webhook_receiver import MAX_DELIVERY_BYTES, Tracker, Waiting, WebhookReceiver
@@ -36,31 +35,23 @@ from sites.directories import write_tar
 
 router = create_router("/v1")
 
-Body = Annotated[bytes, Depends(read_body)]
 
-
-class NewSiteBody(BaseModel):
+class NewSiteBody(BaseModel, extra="forbid"):
     """A site to create, without content."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: SiteName
     profile: str = "default"
 
 
-class RollbackBody(BaseModel):
+class RollbackBody(BaseModel, extra="forbid"):
     """The release to return to."""
-
-    model_config = ConfigDict(extra="forbid")
 
     release_id: UUID | None = None
     """A published release of the site; default: the one that the active release replaced."""
 
 
-class RevokeBody(BaseModel):
+class RevokeBody(BaseModel, extra="forbid"):
     """The release whose preview links are revoked."""
-
-    model_config = ConfigDict(extra="forbid")
 
     release_id: UUID | None = None
     """A release of the site, published or not; default: all of them."""
@@ -191,20 +182,16 @@ keys: {anthropic: acme}
 """
 
 
-class NewProjectBody(BaseModel):
+class NewProjectBody(BaseModel, extra="forbid"):
     """A project's name and its file."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: SiteName
     file: str = Field(min_length=1, max_length=65_536)
     """YAML: repo, stack, keys, models, budgets, rules, integrations. It names keys but never holds one."""
 
 
-class DecisionBody(BaseModel):
+class DecisionBody(BaseModel, extra="forbid", str_strip_whitespace=True):
     """Why a gate passes or fails."""
-
-    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
     reason: str = Field(default="", max_length=2000)
 
@@ -216,10 +203,8 @@ class PassBody(DecisionBody):
     """The `head` of the gate's facts that was looked at; given, the gate is passed at no other one."""
 
 
-class ReworkBody(BaseModel):
+class ReworkBody(BaseModel, extra="forbid", str_strip_whitespace=True):
     """Why the work at a gate is sent back."""
-
-    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
     reason: str = Field(min_length=1, max_length=2000)
     """What to change; the agents that rework are told."""

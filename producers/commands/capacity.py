@@ -112,8 +112,8 @@ def capacity(
 def _show(answer: Answer) -> None:
     plan = answer.plan
     rate = sum(answer.question.arriving.values())
-    out.print(f"{plan.jobs_per_day:,.0f} jobs a day, {rate:.4g}/s at the peak", markup=False)
-    out.print(f"work: {answer.workload.source}\n", markup=False)
+    out.print(f"{plan.jobs_per_day:,.0f} jobs a day, {rate:.4g}/s at the peak")
+    out.print(f"work: {answer.workload.source}\n")
     heads = ("queue", "attempts/s", "mean", "slots", "now", "busy", "target", "wait p50/p95/p99", "work")
     print_table(heads, (_row(answer, queue) for queue in plan.queues))
     out.print()
@@ -132,7 +132,7 @@ def _show(answer: Answer) -> None:
     print_table(("component", "load", "limit", "unit", "headroom", "jobs/day", "source"), parts)
     out.print()
     for sentence in _sentences(answer):
-        out.print(sentence, markup=False)
+        out.print(sentence)
 
 
 def _row(answer: Answer, queue: QueuePlan) -> tuple[str, ...]:

@@ -129,7 +129,7 @@ def move(
 
         def tell(done: Move) -> None:
             if not as_json:
-                out.print(f"{tenant}: {done.step.value}", markup=False)
+                out.print(f"{tenant}: {done.step.value}")
 
         timing = Timing(drain=drain_seconds, lease=installation.settings.cells.lease_seconds)
         moved = move_tenant(directory, tenant, to, timing=timing, told=tell)

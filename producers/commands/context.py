@@ -55,8 +55,8 @@ class _Terminal(Console):
             yield segment if segment.control else segment._replace(text=harmless(segment.text))
 
 
-out = _Terminal(highlight=False, soft_wrap=True)
-err = _Terminal(stderr=True, highlight=False, soft_wrap=True)
+out = _Terminal(highlight=False, soft_wrap=True, markup=False, emoji=False)
+err = _Terminal(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 _STYLES = {
     **dict.fromkeys(("answered", "published", "delivered"), "green"),
@@ -147,7 +147,7 @@ def fail(message: str, *, code: int = FAILED, problem: Problem | None = None) ->
         told = {"error": message} | ({} if problem is None else {"problem": problem})
         typer.echo(json.dumps(told, ensure_ascii=False, default=_to_json), err=True)
     else:
-        err.print(f"pointsman: {message}", markup=False)
+        err.print(f"pointsman: {message}")
     raise typer.Exit(code)
 
 
@@ -181,14 +181,16 @@ def _explain(error: Exception) -> NoReturn:
     from sqlalchemy.exc import ArgumentError, OperationalError
 
     from ledger.errors import SchemaMismatchError, TracingUnavailableError
-    from producers.errors import UnknownTenantError
+    from producers.errors import InvalidInputError, UnknownTenantError
     from routing.errors import InvalidJobError, RoutingError
     from sites.errors import TreeRefusedError
 
     match error:
         case InvalidJobError():
             fail("\n  ".join(["refused", *(f"{item.field}: {item.rule}" for item in error.errors)]), code=USAGE)
-        case RoutingError() | UnknownTenantError() | SchemaMismatchError() | TracingUnavailableError():
+        case RoutingError() | InvalidInputError() | UnknownTenantError():
+            fail(str(error), code=USAGE)
+        case SchemaMismatchError() | TracingUnavailableError():
             fail(str(error), code=USAGE)
         case TreeRefusedError() if error.reason in _WRONG_PATH:
             fail(f"{error.shown}: {error.detail}", code=USAGE)
@@ -218,6 +220,11 @@ def installed(ctx: typer.Context) -> Iterator[Installation]:
             installation.close()
 
 
+def become(ctx: typer.Context, module: str, *arguments: str) -> NoReturn:
+    """Run a module of the installation's in place of this command."""
+    os.execve(sys.executable, [sys.executable, "-m", module, *arguments], dict(context_of(ctx).environment))
+
+
 def print_json(value: Any) -> None:
     """Print a value as JSON on stdout; models may stand anywhere in it."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_to_json))
@@ -232,9 +239,12 @@ def wants_json() -> bool:
     return _as_json.get()
 
 
-def print_result(value: Any, text: str) -> None:
+def print_result(value: Any, *lines: str) -> None:
     """Print a result in words, or as JSON where that is asked for."""
-    print_json(value) if _as_json.get() else out.print(text, markup=False)
+    if _as_json.get():
+        print_json(value)
+    elif lines:
+        out.print(*lines, sep="\n")
 
 
 def print_rows(values: Any, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -317,7 +327,7 @@ def decide_lines(path: Path, decide: Callable[[dict[str, Any]], object], *, comm
             decision = decide(_parse_object(line))
         except _BAD_LINE as error:
             is_bad = True
-            err.print(f"pointsman: {command}: {place}: {_line_error(error)}", markup=False)
+            err.print(f"pointsman: {command}: {place}: {_line_error(error)}")
         else:
             sys.stdout.write(json.dumps(decision, ensure_ascii=False) + "\n")
     if is_bad:
@@ -363,9 +373,9 @@ def show_comparison(comparison: Comparison | SentComparison) -> None:
     for change in comparison.changes:
         sizes = " -> ".join(str(size) for size in (change.before_bytes, change.after_bytes) if size is not None)
         what = "" if change.is_served else ", a source"
-        out.print(f"\n{change.status} {harmless(change.path)} ({sizes} bytes{what})", markup=False)
+        out.print(f"\n{change.status} {harmless(change.path)} ({sizes} bytes{what})")
         if change.diff:
-            out.print("\n".join(harmless(line) for line in change.diff.rstrip("\n").split("\n")), markup=False)
+            out.print("\n".join(harmless(line) for line in change.diff.rstrip("\n").split("\n")))
 
 
 def requester_of(tenant: str) -> Requester:

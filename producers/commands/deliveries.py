@@ -22,6 +22,7 @@ from producers.commands.context import (
     out,
     print_facts,
     print_json,
+    print_result,
     print_rows,
     print_table,
     requester_of,
@@ -117,13 +118,12 @@ def _replay_recorded(ctx: typer.Context, text: str, *, tenant: str) -> NoReturn:
     with installed(ctx) as installation:
         job_id = job_id_here(installation, text, tenant=tenant)
         replayed = replay_recorded(installation, job_id, tenant=tenant, environment=context_of(ctx).environment)
-    if wants_json():
-        print_json(replayed)
-    else:
-        for step in replayed.steps:
-            out.print(f"{step.job}  {'same' if not step.differences else '; '.join(step.differences)}", markup=False)
-        same = "bit for bit the same" if replayed.is_same else "not the same"
-        out.print(f"{replayed.calls} recorded calls: {same}")
+    same = "bit for bit the same" if replayed.is_same else "not the same"
+    print_result(
+        replayed,
+        *(f"{step.job}  {'; '.join(step.differences) or 'same'}" for step in replayed.steps),
+        f"{replayed.calls} recorded calls: {same}",
+    )
     raise typer.Exit(OK if replayed.is_same else FAILED)
 
 
@@ -153,7 +153,7 @@ def _show_verdicts(verdicts: Verdicts) -> None:
         for one in verdicts.jobs:
             done = f"replayed as {one.replayed_as}" if one.replayed_as else "dismissed"
             done += "" if one.is_new else " earlier"
-            out.print(f"{one.id}  {done if one.is_done else one.why_not}", markup=False)
+            out.print(f"{one.id}  {done if one.is_done else one.why_not}")
     if failed := len(verdicts.jobs) - verdicts.done:
         if wants_json():
             raise typer.Exit(FAILED)
@@ -172,10 +172,7 @@ def secret(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "demo")
         secrets = tenant_secrets(installation.settings.webhook, tenant)
     if not secrets:
         fail("POINTSMAN_WEBHOOK__SECRET: is not set, so no callback is sent", code=USAGE)
-    if as_json:
-        print_json(secrets)
-    else:
-        typer.echo("\n".join(secrets))
+    print_result(secrets, *secrets)
 
 
 @webhook_app.command("list")
@@ -242,12 +239,10 @@ def replay_webhook(
     with installed(ctx) as installation:
         wanted = [job_id_here(installation, text, tenant=tenant) for text in ids or ()]
         verdicts = dict(_replay_all(installation, wanted, tenant=tenant))
-    if as_json:
-        lines = ((str(job_id), why_not) for job_id, why_not in verdicts.items())
-        print_json([{"job_id": job_id, "is_done": not why, "why_not": why or None} for job_id, why in lines])
-    else:
-        for job_id, why_not in verdicts.items():
-            out.print(f"{job_id}  {why_not or 'queued for delivery'}", markup=False)
+    print_result(
+        [{"job_id": str(job_id), "is_done": not why, "why_not": why or None} for job_id, why in verdicts.items()],
+        *(f"{job_id}  {why or 'queued for delivery'}" for job_id, why in verdicts.items()),
+    )
     if any(verdicts.values()):
         raise typer.Exit(FAILED)
 

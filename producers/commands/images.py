@@ -46,7 +46,7 @@ def box_config(ctx: typer.Context) -> BoxConfig:
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
     with err.status("") as status:
-        yield lambda line: status.update(harmless(line)) if err.is_terminal else err.print(line, markup=False)
+        yield lambda line: status.update(harmless(line)) if err.is_terminal else err.print(line)
 
 
 @image_app.command("build")
@@ -105,7 +105,7 @@ def build_image(
         f"{built.reference} {state}: {built.base}, Node {built.node}, Claude Code {built.claude}, "
         f"{built.bytes / 1e6:.0f} MB"
     )
-    print_json(built._asdict()) if as_json else out.print(text, markup=False)
+    print_json(built._asdict()) if as_json else out.print(text)
 
 
 def _source(
@@ -130,7 +130,7 @@ def _source(
     if devcontainer is not None:
         found, ignored = read_devcontainer(devcontainer)
         if ignored:
-            err.print(f"{devcontainer}: ignored: {', '.join(ignored)}", markup=False)
+            err.print(f"{devcontainer}: ignored: {', '.join(ignored)}")
         return found
     if base is not None:
         return ImageSource(base=base)
@@ -158,7 +158,7 @@ def _build_for(ctx: typer.Context, name: str, source: ImageSource, *, tenant: st
         if before is not None and before["id"] != built.id:
             remove_image(config, before["id"])
     if built.dropped:
-        err.print(f"no box has the image's variables: {', '.join(built.dropped)}", markup=False)
+        err.print(f"no box has the image's variables: {', '.join(built.dropped)}")
     text = (
         f"{name}: {built.reference} {built.id[:19]}, {built.source}, {built.bytes / 1e6:.0f} MB, {built.seconds:.0f} s"
     )

@@ -132,8 +132,7 @@ def _announce(embedded: Embedded, *, program: str, settings: Path) -> None:
         out.print(f"\nPort {port} is taken, so the API uses another.")
     out.print(
         f"\nTry, in another terminal:\n  {program} submit \"Change the hero heading to 'Bread since 1932'\" "
-        f"--site {DEMO_SITE} --wait\nCtrl-C stops everything; the data stays.",
-        markup=False,
+        f"--site {DEMO_SITE} --wait\nCtrl-C stops everything; the data stays."
     )
 
 
@@ -157,7 +156,7 @@ def _keep_running(embedded: Embedded, stopping: threading.Event) -> None:
     assert embedded.supervisor is not None
     while not stopping.wait(1.0):
         for name in embedded.supervisor.revive():
-            out.print(f"{name} died and was restarted; its log is in {embedded.home / 'logs'}", markup=False)
+            out.print(f"{name} died and was restarted; its log is in {embedded.home / 'logs'}")
 
 
 @app.command()
@@ -202,20 +201,14 @@ def backup(
             environment=strip_settings(installation.environment()),
             progress=_report,
         )
-    if as_json:
-        print_json(made)
-    else:
-        out.print(
-            f"{target}: {made.counts['jobs']} jobs, {made.counts['sites']} sites, {made.blobs} files; "
-            f"audit head {made.audit_head}",
-            markup=False,
-        )
-        out.print(f"not included, keep elsewhere: {', '.join(made.keys)}", markup=False)
+    print_result(
+        made,
+        f"{target}: {made.counts['jobs']} jobs, {made.counts['sites']} sites, {made.blobs} files; "
+        f"audit head {made.audit_head}",
+        f"not included, keep elsewhere: {', '.join(made.keys)}",
+    )
     for sha256 in made.damaged:
-        err.print(
-            f"pointsman: file {sha256} is missing or damaged in the content store; it is not in the backup",
-            markup=False,
-        )
+        err.print(f"pointsman: file {sha256} is missing or damaged in the content store; it is not in the backup")
     raise typer.Exit(FAILED if made.damaged else OK)
 
 
@@ -276,17 +269,16 @@ def restore(
         out.print(
             f"restored as of {done.backup.made_at:%Y-%m-%d %H:%M:%S} UTC: {done.backup.counts['jobs']} jobs, "
             f"{done.shown} sites live, {facts.attempts} attempts lost, {facts.calls} calls charged in full, "
-            f"{facts.withheld} notifications withheld",
-            markup=False,
+            f"{facts.withheld} notifications withheld"
         )
         for tenant in done.placed.elsewhere:
-            out.print(f"{tenant} has moved to another cell since: nothing of it is here", markup=False)
+            out.print(f"{tenant} has moved to another cell since: nothing of it is here")
         if done.audit_problems is None:
             out.print("the audit chain was not verified: POINTSMAN_AUDIT__SIGNING_KEY is not set")
     for tenant in done.placed.missing:
-        err.print(f"pointsman: {tenant} has come to this cell since: the backup lacks it", markup=False)
+        err.print(f"pointsman: {tenant} has come to this cell since: the backup lacks it")
     for problem in done.audit_problems or ():
-        err.print(f"pointsman: {problem}", markup=False)
+        err.print(f"pointsman: {problem}")
     raise typer.Exit(FAILED if done.audit_problems else OK)
 
 
@@ -307,7 +299,7 @@ def _target(ctx: typer.Context, home: Path | None) -> Iterator[tuple[str, Conten
 
 
 def _report(step: str) -> None:
-    err.print(f"{step} ...", markup=False)
+    err.print(f"{step} ...")
 
 
 @app.command()
@@ -320,7 +312,7 @@ def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
         for finding in _examine(context_of(ctx)):
             findings.append(finding)
             if not as_json:
-                out.print(finding.line, markup=False, soft_wrap=True)
+                out.print(finding.line, soft_wrap=True)
     verdict = worst(findings)
     if as_json:
         print_json({"verdict": verdict.value, "findings": [finding._asdict() for finding in findings]})
@@ -377,11 +369,8 @@ def write_dashboards(
             path.write_text(text)
     except OSError as error:
         fail(f"dashboards: {error.filename}: {error.strerror}")
-    if as_json:
-        print_json({"written": [str(path) for path in texts]})
-        return
-    for path in texts:
-        out.print(str(path), markup=False)
+    written = [str(path) for path in texts]
+    print_result({"written": written}, *written)
 
 
 def read_dashboards() -> dict[str, str]:

@@ -420,10 +420,10 @@ def _follow(client: Client, job_id: UUID, *, update: Callable[[JobView], None]) 
         for event in events:
             last_id = event.id
             if not quiet and (line := format_event(event)):
-                err.print(f"  {event.at:%H:%M:%S}  {line}", markup=False)
+                err.print(f"  {event.at:%H:%M:%S}  {line}")
         if view.waits_for not in (None, shown_blocker) and not quiet:
             shown_blocker = view.waits_for
-            err.print(f"            waits for {shown_blocker}", markup=False)
+            err.print(f"            waits for {shown_blocker}")
         if not events and (view.is_final or view.state in WAITS_FOR_OWNER):
             return view
         pause = FIRST_POLL_SECONDS if events else min(pause * 1.5, LONGEST_POLL_SECONDS)

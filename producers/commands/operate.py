@@ -57,27 +57,18 @@ def create_key(
 ) -> None:
     """Create an API key, and its tenant if it is new. The secret is shown only once."""
     with installed(ctx) as installation:
-        from producers.errors import InvalidInputError
         from producers.use_cases import tenants as keys
 
-        try:
-            with installation.ledger.begin() as session:
-                created = keys.create_tenant(session, tenant, provider=provider)
-                secret = keys.create_key(session, tenant, name=name, scopes=scope or keys.TENANT_SCOPES)
-                if (directory := installation.directory) is not None:  # the fleet has one tenant of this name
-                    hashes = [keys.hash_secret(secret)]
-                    directory.claim(tenant, cell=installation.settings.cells.name, key_hashes=hashes)
-                provider, has_provider = created.provider, created.provider is not None
-        except InvalidInputError as error:
-            fail(str(error), code=USAGE)
-    if as_json:
-        print_json({"secret": secret, "name": name, "tenant": tenant, "provider": provider})
-    else:
-        typer.echo(secret)
+        with installation.ledger.begin() as session:
+            created = keys.create_tenant(session, tenant, provider=provider)
+            secret = keys.create_key(session, tenant, name=name, scopes=scope or keys.TENANT_SCOPES)
+            if (directory := installation.directory) is not None:  # the fleet has one tenant of this name
+                hashes = [keys.hash_secret(secret)]
+                directory.claim(tenant, cell=installation.settings.cells.name, key_hashes=hashes)
+            provider, has_provider = created.provider, created.provider is not None
+    print_result({"secret": secret, "name": name, "tenant": tenant, "provider": provider}, secret)
     if not has_provider:
-        err.print(
-            f"tenant {tenant} has no provider, so jobs that need a model are refused; see --provider", markup=False
-        )
+        err.print(f"tenant {tenant} has no provider, so jobs that need a model are refused; see --provider")
 
 
 @key_app.command("list")
@@ -172,15 +163,13 @@ def verify(
                 verdict = audit_trail.verify(session, signing_key=key, expected_head=head)
             else:
                 verdict = verify_with_archive(session, Archive(archive), signing_key=key, expected_head=head)
-    if as_json:
-        counts = {"rows": verdict.rows, "seals": verdict.seals, "unsealed": verdict.unsealed}
-        print_json({"ok": verdict.ok, **counts, "head": verdict.head, "problems": [*map(str, verdict.problems)]})
-    else:
-        out.print(
-            f"{verdict.rows} rows in {verdict.seals} seals, {verdict.unsealed} not yet sealed; head {verdict.head}"
-        )
-        for problem in verdict.problems:
-            out.print(str(problem), markup=False)
+    counts = {"rows": verdict.rows, "seals": verdict.seals, "unsealed": verdict.unsealed}
+    problems = [*map(str, verdict.problems)]
+    print_result(
+        {"ok": verdict.ok, **counts, "head": verdict.head, "problems": problems},
+        f"{verdict.rows} rows in {verdict.seals} seals, {verdict.unsealed} not yet sealed; head {verdict.head}",
+        *problems,
+    )
     raise typer.Exit(OK if verdict.ok else FAILED)
 
 
@@ -208,15 +197,12 @@ def history(
 
         served = read_journal(journal) if journal is not None else ()
         verdict = examine(installation.ledger.engine, installation.policy.retention, journal=served)
-    if as_json:
-        print_json(verdict._asdict() | {"violations": [violation._asdict() for violation in verdict.violations]})
-    else:
-        out.print(
-            f"{verdict.jobs} jobs, {verdict.attempts} attempts, {verdict.calls} model calls, "
-            f"{verdict.releases} published releases: {len(verdict.violations) or 'no'} violations"
-        )
-        for violation in verdict.violations:
-            out.print(f"{violation.subject}  {violation.rule.value}: {violation.detail}", markup=False)
+    print_result(
+        verdict._asdict() | {"violations": [violation._asdict() for violation in verdict.violations]},
+        f"{verdict.jobs} jobs, {verdict.attempts} attempts, {verdict.calls} model calls, "
+        f"{verdict.releases} published releases: {len(verdict.violations) or 'no'} violations",
+        *(f"{violation.subject}  {violation.rule.value}: {violation.detail}" for violation in verdict.violations),
+    )
     raise typer.Exit(OK if verdict.ok else FAILED)
 
 
@@ -272,7 +258,7 @@ def acl(
     for user in users:
         password = secrets.token_urlsafe(_SECRET_BYTES)
         typer.echo(user.line(hashlib.sha256(password.encode()).hexdigest()))
-        err.print(f"{user.name}: {password}", markup=False)
+        err.print(f"{user.name}: {password}")
     if not tenant:
         typer.echo("user default reset off")
 

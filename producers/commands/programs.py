@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from monitoring.config import CellsConfig, LedgerConfig, LogsConfig, TracingConfig
 from monitoring.logs import configure_logging
-from producers.commands.context import USAGE, AsJson, clear_errors, context_of, fail, installed, print_result
+from producers.commands.context import USAGE, AsJson, become, clear_errors, context_of, fail, installed, print_result
 from routing.config import PolicyConfig, read_settings, strip_settings
 
 if TYPE_CHECKING:
@@ -28,10 +27,8 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-class _ProgramSettings(BaseModel):
+class _ProgramSettings(BaseModel, frozen=True):
     """The sections that every program reads."""
-
-    model_config = ConfigDict(frozen=True)
 
     ledger: LedgerConfig = LedgerConfig()
     policy: PolicyConfig = PolicyConfig()
@@ -61,11 +58,10 @@ def worker(
     ] = False,
 ) -> None:
     """Consume one or several queues with a Celery pool."""
-    argv = [sys.executable, "-m", "workers.main", *(queues or ())]
-    argv += ["--concurrency", str(concurrency)] if concurrency is not None else []
-    argv += ["--pool", pool] if pool is not None else []
-    argv += ["--check"] if check else []
-    os.execve(sys.executable, argv, dict(context_of(ctx).environment))
+    options = ["--concurrency", str(concurrency)] if concurrency is not None else []
+    options += ["--pool", pool] if pool is not None else []
+    options += ["--check"] if check else []
+    become(ctx, "workers.main", *(queues or ()), *options)
 
 
 @app.command()
@@ -245,9 +241,7 @@ def router(ctx: typer.Context) -> None:
     """Serve API, consoles and pages of several cells: each request goes to the cell of its tenant."""
     from producers.cells.router import serve
 
-    class RouterSettings(BaseModel):
-        model_config = ConfigDict(frozen=True)
-
+    class RouterSettings(BaseModel, frozen=True):
         cells: CellsConfig = CellsConfig()
         logs: LogsConfig = LogsConfig()
 
@@ -279,6 +273,7 @@ def mirror(ctx: typer.Context) -> None:
 
 @app.command()
 def fake_provider(
+    ctx: typer.Context,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free port.")] = 8140,
     host: Annotated[str, typer.Option(metavar="HOST", help="Where to listen.")] = "127.0.0.1",
     log: Annotated[Path | None, typer.Option(help="Append each finished call to this file.")] = None,
@@ -300,17 +295,7 @@ def fake_provider(
     from gateway.fake_provider.server import serve
 
     try:
-        config = FakeProviderConfig(
-            host=host,
-            port=port,
-            log=log,
-            speed=speed,
-            scenarios=tuple(scenarios or ()),
-            cases=tuple(cases or ()),
-            recorded=recorded,
-            faults=faults,
-            policy=policy,
-        )
+        config = FakeProviderConfig(**{name: value for name, value in ctx.params.items() if value is not None})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         fail(f"fake-provider: --{first['loc'][0]}: {first['msg']}", code=USAGE)

@@ -98,19 +98,19 @@ def init_project(
 
 
 def _show(path: Path, text: str, trials: list[Trial], where: str, root: Path) -> None:
-    out.print(text, markup=False)
+    out.print(text)
     if trials and where == HERE:
-        out.print(f"tried {HERE}, where agents do not work", markup=False)
+        out.print(f"tried {HERE}, where agents do not work")
     for trial in trials:
         if trial.result != "passed":
-            out.print(f"{trial.name}: {trial.result} {where}\n{trial.tail}", markup=False)
-    out.print(f"wrote {path}. Next:", markup=False)
+            out.print(f"{trial.name}: {trial.result} {where}\n{trial.tail}")
+    out.print(f"wrote {path}. Next:")
     if not trials:
-        out.print("  pointsman project init --try --force   # runs the commands in a box", markup=False)
+        out.print("  pointsman project init --try --force   # runs the commands in a box")
     if "url: file://" in text:
-        out.print(f"  pointsman up --repositories {root.parent}", markup=False)
-    out.print(f"  pointsman project add {path} --name NAME", markup=False)
-    out.print("  pointsman run submit --project NAME --ticket bug.md", markup=False)
+        out.print(f"  pointsman up --repositories {root.parent}")
+    out.print(f"  pointsman project add {path} --name NAME")
+    out.print("  pointsman run submit --project NAME --ticket bug.md")
 
 
 @project_app.command("add")
@@ -153,7 +153,7 @@ def show_project(
         return
     image = view.image or {"reference": "that of all boxes"}
     print_facts([("project", view.name), ("repository", view.config["repo"]["url"]), ("image", _image_line(image))])
-    out.print(json.dumps(view.config, indent=2, sort_keys=True), markup=False)
+    out.print(json.dumps(view.config, indent=2, sort_keys=True))
 
 
 def _image_line(image: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel, ConfigDict
-from rich.table import Table
+from pydantic import BaseModel
 from rich.text import Text
 from typer.core import TyperGroup
 
@@ -31,6 +30,7 @@ from producers.commands.context import (
     line_errors,
     out,
     print_json,
+    print_table,
     read_lines,
     wants_json,
 )
@@ -66,10 +66,10 @@ def show_explanation(explanation: Explanation, prompt: str) -> None:
         text.stylize("underline", trigger.start, trigger.end)
     out.print(text, "\n")
     tier = f", tier {route.tier.value}" if route.tier else ""
-    _print(
+    out.print(
         f"{route.mode.value} ({route.confidence.value}){tier} on queue {route.queue.value}; debate {route.debate.value}"
     )
-    _print(f"{route.reason}\n")
+    out.print(f"{route.reason}\n")
     heading = "triggers" if explanation.triggers else "triggers that do not count in a question"
     _list(
         heading,
@@ -89,20 +89,16 @@ def show_explanation(explanation: Explanation, prompt: str) -> None:
         ],
     )
     if explanation.untried:
-        _print(f"{explanation.untried} more parts of the prompt were not tried")
-
-
-def _print(line: str) -> None:
-    out.print(line, markup=False)
+        out.print(f"{explanation.untried} more parts of the prompt were not tried")
 
 
 def show_evaluation(evaluation: Evaluation) -> None:
     """Print how well decisions match their labels, and every miss with its triggers."""
     figures = evaluation.figures()
-    _print(f"{evaluation.total} samples")
+    out.print(f"{evaluation.total} samples")
     for name in FIELDS:
-        _print(f"{name:>8}  {figures[name]:7.2%}")
-    _print(f"planning debates: precision {evaluation.debate_precision:.2%}, recall {evaluation.debate_recall:.2%}")
+        out.print(f"{name:>8}  {figures[name]:7.2%}")
+    out.print(f"planning debates: precision {evaluation.debate_precision:.2%}, recall {evaluation.debate_recall:.2%}")
     _list("False positives (ACTION where a question was meant)", [_miss(miss) for miss in evaluation.false_actions])
     _list("False negatives (ANSWER where work was meant)", [_miss(miss) for miss in evaluation.false_answers])
     others = (miss for miss in evaluation.misses if miss.field != "mode")
@@ -116,9 +112,9 @@ def _miss(miss: Miss) -> str:
 
 
 def _list(heading: str, lines: Sequence[str]) -> None:
-    _print(f"{heading}:" if lines else f"{heading}: none")
+    out.print(f"{heading}:" if lines else f"{heading}: none")
     for line in lines:
-        _print(f"  {line}")
+        out.print(f"  {line}")
 
 
 def _rule(item: MatchedRule) -> str:
@@ -137,30 +133,30 @@ def _word(value: object) -> str:
 
 def show_replay(result: Replay) -> None:
     """Print the moves of a replay, their effects, and the limits of the figures."""
-    _print(f"{result.decisions} decisions, {len(result.moves)} would change")
+    out.print(f"{result.decisions} decisions, {len(result.moves)} would change")
     if result.moves:
-        out.print(_summary(result.moves))
+        print_table(("from", "to", "jobs", "USD", "seconds"), _sums(result.moves))
         for move in result.moves[:MAX_MOVES]:
-            _print(f"{move.job_id}  {_place(move.was)} → {_place(move.would_be)}  {_excerpt(move.prompt)}")
-            _print(f"  {move.rule}: {move.reason}")
+            out.print(f"{move.job_id}  {_place(move.was)} → {_place(move.would_be)}  {_excerpt(move.prompt)}")
+            out.print(f"  {move.rule}: {move.reason}")
         if len(result.moves) > MAX_MOVES:
-            _print(f"and {len(result.moves) - MAX_MOVES} more; --json lists all")
+            out.print(f"and {len(result.moves) - MAX_MOVES} more; --json lists all")
     for queue, average in result.averages.items():
-        _print(f"average on {queue}: {average.usd:.4f} USD and {average.seconds:.1f} s, over {average.jobs} jobs")
+        out.print(f"average on {queue}: {average.usd:.4f} USD and {average.seconds:.1f} s, over {average.jobs} jobs")
     for queue, hits in sorted(result.new_hits.items()):
-        _print(f"new limits on {queue}: {hits.time} jobs would exceed the time limit, {hits.cost} the budget")
+        out.print(f"new limits on {queue}: {hits.time} jobs would exceed the time limit, {hits.cost} the budget")
     _show_caveats(result)
 
 
 def _show_caveats(result: Replay) -> None:
     if claimed := result.site_sources.get("claimed"):
-        _print(f"{claimed} decisions do not record their site; its state at the claim is used")
+        out.print(f"{claimed} decisions do not record their site; its state at the claim is used")
     if now := result.site_sources.get("now"):
-        _print(f"{now} decisions do not record their site; its present state is used")
+        out.print(f"{now} decisions do not record their site; its present state is used")
     if result.by_model:
-        _print(f"{result.by_model} decisions used a model; for these only the rules are compared")
+        out.print(f"{result.by_model} decisions used a model; for these only the rules are compared")
     if result.unreadable:
-        _print(f"{result.unreadable} decisions cannot be read by this version")
+        out.print(f"{result.unreadable} decisions cannot be read by this version")
 
 
 def _place(outcome: Outcome) -> str:
@@ -174,22 +170,15 @@ def _excerpt(prompt: str) -> str:
     return line[:_EXCERPT] + "..." if len(line) > _EXCERPT else line
 
 
-def _summary(moves: Iterable[Move]) -> Table:
+def _sums(moves: Iterable[Move]) -> Iterator[tuple[object, ...]]:
     groups: defaultdict[tuple[str, str], list[Move]] = defaultdict(list)
     for move in moves:
         groups[_place(move.was), _place(move.would_be)].append(move)
-    table = Table("from", "to", "jobs", "USD", "seconds", box=None, pad_edge=False)
     for (was, would_be), group in sorted(groups.items()):
         usd = _total(move.usd for move in group)
         seconds = _total(move.seconds for move in group)
-        table.add_row(
-            was,
-            would_be,
-            str(len(group)),
-            "not measured" if usd is None else f"{usd:+.4f}",
-            "not measured" if seconds is None else f"{seconds:+.1f}",
-        )
-    return table
+        dear = "not measured" if usd is None else f"{usd:+.4f}"
+        yield was, would_be, len(group), dear, "not measured" if seconds is None else f"{seconds:+.1f}"
 
 
 def _total(values: Iterable[float | None]) -> float | None:
@@ -210,9 +199,7 @@ class _DefaultCommandGroup(TyperGroup):
         return super().parse_args(ctx, args if is_named else [default, *args])
 
 
-class _RouteSettings(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class _RouteSettings(BaseModel, frozen=True):
     policy: PolicyConfig = PolicyConfig()
 
 
@@ -271,7 +258,7 @@ def route(
         return
     for name, value in decision.items():
         if name != "id":
-            out.print(f"{name:>11}  {json.dumps(value, ensure_ascii=False)}", markup=False)
+            out.print(f"{name:>11}  {json.dumps(value, ensure_ascii=False)}")
 
 
 def _explain(explanation: Explanation, prompt: str) -> None:
@@ -437,7 +424,7 @@ def evaluate(
         "kept": keep,
         "resume": resume,
         "environment": environment,
-        "tell": (lambda line: None) if as_json else (lambda line: out.print(line, markup=False)),
+        "tell": (lambda line: None) if as_json else out.print,
     }
     with clear_errors():
         if chosen is CaseSet.REVIEWS:

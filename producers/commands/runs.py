@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -20,9 +18,9 @@ from producers.commands.context import (
     AsJson,
     OperatorTenant,
     Tenant,
+    become,
     check_ids,
     clear_errors,
-    context_of,
     fail,
     out,
     print_json,
@@ -171,8 +169,7 @@ def shell(
         found = job_id_of(client, run_id)
     options = [f"--tenant={tenant}", f"--as={actor}", f"--author={author or f'{actor} <{actor}@localhost>'}"]
     options += [f"--minutes={minutes}", *(["--json"] if as_json else [])]
-    argv = [sys.executable, "-m", "workers.runs.shell", *options, "--", str(found)]
-    os.execve(sys.executable, argv, dict(context_of(ctx).environment))
+    become(ctx, "workers.runs.shell", *options, "--", str(found))
 
 
 def _print_branch(bundle: bytes, *, path: Path | None = None) -> None:
@@ -194,18 +191,18 @@ def show_gate(ctx: typer.Context, gate_id: GateId, as_json: AsJson = False, tena
     if as_json:
         print_json({"gate": gate, "cost": run.cost, "files": files})
         return
-    out.print(f"gate {gate.key} {gate.state}: {gate.reason}", markup=False)
+    out.print(f"gate {gate.key} {gate.state}: {gate.reason}")
     for issue in gate.facts.get("issues", ()):
         place = ":".join(str(issue[name]) for name in ("file", "line") if issue.get(name))
         text = " ".join(filter(None, (issue.get("severity"), place, issue.get("title"), issue.get("detail"))))
-        out.print(f"  {text}", markup=False)
-    out.print(f"cost ${run.cost.spent_usd} of ${run.cost.cap_usd}", markup=False)
+        out.print(f"  {text}")
+    out.print(f"cost ${run.cost.spent_usd} of ${run.cost.cap_usd}")
     for name, total in run.cost.by_agent.items():
-        out.print(f"  {name}: ${total['cost_usd']} in {total['calls']} calls", markup=False)
+        out.print(f"  {name}: ${total['cost_usd']} in {total['calls']} calls")
     for one in gate.facts.get("shells", ()):
         what = f"changed {', '.join(one['changed'])}" if one["is_changed"] else "changed nothing that is kept"
-        out.print(f"by hand: {one['by']}, {one['seconds']:.0f} s, {what}; shown there:", markup=False)
-        out.print("\n".join(harmless(f"  {line}") for line in one["said"].split("\n")), markup=False)
+        out.print(f"by hand: {one['by']}, {one['seconds']:.0f} s, {what}; shown there:")
+        out.print("\n".join(harmless(f"  {line}") for line in one["said"].split("\n")))
     _print_files(files)
 
 
@@ -213,7 +210,7 @@ def _print_files(files: Sequence[ChangedFile]) -> None:
     """Print changed files; control and direction characters are masked."""
     for file in files:
         text = file.diff.rstrip("\n") if file.diff else f"{file.path}: {file.why_hidden}"
-        out.print("\n".join(harmless(line) for line in text.split("\n")), markup=False)
+        out.print("\n".join(harmless(line) for line in text.split("\n")))
 
 
 @gate_app.command("list")
@@ -266,7 +263,7 @@ _INDENT = "  "
 def show_run(view: RunView) -> None:
     """Print a run as a tree of its steps. Lines are never truncated: ids are copied from here."""
     for depth, line in _lines(view):
-        out.print(f"{_INDENT * depth}{line}", markup=False)
+        out.print(f"{_INDENT * depth}{line}")
 
 
 def _lines(view: RunView) -> Iterator[tuple[int, str]]:
@@ -346,5 +343,4 @@ def run(
     options += [f"--token-file={token_file}"] if token_file is not None else []
     options += ["--dry-run"] if dry_run else []
     options += ["--json"] if as_json else []
-    argv = [sys.executable, "-m", "workers.runs.alone", *options, "--", name]
-    os.execve(sys.executable, argv, dict(context_of(ctx).environment))
+    become(ctx, "workers.runs.alone", *options, "--", name)

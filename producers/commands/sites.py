@@ -52,13 +52,9 @@ Release = Annotated[
 
 @contextmanager
 def _installed(ctx: typer.Context) -> Iterator[Installation]:
-    from producers.errors import InvalidInputError
-
     with installed(ctx) as installation:
         try:
             yield installation
-        except InvalidInputError as error:
-            fail(str(error), code=USAGE)
         except OSError as error:
             fail(f"{error.filename or 'the store'}: {error.strerror or type(error).__name__}; nothing was published")
 
@@ -275,16 +271,14 @@ def collect(
             installation.ledger, installation.content_store, installation.policy, is_dry_run=dry_run, actor="cli"
         )
         is_remote = bool(installation.settings.content_store.url)
-    if as_json:
-        print_json({**done._asdict(), "dry_run": dry_run})
-        return
     verb = "would remove" if dry_run else "removed"
-    out.print(
+    note = "an object store's files have two keys; at any time a run removes under one of them or none"
+    print_result(
+        {**done._asdict(), "dry_run": dry_run},
         f"{verb} {done.releases} releases of {done.sites} sites: {done.blobs} files of {done.blob_bytes} bytes, "
-        f"{done.trees} directories, {done.leftovers} leftovers of crashes"
+        f"{done.trees} directories, {done.leftovers} leftovers of crashes",
+        *([note] if is_remote else []),
     )
-    if is_remote:
-        out.print("an object store's files have two keys; at any time a run removes under one of them or none")
 
 
 app = typer.Typer()
@@ -315,12 +309,8 @@ def render(
         write_directory(files, directory)
     sizes = {path: len(data) for path, data in sorted(files.items())}
     notes = theme_notes(site, main_language(site))
-    if as_json:
-        print_json({"ok": True, "files": sizes, "notes": notes})
-        return
-    out.print(f"wrote {', '.join(sizes)} to {directory}")
-    for note in notes:
-        out.print(f"note: {note}", markup=False)
+    wrote = f"wrote {', '.join(sizes)} to {directory}"
+    print_result({"ok": True, "files": sizes, "notes": notes}, wrote, *(f"note: {note}" for note in notes))
 
 
 @app.command()
@@ -347,12 +337,11 @@ def scan(
             directory, max_bytes=DEFAULT_MAX_TREE_BYTES, max_files=DEFAULT_MAX_TREE_FILES, keep_planted=True
         )
         report = scan_files(files, profiles[profile], profile_name=profile, known_keys=collect_secrets(settings))
-    if as_json:
-        print_json(report.as_dict())
-    else:
-        for one in report.findings:
-            out.print(f"{one.file}:{one.line}: {one.gate}/{one.rule}: {one.message} ({one.fix})", markup=False)
-        out.print("passed" if report.passed else f"refused with {len(report.findings)} findings")
+    print_result(
+        report.as_dict(),
+        *(f"{one.file}:{one.line}: {one.gate}/{one.rule}: {one.message} ({one.fix})" for one in report.findings),
+        "passed" if report.passed else f"refused with {len(report.findings)} findings",
+    )
     raise typer.Exit(OK if report.passed else FAILED)
 
 
@@ -405,9 +394,9 @@ def _read_diff(diff: Path) -> bytes:
 
 def _show_refusal(refused: DiffRefusedError) -> None:
     if not wants_json():
-        err.print(f"pointsman: {refused}", markup=False)
+        err.print(f"pointsman: {refused}")
         for line in refused.nearest:
-            err.print(line, markup=False)
+            err.print(line)
         return
     print_json(
         {
@@ -443,5 +432,5 @@ def _show_applied(done: Applied) -> None:
         return
     for path in touched:
         gone = done.changed.get(path, b"") is None
-        out.print(f"{'removed' if gone else 'wrote'} {ascii(path)[1:-1]}", markup=False)
+        out.print(f"{'removed' if gone else 'wrote'} {ascii(path)[1:-1]}")
     out.print(f"applied, fuzz {int(done.fuzz)} ({done.fuzz.name.lower()})")

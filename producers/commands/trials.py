@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from routing.config import read_settings, strip_settings
 from sandbox.box import Box, BoxSpec, Clocks, Ending, Target
@@ -35,10 +35,8 @@ _TIMED_OUT = (Ending.SOFT_TIMEOUT, Ending.HARD_TIMEOUT)
 IN_A_BOX, HERE = "in a box", "on this machine"
 
 
-class _TrialSettings(BaseModel):
+class _TrialSettings(BaseModel, frozen=True):
     """What a trial needs to know."""
-
-    model_config = ConfigDict(frozen=True)
 
     box: BoxConfig = BoxConfig()
     mirror: MirrorConfig = MirrorConfig()

@@ -8,18 +8,18 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Form, Request
+from fastapi import APIRouter, Depends, Form
 from sqlalchemy import select
 from sqlmodel import Session, col
 from starlette.responses import Response
 
 from ledger.errors import LedgerError
-from ledger.job_control import Seen, approve, request_cancel, undo_approval
+from ledger.job_control import Seen, request_cancel, undo_approval
 from ledger.jobs import lock_job
 from ledger.tables import Job, Release
 from producers.api.requests import Resources, asker_of
-from producers.console.jobs import UNDO_SECONDS
-from producers.console.web import Approver, ConsoleResources, Viewer, acting, redirect, render
+from producers.console.jobs import UNDO_SECONDS, approve_shown
+from producers.console.web import Approver, Viewer, acting
 from producers.errors import ProducerError
 from producers.use_cases.dead_letters import Verdict, Verdicts
 from producers.use_cases.jobs import JobSummary, summarise
@@ -62,14 +62,12 @@ router = APIRouter(prefix="/jobs/selected")
 
 
 @router.post("")
-def show_order(
-    request: Request, resources: ConsoleResources, viewer: Actor, action: Annotated[Action, Form()], ids: Ids = None
-) -> Response:
+def show_order(viewer: Actor, action: Annotated[Action, Form()], ids: Ids = None) -> Response:
     """Ask whether the selected jobs are meant, with what the action costs in all."""
     viewer.caller.require(SCOPES[action])
     if not ids:
-        return redirect(request, "/jobs", notice="Select jobs first.", is_error=True)
-    with resources.ledger.begin() as session:
+        return viewer.redirect("/jobs", notice="Select jobs first.", is_error=True)
+    with viewer.resources.ledger.begin() as session:
         chosen = _chosen(session, viewer.caller.tenant, ids, action)
     shown: dict[str, Any] = {
         "action": action,
@@ -78,13 +76,11 @@ def show_order(
         "spent_nanousd": sum(nanousd_of(one.job.spent_usd) for one in chosen if one.fits),
         "most_nanousd": sum(one.most_nanousd for one in chosen if one.fits),
     }
-    return render(request, "bulk.html", viewer=viewer, **shown)
+    return viewer.render("bulk.html", **shown)
 
 
 @router.post("/confirmed")
 def carry_out(
-    request: Request,
-    resources: ConsoleResources,
     viewer: Actor,
     action: Annotated[Action, Form()],
     ids: Ids = None,
@@ -95,21 +91,21 @@ def carry_out(
     caller.require(SCOPES[action])
     looked_at = dict(_read_seen(one) for one in seen or ())
     began = time.monotonic()
-    result = _each(ids or (), lambda job_id: _DO[action](resources, caller, job_id, looked_at))
+    result = _each(ids or (), lambda job_id: _DO[action](viewer.resources, caller, job_id, looked_at))
     undo_left = max(0.0, UNDO_SECONDS - (time.monotonic() - began)) if action == "approve" and result.done else None
     shown: dict[str, Any] = {"undo_left": undo_left, "since": datetime.now(UTC)}
-    return _outcome(request, viewer, result, DONE[action], shown)
+    return _outcome(viewer, result, DONE[action], shown)
 
 
 @router.post("/undo")
-def undo_approvals(request: Request, resources: ConsoleResources, viewer: Approver, ids: Ids = None) -> Response:
+def undo_approvals(viewer: Approver, ids: Ids = None) -> Response:
     """Undo what was approved together; what is being published already stays approved, and says so."""
 
     def undo(job_id: UUID) -> None:
-        with resources.ledger.begin() as session:
+        with viewer.resources.ledger.begin() as session:
             undo_approval(session, job_id, actor=viewer.caller.actor, tenant=viewer.caller.tenant)
 
-    return _outcome(request, viewer, _each(ids or (), undo), "undone", {"undo_left": None})
+    return _outcome(viewer, _each(ids or (), undo), "undone", {"undo_left": None})
 
 
 def _each(ids: Iterable[UUID], do: Callable[[UUID], UUID | None]) -> Verdicts:
@@ -123,9 +119,9 @@ def _each(ids: Iterable[UUID], do: Callable[[UUID], UUID | None]) -> Verdicts:
     return Verdicts(jobs=verdicts, done=sum(one.is_done for one in verdicts))
 
 
-def _outcome(request: Request, viewer: Viewer, result: Verdicts, done: str, facts: Mapping[str, Any]) -> Response:
+def _outcome(viewer: Viewer, result: Verdicts, done: str, facts: Mapping[str, Any]) -> Response:
     shown = {"title": f"Jobs {done}", "done": done, "back": ("/jobs", "all jobs"), "what": "Job", **facts}
-    return render(request, "verdicts.html", viewer=viewer, verdicts=result, **shown)
+    return viewer.render("verdicts.html", verdicts=result, **shown)
 
 
 def _read_seen(text: str) -> tuple[str, Seen]:
@@ -189,17 +185,7 @@ def _retry(resources: Resources, caller: Caller, job_id: UUID, seen: Mapping[str
 
 
 def _approve(resources: Resources, caller: Caller, job_id: UUID, seen: Mapping[str, Seen]) -> None:
-    looked_at = seen.get(str(job_id), Seen(UUID(int=0)))
-    with resources.ledger.begin() as session:
-        approve(
-            session,
-            job_id,
-            actor=caller.actor,
-            policy=resources.policy,
-            tenant=caller.tenant,
-            seen=looked_at,
-            undo_seconds=UNDO_SECONDS,
-        )
+    approve_shown(resources, caller, job_id, seen.get(str(job_id), Seen(UUID(int=0))))
 
 
 _DO: Mapping[Action, Callable[[Resources, Caller, UUID, Mapping[str, Seen]], UUID | None]] = {

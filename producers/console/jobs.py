@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 from uuid import UUID
 
-from fastapi import APIRouter, Form, Header, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Form, Header, Query
+from pydantic import BaseModel, Field
 from sqlmodel import Session
 from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
@@ -29,15 +29,12 @@ from producers.api.requests import Resources, asker_of
 from producers.console.job_page import events_of, facts_of
 from producers.console.web import (
     Approver,
-    ConsoleResources,
     Submitter,
     Viewer,
     ViewerDep,
     is_part,
     load_templates,
-    redirect,
     refusals_on,
-    render,
 )
 from producers.errors import ActionRefusedError
 from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
@@ -46,6 +43,7 @@ from producers.use_cases.job_search import JobFilter
 from producers.use_cases.jobs import JobsPage, open_jobs_by_state, page_of_jobs
 from producers.use_cases.people import Holder
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder
+from producers.use_cases.tenants import Caller
 from routing.decision.explanation import Explanation, explain
 from routing.decision.router import CLASSIFIER, Route, SiteSignals, signals_of
 from routing.errors import InvalidJobError
@@ -152,10 +150,8 @@ _REFRESH_SECONDS = 0.7
 """Shortest time between two refreshes of a page."""
 
 
-class Wanted(BaseModel):
+class Wanted(BaseModel, frozen=True, str_strip_whitespace=True):
     """Which jobs a page lists, as its URL says it; an empty field restricts nothing."""
-
-    model_config = ConfigDict(frozen=True, str_strip_whitespace=True)
 
     state: tuple[State | Literal[""], ...] = ()
     tier: TierName | Literal[""] = ""
@@ -201,18 +197,14 @@ GROUPS: Mapping[str, tuple[State, ...]] = {
 
 @router.get("/jobs")
 def show_jobs(
-    request: Request,
-    resources: ConsoleResources,
     viewer: ViewerDep,
     wanted: Annotated[Wanted, Query()],
 ) -> Response:
     """List the tenant's jobs, newest first, filtered by state, tier, site, source, cost, time, who and words."""
-    return _list(request, resources, viewer, wanted)
+    return _list(viewer, wanted)
 
 
 def _list(
-    request: Request,
-    resources: Resources,
     viewer: Viewer,
     wanted: Wanted,
     *,
@@ -222,7 +214,7 @@ def _list(
     """Show a page of jobs, with the form that was refused."""
     tenant = viewer.caller.tenant
     try:
-        with refusals_on("/jobs"), resources.ledger.begin() as session:
+        with refusals_on("/jobs"), viewer.resources.ledger.begin() as session:
             counts = open_jobs_by_state(session, tenant)
             found = JobFilter(
                 tenant=tenant,
@@ -246,17 +238,15 @@ def _list(
         "costs": COSTS,
         "sources": tuple(Source),
         "groups": [(name, states, sum(counts.get(state, 0) for state in states)) for name, states in GROUPS.items()],
-        "sites": [one.name for one in resources.sites.all(tenant)] if not is_part(request) else [],
+        "sites": [one.name for one in viewer.resources.sites.all(tenant)] if not is_part(viewer.request) else [],
         "draft": draft,
         "refusal": refusal,
     }
-    return render(request, "jobs.html", viewer=viewer, status=200 if draft is None else 422, **shown)
+    return viewer.render("jobs.html", status=200 if draft is None else 422, **shown)
 
 
 @router.post("/jobs")
 def submit(
-    request: Request,
-    resources: ConsoleResources,
     viewer: Submitter,
     prompt: Annotated[str, Form()],
     site: Annotated[str, Form()] = "",
@@ -269,55 +259,50 @@ def submit(
     body = {"prompt": prompt, **sites, "tier": tier, "budget_usd": budget}
     try:
         with refusals_on("/jobs"):
-            accepted = resources.submitter.submit(
+            accepted = viewer.resources.submitter.submit(
                 {name: value for name, value in body.items() if value},
                 tenant=viewer.caller.tenant,
                 source=Source.HTTP,
                 actor=viewer.caller.actor,
             )
     except ActionRefusedError as refused:
-        return _list(request, resources, viewer, Wanted(), draft=body, refusal=refused.why)
-    return redirect(request, f"/jobs/{accepted.job.id}")
+        return _list(viewer, Wanted(), draft=body, refusal=refused.why)
+    return viewer.redirect(f"/jobs/{accepted.job.id}")
 
 
 @router.get("/jobs/{job_id}")
 def show_job(
-    request: Request,
-    resources: ConsoleResources,
     viewer: ViewerDep,
     job_id: UUID,
     page: Annotated[str, Query(max_length=500)] = "",
 ) -> Response:
     """Show one job, its question or preview first; `page` is the changed page in its frames."""
-    facts = facts_of(resources, job_id, tenant=viewer.caller.tenant, path=page)
-    return render(request, "job.html", viewer=viewer, **facts)
+    facts = facts_of(viewer.resources, job_id, tenant=viewer.caller.tenant, path=page)
+    return viewer.render("job.html", **facts)
 
 
 @router.get("/jobs/{job_id}/events")
 def show_events(
-    request: Request,
-    resources: ConsoleResources,
     viewer: ViewerDep,
     job_id: UUID,
     before: Annotated[int, Query(ge=0, lt=2**63)] = 2**63 - 1,
 ) -> Response:
     """Show the page of a job's events that ends before one of them."""
-    page = events_of(resources, job_id, tenant=viewer.caller.tenant, before_id=before)
-    return render(request, "events.html", viewer=viewer, job_id=job_id, page=page)
+    page = events_of(viewer.resources, job_id, tenant=viewer.caller.tenant, before_id=before)
+    return viewer.render("events.html", job_id=job_id, page=page)
 
 
 @router.get("/jobs/{job_id}/why")
-def show_why(request: Request, resources: ConsoleResources, viewer: ViewerDep, job_id: UUID) -> Response:
+def show_why(viewer: ViewerDep, job_id: UUID) -> Response:
     """Show which words and rules decided a job's route, and what would change it."""
-    with resources.ledger.begin() as session:
+    with viewer.resources.ledger.begin() as session:
         job = find_job(session, job_id, tenant=viewer.caller.tenant)
-        found = reasons_of(session, job, policy=resources.policy, vocabularies=resources.vocabularies)
-    return render(request, "why.html", viewer=viewer, job_id=job_id, why=found, decided=job.route.get("reason", ""))
+        found = reasons_of(session, job, policy=viewer.resources.policy, vocabularies=viewer.resources.vocabularies)
+    return viewer.render("why.html", job_id=job_id, why=found, decided=job.route.get("reason", ""))
 
 
 @router.get("/jobs/{job_id}/stream")
 async def stream(
-    resources: ConsoleResources,
     viewer: ViewerDep,
     job_id: UUID,
     after: Annotated[int, Query(ge=0, lt=2**63)] = 0,
@@ -326,9 +311,9 @@ async def stream(
     """Stream a job's events as lines of its page; a browser resumes a lost stream by itself."""
     after = after if last_event_id is None else last_event_id
     tenant = viewer.caller.tenant
-    first = await run_in_threadpool(read_events, resources.ledger, job_id, tenant=tenant, after=after)
+    first = await run_in_threadpool(read_events, viewer.resources.ledger, job_id, tenant=tenant, after=after)
     line = load_templates().get_template("parts/event.html")
-    streams = resources.streams
+    streams = viewer.resources.streams
     holder = Holder(viewer.session.holder, viewer.session.nonce)
     news = streams.follow(job_id, holder=holder, after=after, first=first, tick_seconds=_REFRESH_SECONDS)
     return streams.open(viewer.caller.key_id, _lines(news, line.render))
@@ -357,63 +342,62 @@ UNDO_SECONDS = 10
 
 @decisions_router.post("/approve")
 def approve_job(
-    request: Request,
-    resources: ConsoleResources,
     viewer: Approver,
     job_id: UUID,
     release_id: Annotated[UUID, Form()],
     report_digest: Annotated[str, Form(max_length=64)] = "",
 ) -> Response:
     """Approve exactly the release that the page showed; for some seconds this can be undone."""
-    who, seen = viewer.caller, Seen(release_id, report_digest)
-    with refusals_on(f"/jobs/{job_id}"), resources.ledger.begin() as session:
+    with refusals_on(f"/jobs/{job_id}"):
+        approve_shown(viewer.resources, viewer.caller, job_id, Seen(release_id, report_digest))
+    return viewer.redirect(f"/jobs/{job_id}", notice=f"Approved; for {UNDO_SECONDS} seconds this can be undone.")
+
+
+def approve_shown(resources: Resources, caller: Caller, job_id: UUID, seen: Seen) -> None:
+    """Approve what a page showed of a job."""
+    with resources.ledger.begin() as session:
         approve(
             session,
             job_id,
-            actor=who.actor,
+            actor=caller.actor,
             policy=resources.policy,
-            tenant=who.tenant,
+            tenant=caller.tenant,
             seen=seen,
             undo_seconds=UNDO_SECONDS,
         )
-    return redirect(request, f"/jobs/{job_id}", notice=f"Approved; for {UNDO_SECONDS} seconds this can be undone.")
 
 
 @decisions_router.post("/undo")
-def undo_job_approval(request: Request, resources: ConsoleResources, viewer: Approver, job_id: UUID) -> Response:
+def undo_job_approval(viewer: Approver, job_id: UUID) -> Response:
     """Undo an approval whose publish still waits."""
-    with refusals_on(f"/jobs/{job_id}"), resources.ledger.begin() as session:
+    with refusals_on(f"/jobs/{job_id}"), viewer.resources.ledger.begin() as session:
         job = undo_approval(session, job_id, actor=viewer.caller.actor, tenant=viewer.caller.tenant)
     is_open = job.state == State.AWAITING_APPROVAL
     then = "the preview waits for a decision again" if is_open else "a newer job had replaced this one"
-    return redirect(request, f"/jobs/{job_id}", notice=f"Undone; {then}.")
+    return viewer.redirect(f"/jobs/{job_id}", notice=f"Undone; {then}.")
 
 
 @decisions_router.post("/reject")
-def reject_job(
-    request: Request, resources: ConsoleResources, viewer: Approver, job_id: UUID, reason: Reason = ""
-) -> Response:
+def reject_job(viewer: Approver, job_id: UUID, reason: Reason = "") -> Response:
     """Reject the preview; the live site stays as it is."""
     if not reason.strip():
-        return redirect(request, f"/jobs/{job_id}", notice="Give a reason, which the owner will see.", is_error=True)
+        return viewer.redirect(f"/jobs/{job_id}", notice="Give a reason, which the owner will see.", is_error=True)
 
-    with refusals_on(f"/jobs/{job_id}"), resources.ledger.begin() as session:
+    with refusals_on(f"/jobs/{job_id}"), viewer.resources.ledger.begin() as session:
         reject(session, job_id, actor=viewer.caller.actor, reason=reason.strip(), tenant=viewer.caller.tenant)
-    return redirect(request, f"/jobs/{job_id}", notice="Rejected; the live site is unchanged.")
+    return viewer.redirect(f"/jobs/{job_id}", notice="Rejected; the live site is unchanged.")
 
 
 @decisions_router.post("/cancel")
-def cancel_job(request: Request, resources: ConsoleResources, viewer: Submitter, job_id: UUID) -> Response:
+def cancel_job(viewer: Submitter, job_id: UUID) -> Response:
     """Cancel a job: at once, or at its next model call or step."""
-    with refusals_on(f"/jobs/{job_id}"), resources.ledger.begin() as session:
+    with refusals_on(f"/jobs/{job_id}"), viewer.resources.ledger.begin() as session:
         request_cancel(session, lock_job(session, job_id, tenant=viewer.caller.tenant), actor=viewer.caller.actor)
-    return redirect(request, f"/jobs/{job_id}", notice="Cancelled, or will be at its next step.")
+    return viewer.redirect(f"/jobs/{job_id}", notice="Cancelled, or will be at its next step.")
 
 
 @decisions_router.post("/reply")
 def reply(
-    request: Request,
-    resources: ConsoleResources,
     viewer: Submitter,
     job_id: UUID,
     option: Annotated[str, Form(max_length=200)] = "",
@@ -423,17 +407,15 @@ def reply(
     whose = {"tenant": viewer.caller.tenant, "actor": viewer.caller.actor}
     with refusals_on(f"/jobs/{job_id}"):
         if option:
-            taken = resources.clarifier.choose(job_id, option, **whose)
+            taken = viewer.resources.clarifier.choose(job_id, option, **whose)
         else:
-            taken = resources.clarifier.reply(job_id, text.strip(), **whose)
+            taken = viewer.resources.clarifier.reply(job_id, text.strip(), **whose)
     said = "Answered." if taken.handled else "That did not answer the question, which stays open."
-    return redirect(request, f"/jobs/{job_id}", notice=said)
+    return viewer.redirect(f"/jobs/{job_id}", notice=said)
 
 
 @decisions_router.post("/revise")
 def revise(
-    request: Request,
-    resources: ConsoleResources,
     viewer: Submitter,
     job_id: UUID,
     text: Annotated[str, Form()] = "",
@@ -442,35 +424,31 @@ def revise(
     """Request changes to a job's result, on the same bill and possibly another tier."""
     with refusals_on(f"/jobs/{job_id}"):
         order = parse_as(ReviseOrder, {"text": text} | ({"tier": tier} if tier else {}))
-        new = resources.rounds.revise(job_id, order, requester=asker_of(viewer.caller))
+        new = viewer.resources.rounds.revise(job_id, order, requester=asker_of(viewer.caller))
     page = "runs" if is_run(new.job) else "jobs"
-    return redirect(request, f"/{page}/{new.job.id}", notice="This round continues the previous one.")
+    return viewer.redirect(f"/{page}/{new.job.id}", notice="This round continues the previous one.")
 
 
 @decisions_router.post("/override")
-def override(
-    request: Request, resources: ConsoleResources, viewer: Submitter, job_id: UUID, tier: Annotated[TierName, Form()]
-) -> Response:
+def override(viewer: Submitter, job_id: UUID, tier: Annotated[TierName, Form()]) -> Response:
     """Repeat the request on another tier, in place of this job."""
     with refusals_on(f"/jobs/{job_id}"):
-        new = resources.replays.override(job_id, tier, requester=asker_of(viewer.caller))
-    return redirect(request, f"/jobs/{new.job.id}", notice=f"This job replaces the previous one, on tier {tier}.")
+        new = viewer.resources.replays.override(job_id, tier, requester=asker_of(viewer.caller))
+    return viewer.redirect(f"/jobs/{new.job.id}", notice=f"This job replaces the previous one, on tier {tier}.")
 
 
 @decisions_router.post("/resume")
-def resume(
-    request: Request, resources: ConsoleResources, viewer: Submitter, job_id: UUID, budget: Annotated[str, Form()] = ""
-) -> Response:
+def resume(viewer: Submitter, job_id: UUID, budget: Annotated[str, Form()] = "") -> Response:
     """Add budget and continue the same work."""
     with refusals_on(f"/jobs/{job_id}"):
         order = parse_as(ResumeOrder, {"budget_usd": budget})
-        new = resources.rounds.resume(job_id, order, requester=asker_of(viewer.caller))
-    return redirect(request, f"/jobs/{new.job.id}", notice="Resumed with the added budget.")
+        new = viewer.resources.rounds.resume(job_id, order, requester=asker_of(viewer.caller))
+    return viewer.redirect(f"/jobs/{new.job.id}", notice="Resumed with the added budget.")
 
 
 @decisions_router.post("/retry")
-def retry(request: Request, resources: ConsoleResources, viewer: Submitter, job_id: UUID) -> Response:
+def retry(viewer: Submitter, job_id: UUID) -> Response:
     """Repeat a failed job's request on the same bill, from the site as it is now."""
     with refusals_on(f"/jobs/{job_id}"):
-        new = resources.replays.replay(job_id, requester=asker_of(viewer.caller))
-    return redirect(request, f"/jobs/{new.job.id}", notice="Tried again, on the same bill.")
+        new = viewer.resources.replays.replay(job_id, requester=asker_of(viewer.caller))
+    return viewer.redirect(f"/jobs/{new.job.id}", notice="Tried again, on the same bill.")

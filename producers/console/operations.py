@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
-from fastapi import APIRouter, Form, Path, Query, Request
+from fastapi import APIRouter, Form, Path, Query
 from markupsafe import Markup
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from sqlalchemy import func, select
 from sqlmodel import Session, col
 from starlette.responses import Response
@@ -17,25 +17,22 @@ from ledger import audit
 from ledger.attempts import effective_policy
 from ledger.errors import ClusterNotFoundError
 from ledger.record_tables import AuditRow, AuditSeal
-from ledger.tables import Job
 from producers.api.requests import asker_of
 from producers.console.charts import Bar, bars, spark
 from producers.console.presentation import cents, duration, plural
 from producers.console.web import (
     ConsoleDep,
-    ConsoleResources,
     Operator,
     Submitter,
     Viewer,
     ViewerDep,
-    redirect,
     refusals_on,
-    render,
 )
 from producers.use_cases.dead_letters import DeadLetterOrder, ReplayOrder
 from producers.use_cases.fleet import budgets_today, fleet_view, recently_ended, spent_by_day
 from producers.use_cases.fleet_history import MOST_ATTEMPTS, SPANS, QueueHistory, SpanName, fleet_history
 from producers.use_cases.job_search import id_span
+from producers.use_cases.jobs import prompts_of
 from producers.use_cases.tenants import Scope, pause_queue
 from routing.jobs import parse_as
 from routing.queues import QUEUES, QueueName
@@ -44,28 +41,24 @@ router = APIRouter()
 
 
 @router.get("/")
-def show_fleet(
-    request: Request, resources: ConsoleResources, viewer: ViewerDep, span: Annotated[SpanName, Query()] = "day"
-) -> Response:
+def show_fleet(viewer: ViewerDep, span: Annotated[SpanName, Query()] = "day") -> Response:
     """Show the fleet; the page refreshes every two seconds."""
     tenant, is_operator = viewer.caller.tenant, viewer.caller.may(Scope.OPERATE)
-    with resources.ledger.begin() as session:
-        policy = effective_policy(session, tenant, resources.policy)
+    with viewer.resources.ledger.begin() as session:
+        policy = effective_policy(session, tenant, viewer.resources.policy)
         facts: dict[str, Any] = {
             "fleet": fleet_view(session, tenant, policy=policy, is_operator=is_operator),
             "budgets": budgets_today(session, tenant, policy=policy, is_operator=is_operator),
         }
-    return render(request, "fleet.html", viewer=viewer, is_operator=is_operator, span=span, **facts)
+    return viewer.render("fleet.html", is_operator=is_operator, span=span, **facts)
 
 
 @router.get("/charts")
-def show_charts(
-    request: Request, resources: ConsoleResources, viewer: ViewerDep, span: Annotated[SpanName, Query()] = "day"
-) -> Response:
+def show_charts(viewer: ViewerDep, span: Annotated[SpanName, Query()] = "day") -> Response:
     """Show what happened over time: on the fleet page, which it keeps quick, or alone."""
-    with resources.ledger.begin() as session:
+    with viewer.resources.ledger.begin() as session:
         charts = charts_of(session, viewer, span)
-    return render(request, "charts.html", viewer=viewer, **charts)
+    return viewer.render("charts.html", **charts)
 
 
 def charts_of(session: Session, viewer: Viewer, span: SpanName) -> dict[str, Any]:
@@ -125,14 +118,12 @@ def spend_chart(session: Session, tenant: str | None) -> Markup:
 
 
 @router.post("/queues/{queue}")
-def switch_queue(
-    request: Request, resources: ConsoleResources, viewer: Operator, queue: QueueName, paused: Annotated[bool, Form()]
-) -> Response:
+def switch_queue(viewer: Operator, queue: QueueName, paused: Annotated[bool, Form()]) -> Response:
     """Pause or resume a queue."""
     word = "paused" if paused else "resumed"
-    with resources.ledger.begin() as session:
+    with viewer.resources.ledger.begin() as session:
         pause_queue(session, queue, is_paused=paused, actor=viewer.caller.actor)
-    return redirect(request, "/", notice=f"{queue.value} is {word}.")
+    return viewer.redirect("/", notice=f"{queue.value} is {word}.")
 
 
 dead_letters_router = APIRouter(prefix="/dead")
@@ -146,34 +137,29 @@ _PAGE = 100
 
 
 @dead_letters_router.get("")
-def show_clusters(request: Request, resources: ConsoleResources, viewer: ViewerDep, cursor: Cursor = None) -> Response:
+def show_clusters(viewer: ViewerDep, cursor: Cursor = None) -> Response:
     """Show dead letters by failure signature, the largest cluster first."""
     with refusals_on("/dead"):
-        page = resources.dead_letters.clusters(viewer.caller.tenant, cursor=cursor)
-    newest = select(col(Job.id), col(Job.prompt)).where(col(Job.id).in_([one.example for one in page.clusters]))
-    with resources.ledger.begin() as session:
-        prompts = {row.id: row.prompt for row in session.execute(newest)}
+        page = viewer.resources.dead_letters.clusters(viewer.caller.tenant, cursor=cursor)
+    with viewer.resources.ledger.begin() as session:
+        prompts = prompts_of(session, {one.example for one in page.clusters}, tenant=viewer.caller.tenant)
     most = max((cluster.jobs for cluster in page.clusters), default=0)
-    return render(request, "dead.html", viewer=viewer, page=page, most=most, prompts=prompts)
+    return viewer.render("dead.html", page=page, most=most, prompts=prompts)
 
 
 @dead_letters_router.get("/{cluster}")
-def show_cluster(
-    request: Request, resources: ConsoleResources, viewer: ViewerDep, cluster: ClusterName, cursor: Cursor = None
-) -> Response:
+def show_cluster(viewer: ViewerDep, cluster: ClusterName, cursor: Cursor = None) -> Response:
     """Show the dead letters of one cluster, the oldest first."""
     with refusals_on("/dead"):
         try:
-            page = resources.dead_letters.jobs(viewer.caller.tenant, cluster, cursor=cursor, limit=_PAGE)
+            page = viewer.resources.dead_letters.jobs(viewer.caller.tenant, cluster, cursor=cursor, limit=_PAGE)
         except ClusterNotFoundError:
-            return redirect(request, "/dead", notice="That cluster is empty now.")
-    return render(request, "cluster.html", viewer=viewer, name=cluster, page=page)
+            return viewer.redirect("/dead", notice="That cluster is empty now.")
+    return viewer.render("cluster.html", name=cluster, page=page)
 
 
 @dead_letters_router.post("/replay")
 def replay(
-    request: Request,
-    resources: ConsoleResources,
     viewer: Submitter,
     ids: Ids = None,
     signature: Signature = "",
@@ -182,23 +168,17 @@ def replay(
     """Replay the selected dead letters, or up to 200 of a cluster."""
     with refusals_on("/dead"):
         order = parse_as(ReplayOrder, _order(ids, signature) | ({"budget_usd": budget} if budget else {}))
-        verdicts = resources.dead_letters.replay(order, requester=asker_of(viewer.caller))
-    return render(
-        request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Replayed", done="replayed", **_FROM_DEAD
-    )
+        verdicts = viewer.resources.dead_letters.replay(order, requester=asker_of(viewer.caller))
+    return viewer.render("verdicts.html", verdicts=verdicts, title="Replayed", done="replayed", **_FROM_DEAD)
 
 
 @dead_letters_router.post("/dismiss")
-def dismiss(
-    request: Request, resources: ConsoleResources, viewer: Submitter, ids: Ids = None, signature: Signature = ""
-) -> Response:
+def dismiss(viewer: Submitter, ids: Ids = None, signature: Signature = "") -> Response:
     """Dismiss the selected dead letters, or up to 200 of a cluster."""
     with refusals_on("/dead"):
         order = parse_as(DeadLetterOrder, _order(ids, signature))
-        verdicts = resources.dead_letters.dismiss(order, requester=asker_of(viewer.caller))
-    return render(
-        request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Dismissed", done="dismissed", **_FROM_DEAD
-    )
+        verdicts = viewer.resources.dead_letters.dismiss(order, requester=asker_of(viewer.caller))
+    return viewer.render("verdicts.html", verdicts=verdicts, title="Dismissed", done="dismissed", **_FROM_DEAD)
 
 
 def _order(ids: list[UUID] | None, signature: str) -> dict[str, Any]:
@@ -216,21 +196,19 @@ _NOBODY = UUID(int=0)
 
 
 @router.get("/limits")
-def show_limits(request: Request, resources: ConsoleResources, viewer: ViewerDep) -> Response:
+def show_limits(viewer: ViewerDep) -> Response:
     """Show the tenant's limits on each queue, and how much of its budgets is used."""
     tenant, is_operator = viewer.caller.tenant, viewer.caller.may(Scope.OPERATE)
-    with resources.ledger.begin() as session:
-        policy = effective_policy(session, tenant, resources.policy)
+    with viewer.resources.ledger.begin() as session:
+        policy = effective_policy(session, tenant, viewer.resources.policy)
         budgets = budgets_today(session, tenant, policy=policy, is_operator=is_operator)
         chart = spend_chart(session, tenant)
-    limits = [(queue.value, policy.queues[queue], resources.policy.queues[queue]) for queue in QUEUES]
-    return render(request, "limits.html", viewer=viewer, limits=limits, policy=policy, budgets=budgets, chart=chart)
+    limits = [(queue.value, policy.queues[queue], viewer.resources.policy.queues[queue]) for queue in QUEUES]
+    return viewer.render("limits.html", limits=limits, policy=policy, budgets=budgets, chart=chart)
 
 
-class AuditFilter(BaseModel):
+class AuditFilter(BaseModel, frozen=True, str_strip_whitespace=True):
     """Which rows of the audit trail to show, as the page's URL says it."""
-
-    model_config = ConfigDict(frozen=True, str_strip_whitespace=True)
 
     action: str = Field(default="", max_length=64)
     actor: str = Field(default="", max_length=200)
@@ -239,13 +217,11 @@ class AuditFilter(BaseModel):
 
 
 @router.get("/audit")
-def show_audit(
-    request: Request, resources: ConsoleResources, viewer: ViewerDep, wanted: Annotated[AuditFilter, Query()]
-) -> Response:
+def show_audit(viewer: ViewerDep, wanted: Annotated[AuditFilter, Query()]) -> Response:
     """Search the audit trail, newest first: operators all of it, others only their tenant's rows."""
-    with resources.ledger.begin() as session:
+    with viewer.resources.ledger.begin() as session:
         page = _search(session, viewer, wanted)
-    return render(request, "audit.html", viewer=viewer, wanted=wanted, page=page, verdict=None, refusal="")
+    return viewer.render("audit.html", wanted=wanted, page=page, verdict=None, refusal="")
 
 
 class AuditPage(NamedTuple):
@@ -284,16 +260,15 @@ def _search(session: Session, viewer: Viewer, wanted: AuditFilter) -> AuditPage:
         is_cut = session.scalars(older).first() is not None
         following = floor if is_cut else None
     sealed_to = session.scalar(select(func.max(AuditSeal.last_seq))) or 0
-    own = col(Job.id).in_({row.job_id for row in rows if row.job_id}), col(Job.tenant) == viewer.caller.tenant
-    prompts = {row.id: row.prompt for row in session.execute(select(col(Job.id), col(Job.prompt)).where(*own))}
+    prompts = prompts_of(session, {row.job_id for row in rows if row.job_id}, tenant=viewer.caller.tenant)
     return AuditPage(rows[:_ROWS], following, is_cut, sealed_to, prompts)
 
 
 @router.post("/audit/verify")
-def verify(request: Request, console: ConsoleDep, resources: ConsoleResources, viewer: Operator) -> Response:
+def verify(console: ConsoleDep, viewer: Operator) -> Response:
     """Verify the whole chain."""
     verdict, refusal = None, ""
-    with resources.ledger.begin() as session:
+    with viewer.resources.ledger.begin() as session:
         some = select(col(AuditRow.seq)).limit(_MOST_VERIFIED + 1).subquery()
         size = session.scalar(select(func.count()).select_from(some)) or 0
         if not console.audit_key:
@@ -305,6 +280,4 @@ def verify(request: Request, console: ConsoleDep, resources: ConsoleResources, v
         else:
             verdict = audit.verify(session, signing_key=console.audit_key)
         page = _search(session, viewer, AuditFilter())
-    return render(
-        request, "audit.html", viewer=viewer, wanted=AuditFilter(), page=page, verdict=verdict, refusal=refusal
-    )
+    return viewer.render("audit.html", wanted=AuditFilter(), page=page, verdict=verdict, refusal=refusal)

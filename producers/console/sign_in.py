@@ -20,7 +20,6 @@ from producers.console.web import (
     Viewer,
     acting,
     cookie_of,
-    redirect,
     refuse_foreign,
     render,
     set_cookie,
@@ -102,15 +101,13 @@ def come_back(request: Request, console: ConsoleDep, resources: ConsoleResources
 
 @router.post("/logout")
 def log_out(
-    request: Request,
     console: ConsoleDep,
-    resources: ConsoleResources,
     viewer: Annotated[Viewer, Depends(acting(Scope.READ))],
 ) -> Response:
     """End the session, whoever holds its cookie."""
-    with resources.ledger.begin() as transaction:
+    with viewer.resources.ledger.begin() as transaction:
         end_session(transaction, viewer.session.nonce)
-    response = redirect(request, "/login")
+    response = viewer.redirect("/login")
     set_cookie(response, console, COOKIE, "", seconds=0)
     return response
 

@@ -30,18 +30,15 @@ from producers.console.run_timeline import news_of, timeline_of
 from producers.console.web import (
     Approver,
     ConsoleDep,
-    ConsoleResources,
     Viewer,
     ViewerDep,
-    redirect,
     refusals_on,
     refuse_foreign,
-    render,
 )
 from producers.errors import BodyTooLargeError, ForgedFormError, InvalidInputError, UploadTooSlowError
 from producers.intake.submit import Submitted
 from producers.use_cases.imports import Order
-from producers.use_cases.jobs import JobSummary, summarise
+from producers.use_cases.jobs import JobSummary, prompts_of, summarise
 from producers.use_cases.runs import GateView, RunView, StepTreeView, describe_run
 from producers.use_cases.sites import release_view, site_view
 from producers.use_cases.tenants import Scope
@@ -61,42 +58,42 @@ _DAY_SECONDS = 86_400
 
 
 @router.get("")
-def show_sites(request: Request, resources: ConsoleResources, viewer: ViewerDep) -> Response:
+def show_sites(viewer: ViewerDep) -> Response:
     """List the tenant's sites as they look now: by the picture of their live release, or by its page in a frame."""
-    sites = resources.sites.all(viewer.caller.tenant)
-    views = [site_view(site, pages_url=resources.pages_url) for site in sites]
-    live = _live(resources, sites)
+    sites = viewer.resources.sites.all(viewer.caller.tenant)
+    views = [site_view(site, pages_url=viewer.resources.pages_url) for site in sites]
+    live = _live(viewer.resources, sites)
     unpictured = [site for site in sites if not _is_pictured(live.get(site.name))][:_FRAMED]
     shown: dict[str, Any] = {
         "pictured": {name for name, release in live.items() if _is_pictured(release)},
-        "frames": _frames(resources, {site.name: live[site.name] for site in unpictured if site.name in live}),
-        "most": resources.policy.uploads.archive_bytes,
+        "frames": _frames(viewer.resources, {site.name: live[site.name] for site in unpictured if site.name in live}),
+        "most": viewer.resources.policy.uploads.archive_bytes,
     }
-    return render(request, "sites.html", viewer=viewer, sites=views, **shown)
+    return viewer.render("sites.html", sites=views, **shown)
 
 
 @router.post("/import", max_body_size=LARGEST_BLOB_BYTES)
 async def import_site(
-    request: Request,
     console: ConsoleDep,
-    resources: ConsoleResources,
     viewer: ViewerDep,
     _: Annotated[None, Depends(refuse_foreign)],
 ) -> Response:
     """Import a site from an archive; who sends it is known before any of it is read."""
     viewer.caller.require(Scope.SUBMIT)
-    most = resources.policy.uploads.archive_bytes
+    most = viewer.resources.policy.uploads.archive_bytes
     with refusals_on("/sites"):
-        stated = stated_bytes(request)
+        stated = stated_bytes(viewer.request)
         if stated is None or stated > most + _FORM_BYTES:
             raise InvalidInputError("archive", f"must not be longer than {most >> 20} MiB")
         async with AsyncExitStack() as stack:  # the form is spooled to disk: not before there is a place for it
-            stack.enter_context(resources.imports.one_more(viewer.caller.tenant))
-            form = await stack.enter_async_context(_form(request, seconds=resources.policy.uploads.seconds))
+            stack.enter_context(viewer.resources.imports.one_more(viewer.caller.tenant))
+            form = await stack.enter_async_context(
+                _form(viewer.request, seconds=viewer.resources.policy.uploads.seconds)
+            )
             if not console.sessions.is_own_form(viewer.session, str(form.get("form_token", ""))):
                 raise ForgedFormError
-            submitted = await _import(resources, viewer, form.get("archive"), str(form.get("name", "")).strip())
-    return redirect(request, f"/jobs/{submitted.job.id}")
+            submitted = await _import(viewer, form.get("archive"), str(form.get("name", "")).strip())
+    return viewer.redirect(f"/jobs/{submitted.job.id}")
 
 
 @asynccontextmanager
@@ -113,7 +110,7 @@ async def _form(request: Request, *, seconds: float) -> AsyncIterator[FormData]:
         await read.close()
 
 
-async def _import(resources: Resources, viewer: Viewer, archive: object, name: str) -> Submitted:
+async def _import(viewer: Viewer, archive: object, name: str) -> Submitted:
     if not isinstance(archive, UploadFile) or not archive.filename:
         raise InvalidInputError("archive", "must be a file")
     try:
@@ -121,7 +118,7 @@ async def _import(resources: Resources, viewer: Viewer, archive: object, name: s
     except ValueError as error:
         raise InvalidInputError("site", str(error)) from None
     try:
-        return await resources.imports.take(Order(viewer.caller, site, None, archive.size), _chunks(archive))
+        return await viewer.resources.imports.take(Order(viewer.caller, site, None, archive.size), _chunks(archive))
     except BodyTooLargeError as error:
         raise InvalidInputError("archive", f"must not be longer than {error.max_bytes >> 20} MiB") from None
 
@@ -132,24 +129,24 @@ async def _chunks(archive: UploadFile) -> AsyncIterator[bytes]:
 
 
 @router.get("/{name}")
-def show_site(request: Request, resources: ConsoleResources, viewer: ViewerDep, name: SiteName) -> Response:
+def show_site(viewer: ViewerDep, name: SiteName) -> Response:
     """Show a site's releases, newest first."""
-    site, releases = resources.sites.releases(viewer.caller.tenant, name)
+    site, releases = viewer.resources.sites.releases(viewer.caller.tenant, name)
     views = [release_view(release, is_active=release.id == site.active_release_id) for release in releases]
-    shown = site_view(site, pages_url=resources.pages_url)
-    frame = _frames(resources, _live(resources, [site])).get(site.name)
+    shown = site_view(site, pages_url=viewer.resources.pages_url)
+    frame = _frames(viewer.resources, _live(viewer.resources, [site])).get(site.name)
     pictured = {release.id for release in releases if _is_pictured(release)}
-    made_by = col(Job.id).in_([release.job_id for release in releases if release.job_id])
-    with resources.ledger.begin() as session:
-        prompts = {row.id: row.prompt for row in session.execute(select(col(Job.id), col(Job.prompt)).where(made_by))}
+    made_by = {release.job_id for release in releases if release.job_id}
+    with viewer.resources.ledger.begin() as session:
+        prompts = prompts_of(session, made_by, tenant=viewer.caller.tenant)
     facts: dict[str, Any] = {"site": shown, "releases": views, "frame": frame, "pictured": pictured}
-    return render(request, "site.html", viewer=viewer, prompts=prompts, **facts)
+    return viewer.render("site.html", prompts=prompts, **facts)
 
 
 @router.get("/{name}/thumbnails/{release_id}")
-def show_thumbnail(resources: ConsoleResources, viewer: ViewerDep, name: SiteName, release_id: UUID) -> Response:
+def show_thumbnail(viewer: ViewerDep, name: SiteName, release_id: UUID) -> Response:
     """Show the picture of a published release, which never changes."""
-    with resources.ledger.begin() as session:
+    with viewer.resources.ledger.begin() as session:
         site = find_site(session, viewer.caller.tenant, name)
         sha256 = published_release(session, site, release_id).thumbnail_sha256
     if sha256 is None:
@@ -160,13 +157,11 @@ def show_thumbnail(resources: ConsoleResources, viewer: ViewerDep, name: SiteNam
         "Cross-Origin-Resource-Policy": "same-origin",
         "X-Content-Type-Options": "nosniff",
     }
-    return Response(resources.content_store.get(sha256), media_type="image/png", headers=headers)
+    return Response(viewer.resources.content_store.get(sha256), media_type="image/png", headers=headers)
 
 
 @router.get("/{name}/diff/{release_id}")
 def show_diff(
-    request: Request,
-    resources: ConsoleResources,
     viewer: ViewerDep,
     name: SiteName,
     release_id: UUID,
@@ -174,19 +169,17 @@ def show_diff(
 ) -> Response:
     """Show what a release changed; with `since`, what lies between that release and this one."""
     with refusals_on(f"/sites/{name}"):
-        changes = resources.sites.diff(viewer.caller.tenant, name, since, release_id)
+        changes = viewer.resources.sites.diff(viewer.caller.tenant, name, since, release_id)
     shown: dict[str, Any] = {"name": name, "release_id": release_id, "since": since, "changes": changes}
-    return render(request, "diff.html", viewer=viewer, **shown)
+    return viewer.render("diff.html", **shown)
 
 
 @router.post("/{name}/rollback")
-def roll_back(
-    request: Request, resources: ConsoleResources, viewer: Approver, name: SiteName, release_id: Annotated[UUID, Form()]
-) -> Response:
+def roll_back(viewer: Approver, name: SiteName, release_id: Annotated[UUID, Form()]) -> Response:
     """Make an earlier release the active one again."""
     with refusals_on(f"/sites/{name}"):
-        resources.sites.rollback(viewer.caller.tenant, name, to=release_id, actor=viewer.caller.actor)
-    return redirect(request, f"/sites/{name}", notice="That release is live again.")
+        viewer.resources.sites.rollback(viewer.caller.tenant, name, to=release_id, actor=viewer.caller.actor)
+    return viewer.redirect(f"/sites/{name}", notice="That release is live again.")
 
 
 def _live(resources: Resources, sites: Sequence[Site]) -> Mapping[str, Release]:
@@ -225,13 +218,13 @@ class RunLine(NamedTuple):
 
 
 @runs_router.get("/runs")
-def show_runs(request: Request, resources: ConsoleResources, viewer: ViewerDep) -> Response:
+def show_runs(viewer: ViewerDep) -> Response:
     """List the newest runs, with how far they are, and the open gates."""
     tenant = viewer.caller.tenant
-    with resources.ledger.begin() as session:
+    with viewer.resources.ledger.begin() as session:
         runs = _newest_runs(session, tenant)
         gates = [*map(GateView.of, open_gates(session, tenant))]
-    return render(request, "runs.html", viewer=viewer, runs=runs, gates=gates, most=_SHOWN)
+    return viewer.render("runs.html", runs=runs, gates=gates, most=_SHOWN)
 
 
 def _newest_runs(session: Session, tenant: str) -> list[RunLine]:
@@ -255,9 +248,9 @@ def _newest_runs(session: Session, tenant: str) -> list[RunLine]:
 
 
 @runs_router.get("/runs/{run_id}")
-def show_run(request: Request, resources: ConsoleResources, viewer: ViewerDep, run_id: UUID) -> Response:
+def show_run(viewer: ViewerDep, run_id: UUID) -> Response:
     """Show a run; the page refreshes until it ends."""
-    with resources.ledger.begin() as session:
+    with viewer.resources.ledger.begin() as session:
         run = describe_run(session, run_id, tenant=viewer.caller.tenant)
         until = run.ended_at or datetime.now(UTC)
         live: dict[str, Any] = {
@@ -267,26 +260,24 @@ def show_run(request: Request, resources: ConsoleResources, viewer: ViewerDep, r
         }
     can_revise = run.continued_as is None and can_go_on(Verb.REVISE, run.state, run.reason, is_run=True)
     pictures = _pictures(run)
-    return render(request, "run.html", viewer=viewer, run=run, pictures=pictures, can_revise=can_revise, **live)
+    return viewer.render("run.html", run=run, pictures=pictures, can_revise=can_revise, **live)
 
 
 @runs_router.get("/runs/{run_id}/changes")
-def show_run_changes(
-    request: Request, resources: ConsoleResources, viewer: ViewerDep, run_id: UUID, since_last: bool = False
-) -> Response:
+def show_run_changes(viewer: ViewerDep, run_id: UUID, since_last: bool = False) -> Response:
     """Show what a run has changed, or only what is new since the last decided gate."""
     try:
-        files = resources.run_work.diff(run_id, tenant=viewer.caller.tenant, since_last=since_last)
+        files = viewer.resources.run_work.diff(run_id, tenant=viewer.caller.tenant, since_last=since_last)
     except WorkspaceMissingError:
         files = None
-    return render(request, "run_changes.html", viewer=viewer, run_id=run_id, since_last=since_last, files=files)
+    return viewer.render("run_changes.html", run_id=run_id, since_last=since_last, files=files)
 
 
 @runs_router.get("/runs/{run_id}/bundle")
-def get_run_bundle(resources: ConsoleResources, viewer: ViewerDep, run_id: UUID) -> Response:
+def get_run_bundle(viewer: ViewerDep, run_id: UUID) -> Response:
     """Return the work of a run as a git bundle, to be saved."""
     with refusals_on(f"/runs/{run_id}"):
-        return bundle_response(resources, run_id, viewer.caller)
+        return bundle_response(viewer.resources, run_id, viewer.caller)
 
 
 def _pictures(run: RunView) -> tuple[Markup, Markup]:
@@ -344,8 +335,6 @@ _DECIDED: Mapping[Verdict, str] = {
 
 @runs_router.post("/gates/{gate_id}")
 def decide(
-    request: Request,
-    resources: ConsoleResources,
     viewer: Approver,
     gate_id: UUID,
     run_id: Annotated[UUID, Form()],
@@ -354,9 +343,9 @@ def decide(
     reason: Annotated[str, Form(max_length=2000)] = "",
 ) -> Response:
     """Pass a gate at exactly the work that the page showed, send it back, or fail it."""
-    who, policy, note = viewer.caller, resources.policy, reason.strip()
-    with refusals_on(f"/runs/{run_id}"), resources.ledger.begin() as session:
+    who, policy, note = viewer.caller, viewer.resources.policy, reason.strip()
+    with refusals_on(f"/runs/{run_id}"), viewer.resources.ledger.begin() as session:
         decide_gate(
             session, gate_id, verdict, actor=who.actor, policy=policy, note=note, tenant=who.tenant, seen=head or None
         )
-    return redirect(request, f"/runs/{run_id}", notice=_DECIDED[verdict])
+    return viewer.redirect(f"/runs/{run_id}", notice=_DECIDED[verdict])

@@ -27,7 +27,7 @@ from producers.console.oidc import OidcProvider
 from producers.errors import ActionRefusedError, ForgedFormError, NotLoggedInError, ProducerError
 from producers.use_cases.people import holder_of, open_session
 from producers.use_cases.tenants import Caller, Scope
-from routing.errors import InvalidJobError, RoutingError
+from routing.errors import RoutingError
 from sites.errors import HandoverError
 from sites.preview import SITE
 
@@ -104,11 +104,21 @@ _NOTICE_CHARS = 500
 
 @dataclass(frozen=True)
 class Viewer:
-    """The person who looks at a page."""
+    """The person who looks at a page, and what answers them."""
 
+    request: Request
+    resources: Resources
     caller: Caller
     session: ConsoleSession
     form_token: str
+
+    def render(self, template: str, *, status: int = 200, **facts: Any) -> Response:
+        """Render a page for them."""
+        return render(self.request, template, viewer=self, status=status, **facts)
+
+    def redirect(self, path: str, *, notice: str = "", is_error: bool = False) -> Response:
+        """Send them to another page of the console, which shows the notice."""
+        return redirect(self.request, path, notice=notice, is_error=is_error)
 
     @property
     def can(self) -> dict[str, bool]:
@@ -174,7 +184,7 @@ def viewer_of(request: Request, console: ConsoleDep, resources: ConsoleResources
     if caller is None:
         raise NotLoggedInError
     caller.require(Scope.READ)
-    return Viewer(caller, session, console.sessions.form_token(session))
+    return Viewer(request, resources, caller, session, console.sessions.form_token(session))
 
 
 ViewerDep = Annotated[Viewer, Depends(viewer_of)]
@@ -327,7 +337,5 @@ def refusals_on(path: str) -> Iterator[None]:
         yield
     except (GateNotFoundError, JobNotFoundError, SiteNotFoundError):
         raise
-    except InvalidJobError as error:
-        raise ActionRefusedError(path, "; ".join(f"{item.field}: {item.rule}" for item in error.errors)) from None
     except (HandoverError, LedgerError, ProducerError, RoutingError) as error:
         raise ActionRefusedError(path, str(error)) from None

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from select import select
 from types import FrameType
 from typing import NamedTuple, TypeVar
@@ -87,37 +88,25 @@ class _Filled(NamedTuple):
     """Monotonic seconds."""
 
 
+@dataclass(eq=False)
 class Dispatcher:
     """One dispatcher process."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        publisher: Publisher,
-        lists: BrokerLists,
-        *,
-        policy: Policy,
-        config: DispatcherConfig,
-        holder: str,
-        signing_key: bytes,
-        routing_log: RoutingLog | None = None,
-        show_lagging: Callable[[], None] | None = None,
-        archive: Archive | None = None,
-        heads: HeadFile | None = None,
-    ) -> None:
-        self._ledger = ledger
-        self._publisher = publisher
-        self._lists = lists
-        self._policy = policy
-        self._config = config
-        self._holder = holder
-        self._signing_key = signing_key
-        self._routing_log = routing_log
-        self._show_lagging = show_lagging
-        self._archive = archive
-        self._heads = heads
-        self._sweeper = RowSweeper(ledger, policy.retention, rest_seconds=config.sweep_seconds)
-        bounds = {queue: limits.wait_seconds for queue, limits in policy.queues.items()}
+    ledger: Ledger
+    publisher: Publisher
+    lists: BrokerLists
+    policy: Policy
+    config: DispatcherConfig
+    holder: str
+    signing_key: bytes
+    routing_log: RoutingLog | None = None
+    show_lagging: Callable[[], None] | None = None
+    archive: Archive | None = None
+    heads: HeadFile | None = None
+
+    def __post_init__(self) -> None:
+        self._sweeper = RowSweeper(self.ledger, self.policy.retention, rest_seconds=self.config.sweep_seconds)
+        bounds = {queue: limits.wait_seconds for queue, limits in self.policy.queues.items()}
         self._wait_seconds = {queue: seconds for queue, seconds in bounds.items() if seconds is not None}
         self._next = dict.fromkeys((self._count, self._seal, self._archive_audit), -math.inf)
         self._renewed_at = 0.0
@@ -138,7 +127,7 @@ class Dispatcher:
             self._log_routes,
             self._project,
             self._sweep_rows,
-            self._every(self._config.sweep_seconds, self._archive_audit),
+            self._every(self.config.sweep_seconds, self._archive_audit),
         )
         return self._run(self._follow_time, *filter(None, periodic), at_once=True)
 
@@ -164,11 +153,11 @@ class Dispatcher:
         Raises:
             LeadLostError: nobody's fault: another process leads and does what this round leaves undone.
         """
-        if not at_once and time.monotonic() - self._renewed_at < self._config.lease_seconds / 3:
+        if not at_once and time.monotonic() - self._renewed_at < self.config.lease_seconds / 3:
             return
         asked_at = time.monotonic()
-        with self._ledger.look() as connection:
-            is_leader = lead(connection, DISPATCHER, self._holder, seconds=self._config.lease_seconds)
+        with self.ledger.look() as connection:
+            is_leader = lead(connection, DISPATCHER, self.holder, seconds=self.config.lease_seconds)
         self._note_answer()
         if not is_leader:
             raise LeadLostError
@@ -176,7 +165,7 @@ class Dispatcher:
 
     def _note_answer(self) -> None:
         """Note that the ledger is back when it was away for so long that leases may have run out meanwhile."""
-        rules, before = self._policy.attempts, self._answered_at
+        rules, before = self.policy.attempts, self._answered_at
         self._answered_at = time.monotonic()
         if self._answered_at - before > rules.lease_seconds - 2 * rules.lease_renew_seconds:
             logger.warning("ledger_is_back", extra={"seconds": round(self._answered_at - before, 1)})
@@ -195,7 +184,7 @@ class Dispatcher:
         for item in items:
             self._stay_leader()
             with contained(what, item=str(getattr(item, "job_id", item))):
-                with self._ledger.begin() as session:
+                with self.ledger.begin() as session:
                     session.execute(_WAIT_FOR_ROW)
                     do(session, item)
                 done += 1
@@ -203,14 +192,14 @@ class Dispatcher:
 
     def resign(self) -> None:
         """Give up the lease, so that another dispatcher takes over at once."""
-        with self._ledger.begin() as session:
-            resign(session, DISPATCHER, self._holder)
+        with self.ledger.begin() as session:
+            resign(session, DISPATCHER, self.holder)
 
     def _recover(self) -> None:
-        rules = self._policy.attempts
+        rules = self.policy.attempts
         silent_seconds = rules.lease_seconds - rules.lease_renew_seconds
         is_just_back = time.monotonic() - self._back_at < rules.lease_seconds
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             lapsed = find_lapsed_attempts(session, limit=BATCH, only_reported=is_just_back)
 
         def recover_attempt(session: Session, attempt: Attempt) -> None:
@@ -219,7 +208,7 @@ class Dispatcher:
                 attempt,
                 max_lost=rules.max_lost,
                 silent_seconds=silent_seconds,
-                pauses=self._policy.pauses.lost_worker,
+                pauses=self.policy.pauses.lost_worker,
                 back_seconds=time.monotonic() - self._back_at,
                 lease_seconds=rules.lease_seconds,
             )
@@ -228,21 +217,21 @@ class Dispatcher:
         self._each("recover", lapsed, recover_attempt)
 
     def _presume(self) -> None:
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             self.has_more |= presume_lost_calls(session, limit=BATCH) >= BATCH
 
     def _expire(self) -> None:
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             overdue = overdue_jobs(session, limit=BATCH)
         self._each("expire", overdue, expire)
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             late_gates = overdue_gates(session, limit=BATCH)
         self._each("expire_gate", late_gates, expire_gate)
 
     def _expire_waiting(self) -> None:
         """End jobs that no worker claimed within their queue's wait limit."""
         bounds = self._wait_seconds
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             stale = stale_jobs(session, bounds, limit=BATCH)
         self._each(
             "expire_waiting",
@@ -252,14 +241,14 @@ class Dispatcher:
 
     def _wake_runs(self) -> None:
         """Queue runs whose steps have settled: no worker waits for another."""
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             settled = find_unmerged_runs(session, limit=BATCH)
         self._each("wake_run", settled, lambda session, run_id: wake_run(session, lock_job(session, run_id)))
 
     def _release_waiting(self) -> None:
         """Release jobs whose start time has come or whose site is free."""
         for release in (release_due, release_sites):
-            with self._ledger.begin() as session:
+            with self.ledger.begin() as session:
                 self.has_more |= len(release(session)) >= RELEASED_AT_ONCE
 
     def _follow_news(self) -> None:
@@ -272,7 +261,7 @@ class Dispatcher:
     def _follow_time(self) -> None:
         """Do what news or time have made due, take back messages lost by the broker, and fill the windows."""
         work = self._do_due(self._look_at_all)
-        regained = self._look_for_missing(work.pushed, seconds=self._config.missing_after_seconds)
+        regained = self._look_for_missing(work.pushed, seconds=self.config.missing_after_seconds)
         self._top_up(
             {queue: work.ready.get(queue, 0) for queue in QueueName if queue in work.ready or queue in regained}
         )
@@ -302,8 +291,8 @@ class Dispatcher:
         return self._look(wait_seconds=self._wait_seconds)
 
     def _look(self, wait_seconds: Mapping[QueueName, float] | None = None) -> Work:
-        with self._ledger.look() as connection:
-            work = look(connection, older_than_seconds=self._config.missing_after_seconds, wait_seconds=wait_seconds)
+        with self.ledger.look() as connection:
+            work = look(connection, older_than_seconds=self.config.missing_after_seconds, wait_seconds=wait_seconds)
         for queue, count in work.ready.items():
             if count >= self._filled.get(queue, _Filled(0, 0.0)).jobs:
                 self._filled[queue] = _Filled(count, time.monotonic())
@@ -333,17 +322,17 @@ class Dispatcher:
 
     def _unpush_missing(self, queue: QueueName, *, seconds: float) -> int | None:
         """Take back the jobs whose messages a queue's list lacks; returns how many, or None if the broker is away."""
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             expected = pushed_jobs(session, queue, older_than_seconds=seconds)
         try:
-            present = self._lists.message_ids(queue, window=self._policy.dispatch_window.per_queue)
+            present = self.lists.message_ids(queue, window=self.policy.dispatch_window.per_queue)
         except (RedisConnectionError, RedisTimeoutError):
             logger.warning("broker_unreachable")
             return None
         missing = [push for push in expected if message_id(push) not in present]
         if missing:
             logger.warning("messages_missing", extra={"queue": queue.value, "count": len(missing)})
-            with self._ledger.begin() as session:
+            with self.ledger.begin() as session:
                 session.execute(_WAIT_FOR_ROW)
                 unmark_pushed(session, missing, older_than_seconds=seconds)
         return len(missing)
@@ -364,9 +353,9 @@ class Dispatcher:
 
     def _fill(self, queue: QueueName, standing_now: int) -> bool:
         """Push the next jobs of one queue; False when the broker did not take them."""
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             pushes = top_up(
-                session, queue, dispatch_window=self._policy.dispatch_window, admission=self._policy.admission
+                session, queue, dispatch_window=self.policy.dispatch_window, admission=self.policy.admission
             )
         self._filled[queue] = _Filled(standing_now + len(pushes), time.monotonic())
         if not pushes:
@@ -374,9 +363,9 @@ class Dispatcher:
         try:
             self._stay_leader()
             limits = {tenant: self._limits(push) for tenant, push in {push.tenant: push for push in pushes}.items()}
-            self._publisher.push_all([(push, limits[push.tenant]) for push in pushes])
+            self.publisher.push_all([(push, limits[push.tenant]) for push in pushes])
         except (PublishError, LeadLostError) as error:
-            with self._ledger.begin() as session:
+            with self.ledger.begin() as session:
                 unmark_pushed(session, pushes)  # a copy of what got through is refused at the claim
             if isinstance(error, LeadLostError):
                 raise
@@ -386,26 +375,26 @@ class Dispatcher:
 
     def _limits(self, push: Push) -> Limits:
         try:
-            return policy_under(push.overrides, push.tenant, self._policy).queues[push.queue]
+            return policy_under(push.overrides, push.tenant, self.policy).queues[push.queue]
         except PolicyError:
-            return self._policy.queues[push.queue]  # the claim ends the job and says why
+            return self.policy.queues[push.queue]  # the claim ends the job and says why
 
     def _count(self) -> None:
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             count_backlog(session)
             sweep_workers(session)
 
     def _seal(self) -> None:
-        with self._ledger.begin() as session:
-            made = seal(session, signing_key=self._signing_key)
+        with self.ledger.begin() as session:
+            made = seal(session, signing_key=self.signing_key)
         if made is not None:
             logger.info("audit_sealed", extra={"head": head_of(made), "rows": made.rows})
-            if self._heads is not None:
-                self._heads.keep(head_of(made))
+            if self.heads is not None:
+                self.heads.keep(head_of(made))
 
     def _log_routes(self) -> None:
-        if self._routing_log is not None:
-            self._routing_log.write_pending()
+        if self.routing_log is not None:
+            self.routing_log.write_pending()
 
     def _sweep_rows(self) -> None:
         """Delete old rows for a fraction of a second, so that nothing else has to wait."""
@@ -413,33 +402,33 @@ class Dispatcher:
 
     def _archive_audit(self) -> None:
         """Move old rows of the audit trail into the archive; without one they stay in the ledger."""
-        if self._archive is None:
+        if self.archive is None:
             return
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             moved = archive_old(
-                session, self._archive, signing_key=self._signing_key, days=self._policy.retention.audit_days
+                session, self.archive, signing_key=self.signing_key, days=self.policy.retention.audit_days
             )
         if moved:
             logger.info("audit_archived", extra={"rows": moved})
             self._next[self._archive_audit] = -math.inf
 
     def _project(self) -> None:
-        if self._show_lagging is not None:
-            self._show_lagging()
+        if self.show_lagging is not None:
+            self.show_lagging()
 
 
 _BEAT_SECONDS = 5.0
 
 
+@dataclass(eq=False)
 class DispatcherLoop:
     """Runs a dispatcher until it is stopped; waits while ledger or broker is away."""
 
-    def __init__(self, dispatcher: Dispatcher, *, ledger_url: str, config: DispatcherConfig) -> None:
-        self._dispatcher = dispatcher
-        self._ledger_url = ledger_url
-        self._config = config
-        self._stopping = threading.Event()
-        self._beat_at = -math.inf
+    dispatcher: Dispatcher
+    ledger_url: str
+    config: DispatcherConfig
+    _stopping: threading.Event = field(default_factory=threading.Event, init=False)
+    _beat_at: float = field(default=-math.inf, init=False)
 
     def stop(self, signum: int = 0, frame: FrameType | None = None) -> None:
         """Stop after the current round."""
@@ -454,27 +443,27 @@ class DispatcherLoop:
                 self._listen()
             except (psycopg.Error, SQLAlchemyError):
                 logger.warning("ledger_unreachable", exc_info=True)
-                self._stopping.wait(self._config.tick_seconds)
+                self._stopping.wait(self.config.tick_seconds)
         try:
-            self._dispatcher.resign()
+            self.dispatcher.resign()
         except SQLAlchemyError:
             logger.warning("ledger_unreachable")
 
     def _listen(self) -> None:
         with psycopg.connect(
-            make_conninfo(self._ledger_url, **SILENCE), autocommit=True, connect_timeout=5
+            make_conninfo(self.ledger_url, **SILENCE), autocommit=True, connect_timeout=5
         ) as connection:
             connection.execute(f"LISTEN {WORK_CHANNEL}".encode())
             is_leader, tick_at = False, -math.inf
             while not self._stopping.is_set():
                 began = time.monotonic()
                 if is_leader and began < tick_at:
-                    is_leader = self._dispatcher.run_woken()
-                    self._stopping.wait(self._dispatcher.rest_seconds)
+                    is_leader = self.dispatcher.run_woken()
+                    self._stopping.wait(self.dispatcher.rest_seconds)
                 else:
-                    is_leader, tick_at = self._dispatcher.run_once(), began + self._config.tick_seconds
+                    is_leader, tick_at = self.dispatcher.run_once(), began + self.config.tick_seconds
                 self._beat()
-                if self._dispatcher.has_more:
+                if self.dispatcher.has_more:
                     tick_at = began
                 self._rest(connection, max(0.0, tick_at - time.monotonic()), is_leader=is_leader)
 
@@ -492,8 +481,8 @@ class DispatcherLoop:
 
     def _beat(self) -> None:
         """Write the heartbeat; a full disk must not stop the dispatcher."""
-        if self._config.heartbeat is None or time.monotonic() - self._beat_at < _BEAT_SECONDS:
+        if self.config.heartbeat is None or time.monotonic() - self._beat_at < _BEAT_SECONDS:
             return
         self._beat_at = time.monotonic()
         with suppress(OSError):
-            beat(self._config.heartbeat)
+            beat(self.config.heartbeat)

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
+from dataclasses import dataclass
 from typing import Self
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -31,25 +31,22 @@ LEASE_SECONDS = 60.0
 _WAIT_SECONDS = 0.2
 
 
+@dataclass(eq=False)
 class FileLease:
     """Held within a `with` block, which begins when its role is free; a thread renews it.
 
     Who was paused, or is cut off from the ledger, learns by `check` that its turn is over.
-
-    Args:
-        ledger: the ledger.
-        role: `SWEEPER` or `BACKUP`.
-        seconds: how long it outlives a process that died.
-        on_wait: called once if it is not free at once.
     """
 
-    def __init__(
-        self, ledger: Ledger, role: str, *, seconds: float = LEASE_SECONDS, on_wait: Callable[[], None] = lambda: None
-    ) -> None:
-        self._ledger = ledger
-        self._role = role
-        self._seconds = seconds
-        self._on_wait = on_wait
+    ledger: Ledger
+    role: str
+    """`SWEEPER` or `BACKUP`."""
+    seconds: float = LEASE_SECONDS
+    """How long it outlives a process that died."""
+    on_wait: Callable[[], None] = lambda: None
+    """Called once if it is not free at once."""
+
+    def __post_init__(self) -> None:
         self._holder = f"{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
         self._held_until = 0.0
         self._ending = threading.Event()
@@ -57,19 +54,17 @@ class FileLease:
 
     def __enter__(self) -> Self:
         if not (is_held := self._lead()):
-            self._on_wait()
+            self.on_wait()
         while not is_held and not self._lead():
             self._ending.wait(_WAIT_SECONDS)
         self._renewing.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ending.set()
         self._renewing.join()
-        with suppress(SQLAlchemyError), self._ledger.begin() as session:  # else it lapses
-            resign(session, self._role, self._holder)
+        with suppress(SQLAlchemyError), self.ledger.begin() as session:  # else it lapses
+            resign(session, self.role, self._holder)
 
     def check(self) -> None:
         """Check that nobody else can hold it.
@@ -78,7 +73,7 @@ class FileLease:
             FileLeaseLostError: nobody's fault: it could not be renewed in time.
         """
         if time.monotonic() >= self._held_until:
-            raise FileLeaseLostError(self._role)
+            raise FileLeaseLostError(self.role)
 
     def has_waited_for(self, role: str) -> bool:
         """Wait until nobody holds another lease, and return whether somebody did.
@@ -94,19 +89,19 @@ class FileLease:
         return has_waited
 
     def _is_held(self, role: str) -> bool:
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             return role in leaders(session)
 
     def _lead(self) -> bool:
         began = time.monotonic()
-        with self._ledger.begin() as session:
-            is_held = lead(session, self._role, self._holder, seconds=self._seconds)
+        with self.ledger.begin() as session:
+            is_held = lead(session, self.role, self._holder, seconds=self.seconds)
         if is_held:
-            self._held_until = began + self._seconds
+            self._held_until = began + self.seconds
         return is_held
 
     def _renew(self) -> None:
-        while not self._ending.wait(self._seconds / 4):
+        while not self._ending.wait(self.seconds / 4):
             try:
                 if not self._lead():
                     return

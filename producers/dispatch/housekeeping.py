@@ -11,6 +11,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -147,39 +148,24 @@ def _kept(ledger: Ledger, sites: dict[UUID, Site], swept_ids: set[UUID]) -> Kept
     return Kept(frozenset(blobs), shown)
 
 
+@dataclass(eq=False)
 class Housekeeper:
-    """Deletes files that the ledger no longer needs.
+    """Deletes files that the ledger no longer needs."""
 
-    Args:
-        ledger: decides what is kept.
-        content_store: the content store.
-        policy: its retention counts.
-        runs_root: the directory of runs' workspaces.
-        holder: names this process.
-        clock: seconds since the epoch, as the file systems count them.
-    """
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        content_store: ContentStore,
-        policy: Policy,
-        *,
-        runs_root: Path,
-        holder: str,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._ledger = ledger
-        self._content_store = content_store
-        self._policy = policy
-        self._runs_root = runs_root
-        self._holder = holder
-        self._clock = clock
+    ledger: Ledger
+    content_store: ContentStore
+    policy: Policy
+    runs_root: Path
+    """The directory of runs' workspaces."""
+    holder: str
+    """Names this process."""
+    clock: Callable[[], float] = time.time
+    """Seconds since the epoch, as the file systems count them."""
 
     def run(self, stopping: threading.Event, *, hours: float) -> None:
         """Tidy up every few hours until stopped; sooner after a start or a failure."""
         with surviving("adopt"):
-            adopt(self._ledger, self._content_store)
+            adopt(self.ledger, self.content_store)
         soon = min(FIRST_SECONDS, hours * 3600)
         pause = soon
         while not stopping.wait(pause):
@@ -190,13 +176,13 @@ class Housekeeper:
 
     def tidy(self) -> bool:
         """Delete what is not needed; False while another process does so."""
-        with self._ledger.begin() as session:
-            if not lead(session, ROLE, self._holder, seconds=_LEASE_SECONDS):
+        with self.ledger.begin() as session:
+            if not lead(session, ROLE, self.holder, seconds=_LEASE_SECONDS):
                 return False
             has_sites = bool(all_sites(session))
             has_jobs = session.scalar(select(col(Job.id)).limit(1)) is not None
         if has_sites:  # a ledger without any site is not the one that this store belongs to
-            done = collect_garbage(self._ledger, self._content_store, self._policy, actor=_ACTOR, clock=self._clock)
+            done = collect_garbage(self.ledger, self.content_store, self.policy, actor=_ACTOR, clock=self.clock)
             logger.info("files_collected", extra=done._asdict())
         if has_jobs and (workspaces := self.sweep_workspaces()):
             logger.info("workspaces_swept", extra={"count": workspaces})
@@ -204,11 +190,11 @@ class Housekeeper:
 
     def sweep_workspaces(self) -> int:
         """Remove the workspaces of runs whose rows are gone; returns how many."""
-        older_than = self._clock() - self._policy.retention.draft_hours * 3600
+        older_than = self.clock() - self.policy.retention.draft_hours * 3600
         count = 0
-        found = _workspaces(self._runs_root, older_than)
+        found = _workspaces(self.runs_root, older_than)
         while page := list(islice(found, _PAGE)):
-            with self._ledger.begin() as session:
+            with self.ledger.begin() as session:
                 recorded = set(session.scalars(select(col(Job.id)).where(col(Job.id).in_([run for run, _ in page]))))
             for run_id, path in page:
                 if run_id not in recorded:
@@ -244,46 +230,44 @@ _SITES_A_PAGE = 200
 _FIRST_PAUSE_SECONDS = 1.0
 
 
+@dataclass(eq=False)
 class Projector:
     """Brings sites on disk to their active release where a full disk or a crash kept the publisher from it.
 
     It examines every site once after a start, since a disk may have been lost or restored, and then those that lag.
     """
 
-    def __init__(
-        self, ledger: Ledger, content_store: ContentStore, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._ledger = ledger
-        self._content_store = content_store
-        self._clock = clock
-        self._is_checking = True
-        self._checked: UUID | None = None
-        self._pauses: dict[UUID, tuple[float, float]] = {}
-        """When a site that failed is tried again, and the pause after that."""
+    ledger: Ledger
+    content_store: ContentStore
+    clock: Callable[[], float] = time.monotonic
+    _is_checking: bool = field(default=True, init=False)
+    _checked: UUID | None = field(default=None, init=False)
+    _pauses: dict[UUID, tuple[float, float]] = field(default_factory=dict, init=False)
+    """When a site that failed is tried again, and the pause after that."""
 
     def run(self) -> None:
         """Update the sites that lag and are due; the first rounds also compare the disk with the ledger."""
         if self._is_checking:
             self._check_page()
-        started = self._clock()
+        started = self.clock()
         pausing = [site_id for site_id, (due_at, _) in self._pauses.items() if started < due_at]
-        with self._ledger.look() as connection:
+        with self.ledger.look() as connection:
             lagging = lagging_sites(connection, besides=pausing)
         for site_id in lagging:
-            if self._clock() - started > ROUND_SECONDS:
+            if self.clock() - started > ROUND_SECONDS:
                 return
             self._show(site_id)
 
     def _show(self, site_id: UUID) -> None:
         _, pause = self._pauses.get(site_id, (0.0, _FIRST_PAUSE_SECONDS))
-        if try_show_active(self._ledger, self._content_store, site_id) is None:
+        if try_show_active(self.ledger, self.content_store, site_id) is None:
             self._pauses.pop(site_id, None)
             logger.info("projection_brought_up", extra={"site_id": str(site_id)})
         else:
-            self._pauses[site_id] = (self._clock() + pause, min(2 * pause, LONGEST_PAUSE_SECONDS))
+            self._pauses[site_id] = (self.clock() + pause, min(2 * pause, LONGEST_PAUSE_SECONDS))
 
     def _check_page(self) -> None:
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             sites = shown_sites(session, after=self._checked, limit=_SITES_A_PAGE)
             for site in sites:
                 release = active_release(session, site)
@@ -293,4 +277,4 @@ class Projector:
         self._checked = sites[-1].id if sites else None
 
     def _is_shown(self, site: Site, release: Release) -> bool:
-        return self._content_store.shows(site_key(site), manifest_of(release), release_id=str(release.id))
+        return self.content_store.shows(site_key(site), manifest_of(release), release_id=str(release.id))

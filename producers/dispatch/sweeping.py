@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -162,49 +163,45 @@ class Swept(NamedTuple):
     """Whether it completed a pass."""
 
 
+class _JobMark(NamedTuple):
+    at: datetime
+    id: UUID
+
+
+_BEGINNING = _JobMark(datetime.fromisoformat("0001-01-01T00:00:00+00:00"), UUID(int=0))
+
+
+@dataclass(eq=False)
 class RowSweeper:
-    """Sweeps one ledger; keeps in memory only how far a pass has come.
+    """Sweeps one ledger; keeps in memory only how far a pass has come."""
 
-    Args:
-        ledger: the ledger to sweep.
-        rules: the retention.
-        clock: monotonic seconds.
-        rest_seconds: between two passes.
-    """
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        rules: Retention,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        rest_seconds: float = REST_SECONDS,
-    ) -> None:
-        self._ledger = ledger
-        self._rules = rules
-        self._clock = clock
-        self._rest_seconds = rest_seconds
-        self._rests_until = -float("inf")
-        self._job_mark = _BEGINNING
-        self._jobs_done = False
-        self._shrunk = 0  # how often the page size was reduced
-        self._good = 0  # successful pages since then
+    ledger: Ledger
+    rules: Retention
+    clock: Callable[[], float] = time.monotonic
+    """Monotonic seconds."""
+    rest_seconds: float = REST_SECONDS
+    """Between two passes."""
+    _rests_until: float = field(default=-float("inf"), init=False)
+    _job_mark: _JobMark = field(default=_BEGINNING, init=False)
+    _jobs_done: bool = field(default=False, init=False)
+    _shrunk: int = field(default=0, init=False)  # how often the page size was reduced
+    _good: int = field(default=0, init=False)  # successful pages since then
 
     def run(self, *, seconds: float = ROUND_SECONDS) -> Swept:
         """Sweep for at most this long, give or take one page."""
-        until = self._clock() + seconds
+        until = self.clock() + seconds
         jobs = partitions = 0
-        if self._clock() < self._rests_until:
+        if self.clock() < self._rests_until:
             return Swept(0, 0, is_done=True)
-        self._rests_until = self._clock() + self._rest_seconds  # unless this round succeeds
-        while not self._jobs_done and self._clock() < until:
+        self._rests_until = self.clock() + self.rest_seconds  # unless this round succeeds
+        while not self._jobs_done and self.clock() < until:
             jobs += self._sweep_page()
         is_done = self._jobs_done
         if is_done:
             self._jobs_done = False
             self._sweep_oddments()
-            partitions = tend(self._ledger, keep_seconds=_seconds(self._rules.days_of_events), mark=self._fold())
-            self._rests_until = self._clock() + self._rest_seconds
+            partitions = tend(self.ledger, keep_seconds=_seconds(self.rules.days_of_events), mark=self._fold())
+            self._rests_until = self.clock() + self.rest_seconds
         else:
             self._rests_until = -float("inf")
         if jobs or partitions:
@@ -214,10 +211,10 @@ class RowSweeper:
     def _fold(self) -> int:
         """Add pending events to the metrics; returns the transaction number below which all of them are."""
         for _ in range(_FOLDS):
-            with self._ledger.begin() as session:
+            with self.ledger.begin() as session:
                 if fold_step(session).is_done:
                     break
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             return int(_FOLDED.scalar(session) or 0)
 
     def _limit(self, page: int) -> int:
@@ -239,8 +236,8 @@ class RowSweeper:
 
     def _sweep_page(self) -> int:
         limit = self._limit(_PAGE_JOBS)
-        with self._tried() as is_worth_it, self._ledger.begin() as session:
-            bounds = {"seconds": _seconds(self._rules.job_days), **self._job_mark._asdict(), "limit": limit}
+        with self._tried() as is_worth_it, self.ledger.begin() as session:
+            bounds = {"seconds": _seconds(self.rules.job_days), **self._job_mark._asdict(), "limit": limit}
             page = _ENDED.all(session, bounds)
             roots = sorted({root for _, root, _ in page})
             gone = self._sweep_chains(session, roots) if roots and is_worth_it else 0
@@ -258,8 +255,8 @@ class RowSweeper:
         whole = [root for root in held if len(held[root]) == members[root]]
         facts: dict[str, Any] = {
             "roots": whole,
-            "seconds": _seconds(self._rules.job_days),
-            "dead_seconds": _seconds(self._rules.dead_letter_days),
+            "seconds": _seconds(self.rules.job_days),
+            "dead_seconds": _seconds(self.rules.dead_letter_days),
         }
         needed = set(_NEEDED.scalars(session, facts))
         free = [root for root in whole if root not in needed]
@@ -271,20 +268,12 @@ class RowSweeper:
     def _sweep_oddments(self) -> None:
         for statement in _ODDMENTS:
             try:
-                with self._ledger.begin() as session:
-                    statement.all(session, {"seconds": _seconds(self._rules.job_days), "limit": _ODD_ROWS})
+                with self.ledger.begin() as session:
+                    statement.all(session, {"seconds": _seconds(self.rules.job_days), "limit": _ODD_ROWS})
             except DBAPIError as error:
                 if error.connection_invalidated:
                     raise
                 logger.exception("sweep_passed_over")  # the others still run
-
-
-class _JobMark(NamedTuple):
-    at: datetime
-    id: UUID
-
-
-_BEGINNING = _JobMark(datetime.fromisoformat("0001-01-01T00:00:00+00:00"), UUID(int=0))
 
 
 def _remove(session: Session, ids: Sequence[UUID], *, roots: Sequence[UUID]) -> None:

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar, TypeVarTuple
 
 import aiohttp
@@ -125,26 +126,18 @@ class _Turn(NamedTuple):
     """Tries that could not be recorded, because the ledger is away."""
 
 
+@dataclass(eq=False)
 class WebhookSender:
     """Delivers what is due, from one event loop."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        config: WebhookConfig,
-        rules: Webhooks,
-        *,
-        console_url: str,
-        mail: MailConfig | None = None,
-    ) -> None:
-        """Create it; `console_url` is where people find the console, for links in a chat or an e-mail."""
-        self._mail = mail or MailConfig()
-        self._ledger = ledger
-        self._console_url = console_url
-        self._config = config
-        self._rules = rules
-        self._circuits: dict[tuple[str, str], Circuit] = {}
-        self._thread = ThreadPoolExecutor(1)
+    ledger: Ledger
+    config: WebhookConfig
+    rules: Webhooks
+    console_url: str
+    """Where people find the console, for links in a chat or an e-mail."""
+    mail: MailConfig = field(default_factory=MailConfig)
+    _circuits: dict[tuple[str, str], Circuit] = field(default_factory=dict, init=False)
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1), init=False)
 
     def deliver_due(self) -> int:
         """Deliver until nothing is due any more; returns how many tries that took."""
@@ -155,10 +148,10 @@ class WebhookSender:
         asyncio.run(self._run(stopping, tick_seconds=tick_seconds))
 
     async def _run(self, stopping: threading.Event, *, tick_seconds: float, until_idle: bool = False) -> int:
-        if not self._config.secret.get_secret_value():
+        if not self.config.secret.get_secret_value():
             return 0
         # A look-up holds a thread, and may hang for longer than its try.
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4 * self._rules.in_flight))
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4 * self.rules.in_flight))
         running: _Running = {}
         ended: Sequence[_Tried] = ()
         count = 0
@@ -184,7 +177,7 @@ class WebhookSender:
         return await asyncio.get_running_loop().run_in_executor(self._thread, do, *arguments)
 
     async def _next_turn(self, ended: Sequence[_Tried], running: _Running, *, is_stopping: bool) -> _Turn:
-        room = 0 if is_stopping else self._rules.in_flight - len(running)
+        room = 0 if is_stopping else self.rules.in_flight - len(running)
         in_flight = Counter(due.tenant for due in running.values())
         try:
             with contained(type(self).__name__):
@@ -205,7 +198,7 @@ class WebhookSender:
             tried, place = task.result(), (due.tenant, due.destination)
             if tried.is_silence:
                 before = self._circuits.get(place, Circuit())
-                self._circuits[place] = after_silence(before, time.monotonic(), self._rules)
+                self._circuits[place] = after_silence(before, time.monotonic(), self.rules)
             else:
                 self._circuits.pop(place, None)
             yield tried
@@ -216,7 +209,7 @@ class WebhookSender:
             limit=0,
             ssl=authorities(),
             force_close=True,
-            socket_factory=None if self._config.allow_private else public_socket,
+            socket_factory=None if self.config.allow_private else public_socket,
         )
         return aiohttp.ClientSession(
             connector=connector,
@@ -230,18 +223,18 @@ class WebhookSender:
         """Record the tries that have ended, and claim the next ones, in one transaction."""
         now, due = time.monotonic(), []
         if not ended:
-            with self._ledger.look() as connection:
+            with self.ledger.look() as connection:
                 if not has_due_notification(connection):
                     return _Turn([])
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             for tried in ended:
                 _record(session, tried)
             if room <= 0:
                 return _Turn([])
-            claimed = claim_due_notifications(session, room, per_tenant=self._rules.per_tenant, in_flight=in_flight)
+            claimed = claim_due_notifications(session, room, per_tenant=self.rules.per_tenant, in_flight=in_flight)
             for each in claimed:
                 place = (each.tenant, each.destination)
-                seconds, circuit = before_try(self._circuits.get(place, Circuit()), now, self._rules)
+                seconds, circuit = before_try(self._circuits.get(place, Circuit()), now, self.rules)
                 if seconds:
                     postpone(session, each, seconds=seconds)
                 else:
@@ -255,7 +248,7 @@ class WebhookSender:
     def _record_each(self, ended: Sequence[_Tried]) -> None:
         """Record tries that could not be recorded together; one that cannot be at all keeps no other from it."""
         for tried in ended:
-            with contained("record_try", job_id=str(tried.due.job_id)), self._ledger.begin() as session:
+            with contained("record_try", job_id=str(tried.due.job_id)), self.ledger.begin() as session:
                 _record(session, tried)
 
     async def _try(self, client: aiohttp.ClientSession, due: Due) -> _Tried:
@@ -263,20 +256,20 @@ class WebhookSender:
         if due.channel == MAIL:
             tried = await self._send_mail(due)
             return tried._replace(answer=tried.answer._replace(seconds=round(time.monotonic() - started, 3)))
-        refusal = refusal_of(due.callback_url, allow_private=self._config.allow_private)
+        refusal = refusal_of(due.callback_url, allow_private=self.config.allow_private)
         tried = await self._post(client, due) if refusal is None else _Tried(due, Try("refused", detail=refusal))
         if tried.answer.outcome == "refused":
             logger.warning("webhook_refused", extra={"job_id": str(due.job_id), "rule": tried.answer.detail})
         return tried._replace(answer=tried.answer._replace(seconds=round(time.monotonic() - started, 3)))
 
     async def _send_mail(self, due: Due) -> _Tried:
-        said = chat_message(due.payload, self._console_url)["text"]
+        said = chat_message(due.payload, self.console_url)["text"]
         recipients = due.callback_url.removeprefix("mailto:").split(",")
-        if not self._mail.host or not recipients[0]:
+        if not self.mail.host or not recipients[0]:
             return _Tried(due, Try("refused", detail="there is no SMTP server" if recipients[0] else "nobody gets it"))
-        mail = mail_of(said, recipients, sender=self._mail.sender, message_id=due.message_id, at=due.claimed_at)
+        mail = mail_of(said, recipients, sender=self.mail.sender, message_id=due.message_id, at=due.claimed_at)
         try:
-            refused = await send(self._mail, mail, seconds=self._rules.seconds)
+            refused = await send(self.mail, mail, seconds=self.rules.seconds)
         except (OSError, aiosmtplib.SMTPException) as error:
             logger.info("mail_failed", extra={"job_id": str(due.job_id), "error": type(error).__name__})
             status = error.code if isinstance(error, aiosmtplib.SMTPResponseException) else None
@@ -285,11 +278,11 @@ class WebhookSender:
 
     async def _post(self, client: aiohttp.ClientSession, due: Due) -> _Tried:
         is_chat = due.channel == CHAT
-        body = json.dumps(chat_message(due.payload, self._console_url) if is_chat else due.payload, sort_keys=True)
+        body = json.dumps(chat_message(due.payload, self.console_url) if is_chat else due.payload, sort_keys=True)
         headers = {"content-type": "application/json", **({} if is_chat else self._signed(due, body))}
         try:
             async with (
-                asyncio.timeout(self._rules.seconds),
+                asyncio.timeout(self.rules.seconds),
                 client.post(due.callback_url, data=body, headers=headers, allow_redirects=False) as answer,
             ):
                 # The body is the receiver's: it is never read.
@@ -305,7 +298,7 @@ class WebhookSender:
     def _signed(self, due: Due, body: str) -> dict[str, str]:
         """Return the headers of Standard Webhooks, with a signature by each valid secret."""
         sent_at, message_id = due.claimed_at, due.message_id
-        signers = [Webhook(secret) for secret in tenant_secrets(self._config, due.tenant)]
+        signers = [Webhook(secret) for secret in tenant_secrets(self.config, due.tenant)]
         return {
             "webhook-id": message_id,
             "webhook-timestamp": str(int(sent_at.timestamp())),

@@ -23,15 +23,13 @@ from itertools import count
 from mimetypes import guess_type
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
-
-from aiohttp import web
+from urllib.parse import quote, unquote, urlsplit
 
 from producers.evaluation.cases import Files, Then, VisitStep, changed_places, digest_of, is_page
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as Chromium
-    from playwright.async_api import Page
+    from playwright.async_api import Page, Route
 
 ResultT = TypeVar("ResultT")
 
@@ -165,38 +163,14 @@ class _Tab:
     asked: set[str] = field(default_factory=set)
 
 
-async def _open_tab(chromium: Chromium) -> _Tab:
+async def _open_tab(chromium: Chromium, serve: Callable[[Route], Awaitable[None]]) -> _Tab:
     context = await chromium.new_context(**_WINDOW)
+    await context.route("**/*", serve)
     await context.clock.set_fixed_time(_NOW)
     tab = _Tab(await context.new_page())
     tab.page.on("pageerror", lambda error: tab.errors.append(str(error)[:200]))
     tab.page.on("request", lambda request: tab.asked.add(urlsplit(request.url).hostname or ""))
     return tab
-
-
-@dataclass
-class _Pages:
-    """A server of files, each set of them under a host name of its own."""
-
-    sites: dict[str, Files] = field(default_factory=dict)
-    port: int = 0
-
-    async def start(self) -> web.AppRunner:
-        app = web.Application()
-        app.router.add_get("/{path:.*}", self.serve)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.port = runner.addresses[0][1]
-        return runner
-
-    async def serve(self, http: web.Request) -> web.Response:
-        path = http.match_info["path"]
-        path = path if path and not path.endswith("/") else path + "index.html"
-        data = self.sites.get(http.host.partition(":")[0], {}).get(path)
-        if data is None:
-            raise web.HTTPNotFound
-        return web.Response(body=data, content_type=guess_type(path)[0] or "application/octet-stream")
 
 
 class Browser:
@@ -210,7 +184,8 @@ class Browser:
         self._axe = (resources.files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
         self._chromium: Chromium
         self._free: asyncio.Queue[_Tab] = asyncio.Queue()
-        self._pages = _Pages()
+        self._sites: dict[str, Files] = {}
+        """By host name."""
         self._numbers = count()
 
     @contextmanager
@@ -219,16 +194,14 @@ class Browser:
         from playwright.async_api import async_playwright
 
         self._thread.start()
-        server = self._wait(self._pages.start())
         playwright = self._wait(async_playwright().start())
         try:
             self._chromium = self._wait(playwright.chromium.launch(executable_path=_chromium(), args=list(_ARGUMENTS)))
             for _ in range(_TABS):
-                self._free.put_nowait(self._wait(_open_tab(self._chromium)))
+                self._free.put_nowait(self._wait(_open_tab(self._chromium, self._serve)))
             yield self
         finally:
             self._wait(playwright.stop())
-            self._wait(server.cleanup())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
@@ -259,10 +232,10 @@ class Browser:
         """Look at a page; `like` is how the same source looked, which spares axe what looks the same."""
         tab = await self._free.get()
         host = f"s{next(self._numbers)}.localhost"
-        self._pages.sites[host] = files
+        self._sites[host] = files
         try:
             tab.errors, tab.asked = [], set()
-            await tab.page.goto(f"http://{host}:{self._pages.port}/{path}", wait_until="load")
+            await tab.page.goto(f"http://{host}/{quote(path)}", wait_until="load")
             places = await tab.page.evaluate(_PLACES)
             picture = await tab.page.screenshot(animations="disabled") if self._takes_pictures else b""
             digests = {name: hashlib.sha256(json.dumps(facts).encode()).hexdigest() for name, facts in places.items()}
@@ -273,8 +246,21 @@ class Browser:
                 violations = await tab.page.evaluate(_AXE, list(_AXE_RULES))
             return Look(digests, violations, tuple(dict.fromkeys(tab.errors)), frozenset(tab.asked - {host}), picture)
         finally:
-            del self._pages.sites[host]
+            del self._sites[host]
             self._free.put_nowait(tab)
+
+    async def _serve(self, route: Route) -> None:
+        """Answer with a file of the host's; whatever is wanted of another host fails."""
+        url = urlsplit(route.request.url)
+        if (files := self._sites.get(url.hostname or "")) is None:
+            await route.continue_()
+            return
+        path = unquote(url.path).removeprefix("/")
+        path = path if path and not path.endswith("/") else path + "index.html"
+        if (data := files.get(path)) is None:
+            await route.fulfill(status=404)
+        else:
+            await route.fulfill(body=data, content_type=guess_type(path)[0] or "application/octet-stream")
 
     def visit(self, url: str, visits: Sequence[Sequence[VisitStep]]) -> list[str]:
         """Make the visits of a case to a preview at `url`, each with a fresh storage; return what did not come true."""

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from lxml import etree, html
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, Field, StringConstraints, ValidationError, model_validator
 
 from gateway.fake_provider.library import CaseError, RecordedReply, library_path, read_documents
 
@@ -33,10 +33,8 @@ SHIPPED_SITES: Mapping[str, str] = {"bakery": "producers.local/demo_site"}
 """Shipped sites that do not lie in `producers/evaluation/sites/`."""
 
 
-class Section(BaseModel):
+class Section(BaseModel, frozen=True, extra="forbid"):
     """A part of a case: a field that it does not know is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Named(Section):

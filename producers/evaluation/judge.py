@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from uuid import uuid4
 
 import httpx2
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import from_json, to_json
 
 from gateway.config import ProviderConfig, create_provider
@@ -32,10 +32,8 @@ _OK = 200
 Score = Annotated[int, Field(ge=1, le=10)]
 
 
-class Judgement(BaseModel):
+class Judgement(BaseModel, frozen=True):
     """What a model thinks of a result, from 1 to 10."""
-
-    model_config = ConfigDict(frozen=True)
 
     done: Score
     words: Score

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import yaml
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from sqlmodel import Session
 
 from ledger.attempts import effective_policy
@@ -18,7 +18,7 @@ from ledger.operations.served_calls import recordings_of
 from ledger.releases import rounds_of, verb_of
 from ledger.tables import Job, Release, Site
 from producers.bootstrap import Installation
-from producers.errors import InvalidInputError
+from producers.errors import InstallationError
 from producers.evaluation.cases import Case, Reply, Round, digest_of
 from producers.evaluation.run import Plan, StepResult, installed_for
 from routing.jobs import ANSWERS
@@ -36,10 +36,8 @@ _ROUTES = ("tools", "answer", "spec", "patch", "agent")
 """Queues of work that is replayed."""
 
 
-class ReplayedStep(BaseModel):
+class ReplayedStep(BaseModel, frozen=True):
     """One job of a replayed session."""
-
-    model_config = ConfigDict(frozen=True)
 
     job: UUID
     """As it was recorded."""
@@ -47,10 +45,8 @@ class ReplayedStep(BaseModel):
     """What came out otherwise; empty where everything is the same."""
 
 
-class Replayed(BaseModel):
+class Replayed(BaseModel, frozen=True):
     """What came of a replay."""
-
-    model_config = ConfigDict(frozen=True)
 
     calls: int
     steps: tuple[ReplayedStep, ...]
@@ -73,8 +69,7 @@ def replay_recorded(
 
     Raises:
         JobNotFoundError: the caller's fault.
-        InvalidInputError: nothing was recorded, or not all that happened can be done again.
-        InstallationError: the machine's fault.
+        InstallationError: nothing was recorded, not all that happened can be done again, or the machine's fault.
     """
     with tempfile.TemporaryDirectory(prefix="pointsman-replay-") as folder:
         calls, cases = Path(folder) / "calls.jsonl", Path(folder) / "cases"
@@ -82,7 +77,7 @@ def replay_recorded(
             jobs = rounds_of(session, find_job(session, job_id, tenant=tenant).root_id)
             found = recordings_of(session, jobs[0].root_id)
             if not found:
-                raise InvalidInputError("recorded", "no model call of it was recorded: `pointsman tenant record`")
+                raise InstallationError("recorded: no model call of it was recorded: `pointsman tenant record`")
             lines = [f'{{"request": {call.request}, "reply": {call.reply}}}\n' for call in found]
             calls.write_text("".join(lines), encoding="utf-8")
             recorded = [_came_out(session, job, installation.content_store) for job in jobs]
@@ -94,7 +89,7 @@ def replay_recorded(
         with installed_for(plan, home=Path(folder) / "home", environment=environment) as runner:
             (result,) = runner.run([case], lambda result: None)
         if result.skipped:
-            raise InvalidInputError("recorded", result.skipped)
+            raise InstallationError(f"recorded: {result.skipped}")
     ended = list({step.job: step for step in result.steps}.values())
     steps = tuple(
         ReplayedStep(job=was.job, differences=_differences(was, now))
@@ -125,7 +120,7 @@ def _case_of(session: Session, jobs: Sequence[Job], content_store: ContentStore,
     """Return a session as a case, and write the site that it started from below `sites`.
 
     Raises:
-        InvalidInputError: it holds something that no case does.
+        InstallationError: it holds something that no case does.
     """
     first = jobs[0]
     base = session.get(Release, first.base_release_id) if first.base_release_id is not None else None
@@ -149,7 +144,7 @@ def _steps_of(jobs: Sequence[Job]) -> Iterator[Round | Reply]:
     told = 0
     for job in jobs:
         if verb_of(job) not in (None, "revise") or job.queue not in _ROUTES:
-            raise InvalidInputError("recorded", f"job {job.id} is a run's, or was continued otherwise than by revise")
+            raise InstallationError(f"recorded: job {job.id} is a run's, or was continued otherwise than by revise")
         answers = [str(each["answer"]) for each in job.result.get(ANSWERS, ())][told:]
         told += len(answers)
         options = {name: job.request[name] for name in _OPTIONS if job.request.get(name)}
@@ -166,5 +161,5 @@ def _imported(base: Release, content_store: ContentStore) -> Mapping[str, bytes]
     spec = content_store.get(base.spec_sha256)
     rendered = render(parse_site(spec))
     if any(files.get(path) != data for path, data in rendered.items()):
-        raise InvalidInputError("recorded", "its site had pages that differ from its spec")
+        raise InstallationError("recorded: its site had pages that differ from its spec")
     return {path: data for path, data in files.items() if path not in rendered} | {SPEC_FILE: spec}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -72,12 +73,8 @@ def evaluate_cases(
             installed_for(plan, home=Path(home), environment=environment) as runner,
             Browser(takes_pictures=pictures).running() if browser else nullcontext() as opened,
         ):
-            runner.run(
-                left,
-                lambda result: run.keep(result, _line(by_id[result.id], result)),
-                browser=opened,
-                pictures=run.directory if pictures else None,
-            )
+            runner.browser, runner.pictures = opened, run.directory if pictures else None
+            runner.run(left, lambda result: run.keep(result, _line(by_id[result.id], result)))
     results = [run.results[case.id] for case in cases]
     known = frozenset(case.id for case in cases if case.known_fault)
     summary = summarise(results, settings=settings, known=known)
@@ -171,10 +168,7 @@ def summarise(
     A case in `known` is kept from coming out right by a known fault of the product.
     """
     ran = [result for result in results if not result.skipped]
-    routes = {step.wanted for result in ran for step in result.steps}
-    models = {model for result in ran for step in result.steps for model in step.models}
-    prompts = {prompt for result in ran for step in result.steps for prompt in step.prompts}
-    steps = [(result, step) for result in ran for step in result.steps]
+    steps = [step for result in ran for step in result.steps]
     return {
         **settings,
         "ran": len(ran),
@@ -184,15 +178,10 @@ def summarise(
         "failed": sum(not result.is_passed and result.id not in known for result in ran),
         "known_faults": sorted(result.id for result in ran if not result.is_passed and result.id in known),
         "cost_usd": decimal_usd(sum(step.cost_nanousd for result in results for step in result.steps)),
-        "by_route": {route: _figures([step for _, step in steps if step.wanted == route]) for route in sorted(routes)},
-        "by_model": {model: _figures([step for _, step in steps if model in step.models]) for model in sorted(models)},
-        "by_prompt": {
-            prompt: _figures([step for _, step in steps if prompt in step.prompts]) for prompt in sorted(prompts)
-        },
-        "by_kind": {
-            kind: _figures([step for result, step in steps if result.kind == kind])
-            for kind in sorted({result.kind for result in ran})
-        },
+        "by_route": _by((step.wanted, step) for step in steps),
+        "by_model": _by((model, step) for step in steps for model in step.models),
+        "by_prompt": _by((prompt, step) for step in steps for prompt in step.prompts),
+        "by_kind": _by((result.kind, step) for result in ran for step in result.steps),
         "wrong": {
             result.id: [finding for step in result.steps for finding in step.findings]
             for result in ran
@@ -201,6 +190,13 @@ def summarise(
         "right": sorted(result.id for result in ran if result.is_passed),
         "repaired": sorted(result.id for result in ran if result.is_passed and not result.is_first_try),
     }
+
+
+def _by(named: Iterable[tuple[str, StepResult]]) -> dict[str, dict[str, Any]]:
+    groups: defaultdict[str, list[StepResult]] = defaultdict(list)
+    for name, step in named:
+        groups[name].append(step)
+    return {name: _figures(groups[name]) for name in sorted(groups)}
 
 
 def _figures(steps: Sequence[StepResult]) -> dict[str, Any]:
@@ -213,7 +209,7 @@ def _figures(steps: Sequence[StepResult]) -> dict[str, Any]:
         "calls": sum(step.calls for step in steps),
         "cost_usd": decimal_usd(sum(step.cost_nanousd for step in steps)),
         "judged": round(mean(judged), 1) if (judged := [s.judgement.lowest for s in steps if s.judgement]) else None,
-        "median_seconds": round(median([step.seconds for step in steps]), 2) if steps else 0.0,
+        "median_seconds": round(median([step.seconds for step in steps]), 2),
     }
 
 
@@ -230,18 +226,24 @@ def _line(case: Case, result: CaseResult) -> str:
 _COLUMNS = ("requests", "passed", "first_try", "repaired", "refused", "calls", "judged", "cost_usd", "median_seconds")
 
 
-def _rows(summary: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the figures by route and model; one that changed since the last run shows both."""
-    rows: list[tuple[str, ...]] = [("", *(name.replace("_", " ") for name in _COLUMNS))]
-    for group in ("by_route", "by_model"):
+def rows_of(
+    summary: Mapping[str, Any],
+    before: Mapping[str, Any],
+    *,
+    groups: Sequence[str] = ("by_route", "by_model"),
+    columns: Sequence[str] = _COLUMNS,
+) -> list[tuple[str, ...]]:
+    """Return the figures of some groups below their names; one that changed since the last run shows both."""
+    rows: list[tuple[str, ...]] = [("", *(name.replace("_", " ") for name in columns))]
+    for group in groups:
         for name, figures in summary[group].items():
             last = before.get(group, {}).get(name, {})
-            rows.append((name, *(beside(figures[column], last.get(column)) for column in _COLUMNS)))
+            rows.append((name, *(_beside(figures[column], last.get(column)) for column in columns)))
     return rows
 
 
 def _table(summary: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
-    rows = _rows(summary, before)
+    rows = rows_of(summary, before)
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return ["", *lines, "", _verdict(summary, before)]
@@ -262,8 +264,7 @@ def _moves(summary: Mapping[str, Any], before: Mapping[str, Any]) -> str:
     return "".join(f"; {what}: {', '.join(sorted(names))}" for what, names in moves.items() if names)
 
 
-def beside(now: Any, last: Any) -> str:
-    """Return a figure, with the last run's where it differs."""
+def _beside(now: Any, last: Any) -> str:
     now = "" if now is None else now
     return str(now) if last is None or last == now else f"{now} ({last})"
 
@@ -273,7 +274,7 @@ def page_of(
 ) -> str:
     """Return the report as a page without scripts; what models and owners wrote is escaped."""
     shown = [(case, result, _mark(result)) for case, result in zip(cases, results, strict=True)]
-    return render_page(PAGE, verdict=_verdict(summary, before), rows=_rows(summary, before), cases=shown)
+    return render_page(PAGE, verdict=_verdict(summary, before), rows=rows_of(summary, before), cases=shown)
 
 
 def render_page(template: str, *, verdict: str, rows: Sequence[Sequence[str]], cases: Sequence[Any]) -> str:

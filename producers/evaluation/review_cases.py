@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from producers.evaluation.cases import Named, Section, read_as
 from routing.policy.prices import decimal_usd
@@ -100,10 +100,8 @@ def read_review_cases(paths: Sequence[Path] = ()) -> list[ReviewCase]:
     return read_as(ReviewCase, paths or (shipped_reviews(),))
 
 
-class Verdict(BaseModel):
+class Verdict(BaseModel, frozen=True):
     """What one agent said of one fix, and whether that is right."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     """CASE/SIDE/AGENT."""

@@ -31,13 +31,7 @@ from ledger.runs.steps import StepStart, add_steps, start_steps
 from ledger.runs.tables import AgentExecution, Run, RunStep
 from ledger.store import Ledger
 from ledger.tables import Call
-from producers.evaluation.report import (
-    KeptRun,
-    Report,
-    beside,
-    render_page,
-    settings_of,
-)
+from producers.evaluation.report import KeptRun, Report, render_page, rows_of, settings_of
 from producers.evaluation.review_cases import (
     SIDES,
     ReviewCase,
@@ -146,10 +140,7 @@ def _page(
     cases: list[ReviewCase], done: Mapping[str, Verdict], summary: Mapping[str, Any], before: Mapping[str, Any]
 ) -> str:
     """Return the report as a page without scripts; what models wrote is escaped."""
-    rows = [("", *(name.replace("_", " ") for name in _COLUMNS))]
-    for agent, figures in summary["by_agent"].items():
-        last = before.get("by_agent", {}).get(agent, {})
-        rows.append((agent, *(beside(figures[name], last.get(name)) for name in _COLUMNS)))
+    rows = rows_of(summary, before, groups=("by_agent",), columns=_COLUMNS)
     shown = [(case, [(each, _mark(each)) for each in done.values() if each.case == case.id]) for case in cases]
     return render_page("reviews.html", verdict=_found(summary), rows=rows, cases=shown)
 

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 import yaml
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from sqlmodel import col, select
 
 from gateway.fake_provider.config import FakeProviderConfig, read_log
@@ -48,10 +48,8 @@ _CLOCK_SECONDS = 0.005
 """How exactly the ledger notes when a call ended and what it took."""
 
 
-class StepResult(BaseModel):
+class StepResult(BaseModel, frozen=True):
     """What became of one request or answer of a case."""
-
-    model_config = ConfigDict(frozen=True)
 
     job: UUID | None = None
     state: str = ""
@@ -90,10 +88,8 @@ class StepResult(BaseModel):
         return self.state != RIGHT_END.get(self.wanted, "awaiting_approval")
 
 
-class CaseResult(BaseModel):
+class CaseResult(BaseModel, frozen=True):
     """What became of a case."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     kind: str
@@ -253,8 +249,10 @@ class Runner:
         self._judging_model = (
             Judge(plan.account, plan.judge, self._policy.prices) if plan.account and plan.judge else None
         )
-        self._browser: Browser | None = None
-        self._pictures: Path | None = None
+        self.browser: Browser | None = None
+        """Opens the results; without one, nothing is said about their looks and scripts."""
+        self.pictures: Path | None = None
+        """Where to put its pictures of pages before and after; None for none."""
         self._http = embedded.open_api()
 
     def close(self) -> None:
@@ -262,23 +260,8 @@ class Runner:
         self._http.close()
         self._ledger.close()
 
-    def run(
-        self,
-        cases: Sequence[Case],
-        tell: Callable[[CaseResult], None],
-        *,
-        browser: Browser | None = None,
-        pictures: Path | None = None,
-    ) -> list[CaseResult]:
-        """Run cases, and tell of each as it ends.
-
-        Args:
-            cases: what to run.
-            tell: called with each result.
-            browser: opens the results; without one, nothing is said about their looks and scripts.
-            pictures: where to put its pictures of pages before and after; None for none.
-        """
-        self._browser, self._pictures = browser, pictures
+    def run(self, cases: Sequence[Case], tell: Callable[[CaseResult], None]) -> list[CaseResult]:
+        """Run cases, and tell of each as it ends."""
 
         def one(case: Case) -> CaseResult:
             result = self._run(case)
@@ -371,7 +354,7 @@ class Runner:
             looked, pictures = self._look(step.then, before, after, view, name=f"{name}-{view['round']}")
             findings += looked
             if self._judging_model is not None:
-                shown = [(self._pictures / each).read_bytes() for each in pictures] if self._pictures else []
+                shown = [(self.pictures / each).read_bytes() for each in pictures] if self.pictures else []
                 asked_for = step.request if isinstance(step, Round) else step.answer
                 judgement, judging = self._judging_model.judge(
                     asked_for, before, after or before, said=said or report, pictures=shown
@@ -404,11 +387,11 @@ class Runner:
         self, then: Then, before: Files, after: Files, view: Mapping[str, Any], *, name: str
     ) -> tuple[list[str], tuple[str, ...]]:
         """Return what is wrong with a result in a browser, and the file names of pictures."""
-        if self._browser is None or not after:
+        if self.browser is None or not after:
             return [], ()
-        looks = self._browser.compare(before, after)
-        pictures = write_pictures(looks, self._pictures / name) if self._pictures is not None else ()
-        return [*differences(then, looks), *self._browser.visit(view["preview_url"], then.visits)], pictures
+        looks = self.browser.compare(before, after)
+        pictures = write_pictures(looks, self.pictures / name) if self.pictures is not None else ()
+        return [*differences(then, looks), *self.browser.visit(view["preview_url"], then.visits)], pictures
 
     def _improvised(self, calls: set[str]) -> Iterator[str]:
         """Yield what the fake provider had no recorded reply to: it says nothing about a model."""

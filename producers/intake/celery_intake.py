@@ -15,10 +15,10 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, TypeGuard
 from uuid import UUID
 
 from redis.exceptions import RedisError
@@ -77,27 +77,22 @@ def take_in(
     named = fields.pop("tenant", tenant or "")
     if tenant is None:
         tenant = named if _is_tenant_name(named) else ""  # nothing else may reach the ledger
+    job_id = _uuid_of(message)
     try:
-        job_id = UUID(message.id)
-    except ValueError:
-        logger.warning("intake_refused", extra={"rule": "the task id must be a UUID"})
-        refusal = InvalidJobError((FieldError("id", "the task id must be a UUID"),))
-        submitter.record_refusal(refusal, tenant=tenant, source=Source.CELERY)
+        _check(message, job_id, named=named, tenant=tenant)
+    except InvalidJobError as error:
+        logger.warning("intake_refused", extra={"job_id": str(job_id), "fields": [item.field for item in error.errors]})
+        submitter.record_refusal(error, tenant=tenant, source=Source.CELERY, job_id=job_id)
         return
     try:
-        if not tenant:
-            _refuse(job_id, submitter, tenant=tenant, field="tenant", rule=_UNKNOWN if named else "is missing")
-        if named != tenant:
-            rule = "is not the tenant of this queue; leave it out"
-            _refuse(job_id, submitter, tenant=tenant, field="tenant", rule=rule)
         with traces.begin("receive intake", message.traceparent, kind=traces.Kind.CONSUMER, facts=_FACTS):
             try:
-                _submit(message, fields, tenant=tenant, job_id=job_id, submitter=submitter)
+                submitter.submit(fields, tenant=tenant, source=Source.CELERY, job_id=job_id)
             except (UnknownTenantError, OperationalError) as error:
                 _hand_on(error, tenant, forward)
     except UnknownTenantError:
         logger.warning("intake_refused", extra={"job_id": str(job_id), "rule": "unknown tenant"})
-        refusal = InvalidJobError((FieldError("tenant", _UNKNOWN),))
+        refusal = _refusal("tenant", _UNKNOWN)
         submitter.record_refusal(refusal, tenant=tenant, source=Source.CELERY, job_id=job_id)
     except InvalidJobError as error:
         logger.info("intake_refused", extra={"job_id": str(job_id), "fields": [item.field for item in error.errors]})
@@ -117,21 +112,18 @@ def _is_tenant_name(name: object) -> TypeGuard[str]:
         return False
 
 
-def _refuse(job_id: UUID, submitter: Submitter, *, tenant: str, field: str, rule: str) -> NoReturn:
-    error = InvalidJobError((FieldError(field, rule),))
-    submitter.record_refusal(error, tenant=tenant, source=Source.CELERY, job_id=job_id)
-    raise error
+def _refusal(field: str, rule: str) -> InvalidJobError:
+    return InvalidJobError((FieldError(field, rule),))
 
 
-def _submit(
-    message: CeleryMessage, fields: dict[str, object], *, tenant: str, job_id: UUID, submitter: Submitter
-) -> None:
-    try:
-        message.check_expiry(datetime.now(UTC))
-    except InvalidJobError as error:
-        submitter.record_refusal(error, tenant=tenant, source=Source.CELERY, job_id=job_id)
-        raise
-    submitter.submit(fields, tenant=tenant, source=Source.CELERY, job_id=job_id)
+def _check(message: CeleryMessage, job_id: UUID | None, *, named: object, tenant: str) -> None:
+    if job_id is None:
+        raise _refusal("id", "the task id must be a UUID")
+    if not tenant:
+        raise _refusal("tenant", _UNKNOWN if named else "is missing")
+    if named != tenant:
+        raise _refusal("tenant", "is not the tenant of this queue; leave it out")
+    message.check_expiry(datetime.now(UTC))
 
 
 def _hand_on(error: UnknownTenantError | OperationalError, tenant: str, forward: Callable[[str], bool]) -> None:
@@ -285,26 +277,17 @@ def _uuid_of(message: CeleryMessage | None) -> UUID | None:
         return None
 
 
+@dataclass(eq=False)
 class CeleryIntake:
     """Submits the messages of Celery clients."""
 
-    def __init__(
-        self,
-        lists: IntakeLists,
-        ledger: Ledger,
-        submitter: Submitter,
-        *,
-        holder: str,
-        is_shared: bool = True,
-        forward: Forward | None = None,
-    ) -> None:
-        self._lists = lists
-        self._ledger = ledger
-        self._submitter = submitter
-        self._holder = holder
-        self._is_shared = is_shared
-        self._forward = forward
-        self._failed = 0
+    lists: IntakeLists
+    ledger: Ledger
+    submitter: Submitter
+    holder: str
+    is_shared: bool = True
+    forward: Forward | None = None
+    _failed: int = field(default=0, init=False)
 
     def submit_waiting(self) -> int:
         """Submit the oldest messages; returns how many were read.
@@ -313,9 +296,9 @@ class CeleryIntake:
             SQLAlchemyError: the ledger is away; all messages stay.
             RedisError: the broker is away.
         """
-        with self._ledger.look() as connection:
+        with self.ledger.look() as connection:
             tenants = _TENANTS.scalars(connection)
-        standing = self._lists.look(tenants)
+        standing = self.lists.look(tenants)
         self._failed = sum(not self._try_submit(each) for each in standing)
         return len(standing)
 
@@ -326,7 +309,7 @@ class CeleryIntake:
                 if not self._leads():
                     stopping.wait(tick_seconds)
                 elif not self.submit_waiting():
-                    self._lists.wait(tick_seconds)
+                    self.lists.wait(tick_seconds)
                 elif self._failed:  # spread the few tries of a failing message over time
                     stopping.wait(tick_seconds)
             except (SQLAlchemyError, RedisError) as error:
@@ -340,13 +323,13 @@ class CeleryIntake:
             self._submit_waiting(standing)
         except SQLAlchemyError:
             if self._is_ledger_away():
-                self._lists.forget_tries(standing)
+                self.lists.forget_tries(standing)
                 raise
             logger.exception("intake_failed")
         except RedisError:
             raise
         except ElsewhereError:
-            self._lists.put_last(standing)
+            self.lists.put_last(standing)
         except Exception:  # one message's fault or ours
             logger.exception("intake_failed")
         else:
@@ -362,13 +345,13 @@ class CeleryIntake:
         return False
 
     def _leads(self) -> bool:
-        with self._ledger.look() as connection:
-            return lead(connection, CELERY_INTAKE, self._holder, seconds=LEASE_SECONDS)
+        with self.ledger.look() as connection:
+            return lead(connection, CELERY_INTAKE, self.holder, seconds=LEASE_SECONDS)
 
     def _resign(self) -> None:
         try:
-            with self._ledger.begin() as session:
-                resign(session, CELERY_INTAKE, self._holder)
+            with self.ledger.begin() as session:
+                resign(session, CELERY_INTAKE, self.holder)
         except SQLAlchemyError:
             logger.warning("ledger_unreachable")
 
@@ -376,36 +359,36 @@ class CeleryIntake:
         if standing.is_oversized:
             self._refuse(standing, f"a message has at most {MAX_MESSAGE_BYTES} bytes")
             return
-        if (tries := self._lists.count_try(standing)) > MAX_TRIES:
+        if (tries := self.lists.count_try(standing)) > MAX_TRIES:
             self._give_up(standing, tries=tries)
             return
         try:
             message = read_message(standing.body)
         except UnreadableMessageError as error:
             self._refuse(standing, str(error))
-            self._lists.put_aside(standing)
+            self.lists.put_aside(standing)
             return
         self._answer(message, standing)
 
     def _answer(self, message: CeleryMessage, standing: WaitingMessage) -> None:
-        if standing.tenant is None and not self._is_shared:
+        if standing.tenant is None and not self.is_shared:
             self._refuse(standing, "the shared intake queue is closed: use the tenant's own queue")
-            self._lists.remove(standing)
+            self.lists.remove(standing)
         elif message.task == SUBMIT_TASK:
-            forward = self._forward or (lambda *_: False)
+            forward = self.forward or (lambda *_: False)
             take_in(
                 message,
-                self._submitter,
+                self.submitter,
                 tenant=standing.tenant,
                 forward=lambda tenant: forward(tenant, standing.list_name, standing.body),
             )
-            self._lists.remove(standing)
+            self.lists.remove(standing)
         elif message.task in _OWN_TASKS:  # a fleet pushed its own work here; the ledger has all of it
             logger.warning("own_message_at_intake", extra={"task": message.task})
-            self._lists.remove(standing)
+            self.lists.remove(standing)
         else:
             self._refuse(standing, f"{_UNKNOWN}; {SUBMIT_TASK} is", field="task", message=message)
-            self._lists.put_aside(standing)
+            self.lists.put_aside(standing)
 
     def _refuse(
         self, standing: WaitingMessage, rule: str, *, field: str = "message", message: CeleryMessage | None = None
@@ -416,15 +399,14 @@ class CeleryIntake:
         tenant = standing.tenant or (named if _is_tenant_name(named) else "")
         job_id = _uuid_of(message)
         if tenant or job_id is not None:
-            error = InvalidJobError((FieldError(field, rule),))
-            self._submitter.record_refusal(error, tenant=tenant, source=Source.CELERY, job_id=job_id)
+            self.submitter.record_refusal(_refusal(field, rule), tenant=tenant, source=Source.CELERY, job_id=job_id)
 
     def _give_up(self, standing: WaitingMessage, *, tries: int) -> None:
         """Refuse a message that keeps failing and set it aside, without a row if recording it keeps failing too."""
         if tries <= 2 * MAX_TRIES:
             message = read_message(standing.body)
-            refusal = InvalidJobError((FieldError("body", f"taking it in failed {MAX_TRIES} times"),))
+            refusal = _refusal("body", f"taking it in failed {MAX_TRIES} times")
             tenant = standing.tenant or str(message.kwargs.get("tenant", ""))
-            self._submitter.record_refusal(refusal, tenant=tenant, source=Source.CELERY, job_id=UUID(message.id))
-        self._lists.put_aside(standing)
+            self.submitter.record_refusal(refusal, tenant=tenant, source=Source.CELERY, job_id=UUID(message.id))
+        self.lists.put_aside(standing)
         logger.error("intake_given_up", extra={"tries": tries - 1, "tenant": standing.tenant})

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import from_json
 
 from producers.errors import UnreadableMessageError
@@ -23,8 +23,6 @@ _ZLIB = "application/x-gzip"  # the name that kombu gives to zlib
 
 
 class _Headers(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     task: str | None = None
     id: str | None = None
     compression: str | None = None
@@ -35,14 +33,10 @@ class _Headers(BaseModel):
 
 
 class _Properties(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     body_encoding: str | None = None
 
 
 class _Envelope(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     body: str
     content_type: str = Field(alias="content-type")
     headers: _Headers = _Headers()

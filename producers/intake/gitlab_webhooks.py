@@ -22,6 +22,7 @@ from producers.intake.ticket_webhooks import (
     ask_about,
     is_mentioned,
     is_our_own,
+    label_names,
     one_line,
     part,
     read_fields,
@@ -48,11 +49,11 @@ def read_gitlab_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
     """
     said, comment = part(body, "object_attributes"), None
     if event == ISSUE:
-        issue, labels = said, _labels(body.get("labels"))
+        issue, labels = said, label_names(body.get("labels"), "title")
         is_wanted = trigger in labels and _is_new_label(body, trigger)
     elif event == NOTE:
         issue = part(body, "issue")
-        labels = _labels(issue.get("labels"))
+        labels = label_names(issue.get("labels"), "title")
         comment = _note(body, trigger)
         is_wanted = comment is not None and comment.is_order and said.get("action", "create") == "create"
     else:
@@ -147,13 +148,14 @@ def _is_new_label(body: Mapping[str, Any], trigger: str) -> bool:
     """Whether an issue has got the label just now: with its opening, or by a change."""
     if part(body, "object_attributes").get("action") in ("open", "reopen"):
         return True
+    before, after = label_change(body)
+    return trigger in after and trigger not in before
+
+
+def label_change(body: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the labels of an issue before and after a change of them; none of both if it is another change."""
     changed = part(part(body, "changes"), "labels")
-    return trigger in _labels(changed.get("current")) and trigger not in _labels(changed.get("previous"))
-
-
-def _labels(items: object) -> tuple[str, ...]:
-    titles = (item.get("title") for item in items[:200] if isinstance(item, Mapping)) if isinstance(items, list) else ()
-    return tuple(title for title in titles if isinstance(title, str))
+    return label_names(changed.get("previous"), "title"), label_names(changed.get("current"), "title")
 
 
 def repository_of(body: Mapping[str, Any]) -> str:

@@ -54,8 +54,7 @@ def _record_invalid(session: Session, error: InvalidJobError, *, source: Source,
     field = first if first in JobRequest.model_fields else "other"
     record(session, EventKind.REFUSED, source=source.value, field=field)
     audit.append(session, audit.REFUSED, source=source.value, errors=fields, **who)
-    detail = "; ".join(f"{item['field']}: {item['rule']}" for item in fields)
-    return {"reason": Reason.INVALID_REQUEST, "detail": detail, "result": {"errors": fields}}
+    return {"reason": Reason.INVALID_REQUEST, "detail": str(error), "result": {"errors": fields}}
 
 
 def _record_full(session: Session, error: AdmissionRefusedError, *, source: Source) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -82,26 +83,17 @@ class _Origin(NamedTuple):
     actor: str
 
 
+@dataclass(eq=False)
 class Submitter:
     """Accepts jobs for one installation."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        publisher: Publisher,
-        policy: Policy,
-        *,
-        environment: Environment = dict,
-        vocabularies: Vocabularies | None = None,
-        private_callbacks: bool = False,
-    ) -> None:
-        self._ledger = ledger
-        self._publisher = publisher
-        self._policy = policy
-        self._environment = environment
-        self._vocabularies = vocabularies or shipped_vocabularies()
-        self.private_callbacks = private_callbacks
-        self._seen: dict[str, SeenTenant] = {}
+    ledger: Ledger
+    publisher: Publisher
+    policy: Policy
+    environment: Environment = dict
+    vocabularies: Vocabularies = field(default_factory=shipped_vocabularies)
+    private_callbacks: bool = False
+    _seen: dict[str, SeenTenant] = field(default_factory=dict, init=False)
 
     def submit(
         self, body: object, *, tenant: str, source: Source, job_id: UUID | None = None, actor: str | None = None
@@ -181,7 +173,7 @@ class Submitter:
             InvalidJobError, IdempotencyConflictError, AdmissionRefusedError, UnknownTenantError: as `submit` does.
         """
         origin, outcomes = _Origin(tenant, source, ""), dict[int, Outcome]()
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             for routed in self._decide(session, [BatchItem(0, new_id(), request)], origin, outcomes):
                 check_headroom(session, routed.stage.queue, tenant, policy=routed.policy)
                 check_uploads(session, tenant, policy=routed.policy)
@@ -193,7 +185,7 @@ class Submitter:
         self, error: InvalidJobError, *, tenant: str, source: Source, job_id: UUID | None = None
     ) -> None:
         """Record a refusal: all that is written about a request that breaks a rule."""
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             record_refusals(session, [Refused(error, job_id)], tenant=tenant, source=source)
 
     def _submit(self, origin: _Origin, bodies: Sequence[object], ids: Sequence[UUID | None]) -> list[Outcome]:
@@ -211,7 +203,7 @@ class Submitter:
                 self._accept(batch, origin, outcomes)
             refused = [Refused(one, ids[place]) for place, one in outcomes.items() if not isinstance(one, Submitted)]
             if refused:
-                with self._ledger.begin() as session:
+                with self.ledger.begin() as session:
                     record_refusals(session, refused, tenant=origin.tenant, source=origin.source)
         except _LEDGER_AWAY:
             if not any(isinstance(one, Submitted) for one in outcomes.values()):
@@ -241,7 +233,7 @@ class Submitter:
         if decision is None:
             return None
         new = _new_job(decision, origin, decision.route.stored(), site_id=None)
-        with self._ledger.look() as connection:
+        with self.ledger.look() as connection:
             receipts = accept_all(connection, [new], limits=seen.limits, seen=context.seen(item.request.site, key))
         if not receipts or not receipts[0].is_new:
             return None
@@ -253,7 +245,7 @@ class Submitter:
         """Accept a batch in one transaction, then push what may run at once."""
         batch_outcomes: dict[int, Outcome] = {}
         pushes = []
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             routed = self._decide(session, batch, origin, batch_outcomes)
             try:
                 distinct = {id(one.route): one.route for one in routed}
@@ -290,7 +282,7 @@ class Submitter:
         if context is None:
             raise UnknownTenantError(tenant)
         try:
-            policy = policy_on(context, self._policy)
+            policy = policy_on(context, self.policy)
         except InvalidJobError as error:
             outcomes |= dict.fromkeys((item.place for item in batch), error)
             return []
@@ -310,12 +302,12 @@ class Submitter:
         return routed
 
     def _decider(self, tenant: str, policy: Policy) -> Decide:
-        return decider(policy, self._vocabularies.of(tenant), switches=self._environment())
+        return decider(policy, self.vocabularies.of(tenant), switches=self.environment())
 
     def _push(self, pushes: Sequence[tuple[Push, Limits]]) -> None:
         try:
             if pushes:
-                self._publisher.push_all(pushes)
+                self.publisher.push_all(pushes)
         except PublishError:
             logger.warning(
                 "push_failed_dispatcher_will_retry", extra={"jobs": [str(push.job_id) for push, _ in pushes]}

@@ -88,11 +88,11 @@ def part(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return nested if isinstance(nested, Mapping) else {}
 
 
-def label_names(items: object) -> tuple[str, ...]:
-    """Return the names of labels given as objects or strings."""
+def label_names(items: object, key: str = "name") -> tuple[str, ...]:
+    """Return the names of labels given as strings, or as objects that have them under a key."""
     if not isinstance(items, list):
         return ()
-    names = (item.get("name") if isinstance(item, Mapping) else item for item in items[:200])
+    names = (item.get(key) if isinstance(item, Mapping) else item for item in items[:200])
     return tuple(name for name in names if isinstance(name, str))
 
 

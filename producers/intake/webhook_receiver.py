@@ -109,21 +109,14 @@ class Waiting:
 Taken = TicketRun | Ignored
 
 
+@dataclass(frozen=True)
 class WebhookReceiver:
     """Handles deliveries."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        submitter: Submitter,
-        accounts: AccountsConfig,
-        *,
-        may_write: MayWrite = lambda account, repository, user_id: False,
-    ) -> None:
-        self._ledger = ledger
-        self._submitter = submitter
-        self._accounts = accounts
-        self._may_write = may_write
+    ledger: Ledger
+    submitter: Submitter
+    accounts: AccountsConfig
+    may_write: MayWrite = lambda account, repository, user_id: False
 
     def take(
         self, body: bytes, headers: Mapping[str, str], *, tenant: str, project: str, tracker: Tracker
@@ -150,7 +143,7 @@ class WebhookReceiver:
             self._forget_taken_back(sent, settings)
             return self._take(sent, settings)
         except (AdmissionRefusedError, ForgeAwayError) as error:
-            with self._ledger.begin() as session:
+            with self.ledger.begin() as session:
                 if not keep_delivery(session, sent):
                     raise
             logger.info("delivery_kept", extra={"tenant": tenant, "project": project, "why": str(error)})
@@ -158,11 +151,11 @@ class WebhookReceiver:
 
     def deliver_due(self, *, limit: int = 20) -> int:
         """Take in what was kept and is due; returns how many deliveries were tried."""
-        with self._ledger.look() as connection:
+        with self.ledger.look() as connection:
             if not has_due_delivery(connection):
                 return 0
         for tried in range(limit):
-            with self._ledger.begin() as session:
+            with self.ledger.begin() as session:
                 kept = claim_delivery(session)
             if kept is None:
                 return tried
@@ -174,7 +167,7 @@ class WebhookReceiver:
         trigger = settings.label or TRIGGER
         if (key := taken_back(sent.event, sent.body, tracker=sent.tracker, trigger=trigger)) is None:
             return
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             for kept in kept_deliveries(session, sent.tenant, sent.project, sent.tracker):
                 body = json.loads(kept.body)
                 news = _read(kept.event, body, settings) if isinstance(body, dict) else None
@@ -192,14 +185,14 @@ class WebhookReceiver:
         except Exception as error:
             if not kept.is_old:
                 if isinstance(error, AdmissionRefusedError):
-                    with self._ledger.begin() as session:
+                    with self.ledger.begin() as session:
                         postpone_deliveries(session, kept.tenant)
                 if isinstance(error, AdmissionRefusedError | ForgeAwayError):
                     return
                 raise
             is_ours = not isinstance(error, AdmissionRefusedError | ForgeAwayError)
             dropped = type(error).__name__ if is_ours else str(error)
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             forget_delivery(session, kept, dropped=dropped)
         logger.info("kept_delivery_done", extra={"tenant": kept.tenant, "project": kept.project, "dropped": dropped})
 
@@ -212,7 +205,7 @@ class WebhookReceiver:
             return news
         if not self._is_heard(news.user_id, settings, tenant=tenant):
             return Ignored(_STRANGER)
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             runs = runs_of_ticket(session, find_project(session, tenant, project), str(news.ticket.key))
             request = _request(news, project, known=runs.by_key)
             if (known := runs.by_key.get(request["idempotency_key"])) is not None:
@@ -222,7 +215,7 @@ class WebhookReceiver:
         if (known := runs.open or _run_before(news, runs)) is not None:
             return TicketRun(known, is_new=False)
         try:
-            accepted = self._submitter.submit(
+            accepted = self.submitter.submit(
                 request, tenant=tenant, source=Source.HTTP, actor=f"{tracker}:{tenant}/{project}"
             )
         except IdempotencyConflictError as error:  # a concurrent delivery about the same ticket
@@ -241,7 +234,7 @@ class WebhookReceiver:
             return news
         if not settings.reviews or news.repository != settings.repository:
             return Ignored("the project does not follow reviews, or it is of another repository")
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             project_id = find_project(session, tenant, project).id
             if news.number is not None:
                 run = run_of_pull_request(session, project_id, number=news.number)
@@ -251,7 +244,7 @@ class WebhookReceiver:
             return Ignored("it is about no pull request or commit of a run's")
         if not self._is_heard(news.user_id, settings, tenant=tenant):  # a call to the forge: only of what is ours
             return Ignored(_STRANGER)
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             return _add(session, run.root_id, news.comment, is_edit=news.is_edit)
 
     def _is_heard(self, user_id: int | None, settings: Settings, *, tenant: str) -> bool:
@@ -262,13 +255,13 @@ class WebhookReceiver:
         """
         if user_id is None or not isinstance(settings, GitLab):
             return user_id is None
-        account = self._accounts.find(settings.token, tenant=tenant)
+        account = self.accounts.find(settings.token, tenant=tenant)
         if account is None or account.kind != settings.kind:
             raise ForgeAwayError("there is no account here that could ask the forge")
-        return self._may_write(account, settings.repository, user_id)
+        return self.may_write(account, settings.repository, user_id)
 
     def _settings(self, tenant: str, project: str, tracker: str) -> Settings:
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             try:
                 found = find_project(session, tenant, project)
             except ProjectNotFoundError:
@@ -280,7 +273,7 @@ class WebhookReceiver:
         return settings
 
     def _secret(self, settings: Settings, tracker: str, *, tenant: str) -> str:
-        account = self._accounts.find(settings.webhook or "", tenant=tenant)
+        account = self.accounts.find(settings.webhook or "", tenant=tenant)
         secret = account.webhook_secret.get_secret_value() if account is not None and account.kind == tracker else ""
         if not secret:
             raise _unknown()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from producers.intake.gitlab_webhooks import ISSUE, repository_of
+from producers.intake.gitlab_webhooks import ISSUE, label_change, repository_of
 from producers.intake.ticket_webhooks import label_names, part
 
 
@@ -25,16 +25,11 @@ def taken_back(event: str, body: Mapping[str, Any], *, tracker: str, trigger: st
         is_taken = is_over or trigger not in label_names(issue.get("labels"))
         return issue.get("identifier") if body.get("type") == "Issue" and is_taken else None
     if tracker == "gitlab":
-        issue, labels = part(body, "object_attributes"), part(part(body, "changes"), "labels")
-        was, now = (_titles(labels.get(name)) for name in ("previous", "current"))
-        is_taken = issue.get("state", "opened") != "opened" or (trigger in was and trigger not in now)
+        issue, (before, after) = part(body, "object_attributes"), label_change(body)
+        is_taken = issue.get("state", "opened") != "opened" or (trigger in before and trigger not in after)
         return f"{repository_of(body)}#{issue.get('iid')}" if event == ISSUE and is_taken else None
     issue = part(body, "issue")
     is_unlabelled = action == "unlabeled" and part(body, "label").get("name") == trigger
     is_taken = is_unlabelled or action in ("closed", "deleted", "transferred")
     repository = part(body, "repository").get("full_name")
     return f"{repository}#{issue.get('number')}" if event == "issues" and is_taken else None
-
-
-def _titles(labels: object) -> list[object]:
-    return [label.get("title") for label in labels if isinstance(label, Mapping)] if isinstance(labels, list) else []

@@ -123,7 +123,7 @@ def run_demo(environment: Mapping[str, str], *, keep: Path | None = None) -> boo
     """Run the demo; returns whether all checks passed."""
     with tempfile.TemporaryDirectory(prefix="pointsman-demo-") as scratch:
         home = keep or Path(scratch) / "home"
-        out.print("[bold]Pointsman: the main job, end to end[/]\n")
+        out.print("[bold]Pointsman: the main job, end to end[/]\n", markup=True)
         _prose(
             "A job in plain words is routed by rules before any model is called, done by the least machinery that "
             "can do it under hard limits of time, money and output, scanned, previewed, approved, and only then "
@@ -170,7 +170,7 @@ def _is_alive(group: int) -> bool:
 
 def _prose(text: str, *, hang: str = "") -> None:
     width = min(out.width, _PROSE_COLUMNS)
-    out.print(textwrap.fill(text, width, subsequent_indent=hang), markup=False)
+    out.print(textwrap.fill(text, width, subsequent_indent=hang))
 
 
 def _import_sites(embedded: Embedded, scratch: Path) -> None:
@@ -232,7 +232,7 @@ class Demo:
         if not self._problems:
             problems += [problem for step in steps if (problem := step())]
         for problem in problems:
-            out.print(f"NOT AS IT SHOULD BE: {problem}", style="bold red", markup=False)
+            out.print(f"NOT AS IT SHOULD BE: {problem}", style="bold red")
         self._http.close()
         return not problems
 
@@ -278,7 +278,7 @@ class Demo:
     def _say(self, case: Case, text: str) -> None:
         line = f"  {time.monotonic() - self._started:5.1f} s  {case.name:<13} {text}"
         is_cut = out.is_terminal and len(line) > out.width  # the table shows the whole text later
-        out.print(f"{line[: out.width - 1]}…" if is_cut else line, markup=False)
+        out.print(f"{line[: out.width - 1]}…" if is_cut else line)
 
     def _follow(self) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
@@ -321,7 +321,7 @@ class Demo:
             self._say(case, "cancel requested")
 
     def _show(self) -> None:
-        out.print("\n[bold]What each job did[/], and what it cost:\n")
+        out.print("\n[bold]What each job did[/], and what it cost:\n", markup=True)
         for case in self._cases:
             case.preview = self._fetch_preview(case)
         print_table(
@@ -368,7 +368,7 @@ class Demo:
         case = next(case for case in self._cases if case.name == "direct 1")
         live = f"{self._embedded.pages_url}/live/{TENANT}/harbour/"
         before = httpx2.get(live, trust_env=False).text
-        out.print("\n[bold]Approve, publish, fetch, roll back, fetch[/]:\n")
+        out.print("\n[bold]Approve, publish, fetch, roll back, fetch[/]:\n", markup=True)
         url = case.view.get("preview_url")
         if not url:
             return "the first direct edit has no preview"
@@ -391,7 +391,7 @@ class Demo:
             "after the rollback it is the old page, byte for byte": rolled.is_success and again == before,
         }
         for text, is_true in checks.items():
-            out.print(f"  {'yes' if is_true else 'NO '}  {text}", markup=False)
+            out.print(f"  {'yes' if is_true else 'NO '}  {text}")
         return None if all(checks.values()) else "approve, publish or rollback"
 
     def _check_ticket(self) -> str | None:
@@ -419,8 +419,7 @@ class Demo:
         is_equal = logged == billed
         out.print(
             f"  {'yes' if is_equal else 'NO '}  the bills add up to what the provider logged, and may have written of "
-            f"the cancelled reply: {format_usd(billed, digits=6)} and {format_usd(logged, digits=6)}",
-            markup=False,
+            f"the cancelled reply: {format_usd(billed, digits=6)} and {format_usd(logged, digits=6)}"
         )
         return None if is_equal else "the bills differ from the provider's log"
 
@@ -435,7 +434,7 @@ class Demo:
             time.sleep(0.5)
         is_equal = counted == ended
         shown = ", ".join(f"{number} {state}" for state, number in sorted(counted.items()) if number)
-        out.print(f"  {'yes' if is_equal else 'NO '}  the metrics count what ended: {shown}", markup=False)
+        out.print(f"  {'yes' if is_equal else 'NO '}  the metrics count what ended: {shown}")
         return None if is_equal else f"the metrics count {dict(counted)}, the API shows {dict(ended)}"
 
     def _counted(self) -> Counter[str]:

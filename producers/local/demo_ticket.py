@@ -51,7 +51,7 @@ def make_repository(repositories: Path) -> None:
 
 def show(steps: Sequence[Mapping[str, Any]], repositories: Path) -> str | None:
     """Show who did what for the ticket and what was pushed; return what is wrong with it, if anything."""
-    out.print("\n[bold]From a ticket to a branch[/], its agents with tools in boxes of their own:\n")
+    out.print("\n[bold]From a ticket to a branch[/], its agents with tools in boxes of their own:\n", markup=True)
     print_table(
         ("step", "agent", "end", "seconds", "dollars"),
         [
@@ -66,7 +66,7 @@ def show(steps: Sequence[Mapping[str, Any]], repositories: Path) -> str | None:
         ],
     )
     text, is_fixed = _pushed(repositories)
-    out.print(f"\n  {'yes' if is_fixed else 'NO '}  {text}", markup=False)
+    out.print(f"\n  {'yes' if is_fixed else 'NO '}  {text}")
     return None if is_fixed else f"the ticket: {text}"
 
 

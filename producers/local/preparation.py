@@ -25,7 +25,8 @@ from pydantic import BaseModel
 
 from ledger.errors import LedgerError
 from producers.errors import AuthenticationError, ProducerError
-from producers.local.supervisor import Home, write_private
+from producers.local.supervisor import Home
+from producers.servers import write_private
 from routing.config import strip_settings
 from routing.errors import RoutingError
 from routing.policy.platform import load_policy

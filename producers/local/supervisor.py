@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 from producers.errors import InstallationError
 from producers.local.fork_server import END, FORK
-from producers.servers import PREFIX, up_path
+from producers.servers import PREFIX, up_path, write_private
 
 logger = logging.getLogger(__name__)
 
@@ -430,16 +430,6 @@ class Home:
     def keep_ports(self, ports: Mapping[str, int]) -> None:
         """Keep the ports of this run for the next one."""
         write_private(self.path / _PORTS, json.dumps(dict(ports)))
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only this account can read, replacing one that is there."""
-    new = path.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    new.replace(path)
 
 
 def data_home(environment: Mapping[str, str]) -> Path:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from ledger import audit
 from ledger import job_ends as ledger_letters
@@ -77,10 +77,8 @@ class DeadLettersPage(Page):
     jobs: list[DeadLetterView]
 
 
-class DeadLetterOrder(BaseModel):
+class DeadLetterOrder(BaseModel, frozen=True, extra="forbid"):
     """Which dead letters to handle: those with these ids, or those of one cluster, oldest first."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     ids: Annotated[tuple[UUID, ...], Field(max_length=MOST_AT_ONCE)] = ()
     signature: Annotated[Text, Field(min_length=1, max_length=400)] | None = None
@@ -169,7 +167,7 @@ class DeadLetters:
                 done = self.replays.replay(job_id, requester=requester, budget_usd=order.budget_usd)
                 verdicts.append(Verdict(id=job_id, is_done=True, replayed_as=done.job.id, is_new=done.is_new))
             except (JobNotFoundError, NotContinuableError, InvalidJobError, AdmissionRefusedError) as error:
-                verdicts.append(Verdict(id=job_id, is_done=False, why_not=_why(error)))
+                verdicts.append(Verdict(id=job_id, is_done=False, why_not=str(error)))
         return self._conclude("dead_letters_replayed", order, verdicts, requester=requester)
 
     def dismiss(self, order: DeadLetterOrder, *, requester: Requester) -> Verdicts:
@@ -186,7 +184,7 @@ class DeadLetters:
                     is_new = ledger_letters.dismiss(session, job, actor=requester.actor)
                 verdicts.append(Verdict(id=job_id, is_done=True, is_new=is_new))
             except (JobNotFoundError, WrongStateError) as error:
-                verdicts.append(Verdict(id=job_id, is_done=False, why_not=_why(error)))
+                verdicts.append(Verdict(id=job_id, is_done=False, why_not=str(error)))
         return self._conclude("dead_letters_dismissed", order, verdicts, requester=requester)
 
     def _ids_of(self, order: DeadLetterOrder, tenant: str) -> Sequence[UUID]:
@@ -206,12 +204,6 @@ class DeadLetters:
             with self.ledger.begin() as session:
                 audit.append(session, action, actor=requester.actor, tenant=requester.tenant, **facts)
         return Verdicts(jobs=verdicts, done=done)
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, InvalidJobError):
-        return "; ".join(f"{item.field}: {item.rule}" for item in error.errors)
-    return str(error)
 
 
 Standing = Literal["none", "pending", "delivered", "undelivered"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import func, select, text
+from sqlalchemy import ColumnElement, func, select, text
 from sqlmodel import Session, col
 
 from ledger.dispatch_window import Depth, depths, paused_queues
@@ -110,10 +110,10 @@ def fleet_view(session: Session, tenant: str, *, policy: Policy, is_operator: bo
         workers=tuple(list_workers(session, limit=_WORKERS_SHOWN)) if is_operator else (),
         work=_work(session, tenant, policy, is_operator=is_operator),
         asking=_jobs(session, tenant, ASKING),
-        asking_total=_count_asking(session, tenant),
+        asking_total=_count(session, tenant, _IS_ASKING),
         gates=len(open_gates(session, tenant)),
         failing=_jobs(session, tenant, FAILURES),
-        dead=_count_dead(session, tenant),
+        dead=_count(session, tenant, _IS_DEAD),
         leader_present=DISPATCHER in leaders(session),
     )
 
@@ -204,21 +204,17 @@ def _jobs(session: Session, tenant: str, states: Collection[State]) -> tuple[Job
     return tuple(summarise(session, find_jobs(session, recent, limit=_SHOWN).jobs))
 
 
-def _count_asking(session: Session, tenant: str) -> int:
-    waiting = select(col(Job.id)).where(
-        col(Job.tenant) == tenant,
-        col(Job.expires_at).is_not(None),
-        col(Job.ended_at).is_(None),
-        col(Job.state).in_([state.value for state in ASKING]),
-    )
-    return int(session.scalar(select(func.count()).select_from(waiting.limit(_MOST_COUNTED).subquery())) or 0)
+_IS_ASKING = (
+    col(Job.expires_at).is_not(None),
+    col(Job.ended_at).is_(None),
+    col(Job.state).in_([state.value for state in ASKING]),
+)
+_IS_DEAD = (col(Job.failure_signature).is_not(None), col(Job.dismissed_at).is_(None))
 
 
-def _count_dead(session: Session, tenant: str) -> int:
-    dead = select(col(Job.id)).where(
-        col(Job.tenant) == tenant, col(Job.failure_signature).is_not(None), col(Job.dismissed_at).is_(None)
-    )
-    return int(session.scalar(select(func.count()).select_from(dead.limit(_MOST_COUNTED).subquery())) or 0)
+def _count(session: Session, tenant: str, conditions: Sequence[ColumnElement[bool]]) -> int:
+    found = select(col(Job.id)).where(col(Job.tenant) == tenant, *conditions).limit(_MOST_COUNTED)
+    return int(session.scalar(select(func.count()).select_from(found.subquery())) or 0)
 
 
 class QueueView(View):
@@ -232,12 +228,7 @@ class QueueView(View):
 
 def queue_depths(session: Session, tenant: str) -> list[QueueView]:
     """Return each queue with one tenant's waiting jobs."""
-    paused = paused_queues(session)
-    own = {depth.queue: depth for depth in depths(session, tenant=tenant)}
-    return [
-        QueueView(**own.get(queue.value, Depth(queue.value, 0, 0.0))._asdict(), is_paused=queue.value in paused)
-        for queue in QUEUES
-    ]
+    return [*map(QueueView.of, queue_states(session, tenant))]
 
 
 DAYS = 14

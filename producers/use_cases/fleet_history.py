@@ -7,7 +7,6 @@ their start, or a tenant's jobs by theirs, newest first, up to `MOST_ATTEMPTS`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
@@ -135,14 +134,6 @@ _STATEMENTS = {
 _NOW = text("SELECT floor(extract(epoch FROM now()) / :bin)::bigint")
 
 
-@dataclass(frozen=True)
-class _Costs:
-    queues: Mapping[str, int]
-    models: tuple[CostLine, ...]
-    sites: tuple[CostLine, ...]
-    tenants: tuple[CostLine, ...]
-
-
 def fleet_history(session: Session, tenant: str | None, *, span: SpanName) -> FleetHistory:
     """Return a span of one tenant's past, or of all tenants' if None."""
     cut = SPANS[span]
@@ -151,7 +142,7 @@ def fleet_history(session: Session, tenant: str | None, *, span: SpanName) -> Fl
     last = int(session.scalar(_NOW, {"bin": cut.bin_seconds}) or 0)
     numbers = range(last - cut.bins + 1, last + 1)
     rows = session.execute(_STATEMENTS[whose, "queues"], values).all()
-    costs = _costs(session, whose, values)
+    by_queue, lines = _costs(session, whose, values)
     totals = {row.queue: row for row in rows if row.bin is None}
     binned = {(row.queue, row.bin): row for row in rows if row.bin is not None}
     backlog = {
@@ -164,7 +155,7 @@ def fleet_history(session: Session, tenant: str | None, *, span: SpanName) -> Fl
             queue,
             totals.get(queue),
             backlog.get(queue),
-            cost_nanousd=costs.queues.get(queue, 0),
+            cost_nanousd=by_queue.get(queue, 0),
             bins=tuple(_bin(binned.get((queue, number)), number, cut) for number in numbers),
         )
         for queue in sorted({*totals, *backlog})
@@ -173,9 +164,9 @@ def fleet_history(session: Session, tenant: str | None, *, span: SpanName) -> Fl
     return FleetHistory(
         span=span,
         queues=queues,
-        models=costs.models,
-        sites=costs.sites,
-        tenants=costs.tenants if tenant is None else (),
+        models=lines["model"],
+        sites=lines["site"],
+        tenants=lines["tenant"] if tenant is None else (),
         is_cut=counted >= MOST_ATTEMPTS,
     )
 
@@ -203,21 +194,21 @@ def _queue(
     )
 
 
-def _costs(session: Session, whose: str, values: Mapping[str, Any]) -> _Costs:
+def _costs(
+    session: Session, whose: str, values: Mapping[str, Any]
+) -> tuple[Mapping[str, int], Mapping[str, tuple[CostLine, ...]]]:
+    """Return what each queue cost, and the dearest models, sites and tenants."""
     queues: dict[str, int] = {}
-    lines: dict[str, dict[Any, int]] = {"model": {}, "site": {}, "tenant": {}}
+    found: dict[str, dict[Any, int]] = {"model": {}, "site": {}, "tenant": {}}
     for row in session.execute(_STATEMENTS[whose, "costs"], values):
         if row.queue is not None:
             queues[row.queue] = row.nanousd
-        for kind, found in lines.items():
+        for kind, costs in found.items():
             if (name := getattr(row, kind)) is not None and row.nanousd:
-                found[name] = row.nanousd
-    ranked = {kind: sorted(found.items(), key=lambda one: -one[1])[:_MOST_LINES] for kind, found in lines.items()}
+                costs[name] = row.nanousd
+    ranked = {kind: sorted(costs.items(), key=lambda one: -one[1])[:_MOST_LINES] for kind, costs in found.items()}
     named = select(col(Site.id), col(Site.name)).where(col(Site.id).in_([site for site, _ in ranked["site"]]))
     names = {site: name for site, name in session.execute(named)}
-    return _Costs(
-        queues,
-        tuple(CostLine(name=name, nanousd=cost) for name, cost in ranked["model"]),
-        tuple(CostLine(name=names[site], nanousd=cost) for site, cost in ranked["site"] if site in names),
-        tuple(CostLine(name=name, nanousd=cost) for name, cost in ranked["tenant"]),
-    )
+    ranked["site"] = [(names[site], cost) for site, cost in ranked["site"] if site in names]
+    lines = {kind: tuple(CostLine(name=name, nanousd=cost) for name, cost in ones) for kind, ones in ranked.items()}
+    return queues, lines

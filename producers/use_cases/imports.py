@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,16 +44,16 @@ class Order(NamedTuple):
     """What its sender says that the archive has."""
 
 
+@dataclass(eq=False)
 class Imports:
     """Takes the archives that come to this process."""
 
-    def __init__(self, ledger: Ledger, content_store: ContentStore, policy: Policy, submitter: Submitter) -> None:
-        self._ledger = ledger
-        self._content_store = content_store
-        self._policy = policy
-        self._submitter = submitter
-        self._open = Counter[str]()
-        """By tenant, the archives that are being taken."""
+    ledger: Ledger
+    content_store: ContentStore
+    policy: Policy
+    submitter: Submitter
+    _open: Counter[str] = field(default_factory=Counter, init=False)
+    """By tenant, the archives that are being taken."""
 
     async def take(self, order: Order, chunks: AsyncIterator[bytes]) -> Submitted:
         """Store an archive and submit the job that imports it into a site, which is made if there is none.
@@ -65,12 +66,12 @@ class Imports:
             AdmissionRefusedError: nobody's fault: it says when to come back.
             OSError: the operator's fault: the store is away or full.
         """
-        most = self._policy.uploads.archive_bytes
+        most = self.policy.uploads.archive_bytes
         if (order.stated_bytes or 0) > most:
             raise BodyTooLargeError(most)
         await run_in_threadpool(self._prepare, order)
-        with self._content_store.taking() as draft:
-            upload = await _write(in_time(chunks, self._policy.uploads.seconds), draft, most=most)
+        with self.content_store.taking() as draft:
+            upload = await _write(in_time(chunks, self.policy.uploads.seconds), draft, most=most)
             return await run_in_threadpool(self._submit, order, upload, draft)
 
     @contextmanager
@@ -80,7 +81,7 @@ class Imports:
         Raises:
             TooManyUploadsError: nobody's fault: it says when to come back.
         """
-        uploads = self._policy.uploads
+        uploads = self.policy.uploads
         if self._open.total() >= uploads.per_process:
             raise TooManyUploadsError(uploads.per_process, uploads.retry_seconds)
         if self._open[tenant] >= uploads.per_tenant:
@@ -94,10 +95,10 @@ class Imports:
 
     def _prepare(self, order: Order) -> None:
         """Refuse what there is no room for, before it is sent."""
-        with self._ledger.begin() as session:
-            check_uploads(session, order.caller.tenant, policy=self._policy)
-        adopt(self._ledger, self._content_store)
-        self._content_store.check_room(order.stated_bytes or self._policy.uploads.archive_bytes)
+        with self.ledger.begin() as session:
+            check_uploads(session, order.caller.tenant, policy=self.policy)
+        adopt(self.ledger, self.content_store)
+        self.content_store.check_room(order.stated_bytes or self.policy.uploads.archive_bytes)
 
     def _submit(self, order: Order, upload: Upload, draft: Path) -> Submitted:
         """Submit the job; one that was submitted before, or is refused, stores nothing."""
@@ -108,10 +109,10 @@ class Imports:
             upload=upload,
             idempotency_key=order.idempotency_key,
         )
-        if (earlier := self._submitter.find_or_refuse(request, tenant=caller.tenant, source=caller.source)) is not None:
+        if (earlier := self.submitter.find_or_refuse(request, tenant=caller.tenant, source=caller.source)) is not None:
             return earlier
-        self._content_store.put_file(upload.sha256, draft)
-        return self._submitter.submit(request, tenant=caller.tenant, source=caller.source, actor=caller.actor)
+        self.content_store.put_file(upload.sha256, draft)
+        return self.submitter.submit(request, tenant=caller.tenant, source=caller.source, actor=caller.actor)
 
 
 async def in_time(chunks: AsyncIterator[bytes], seconds: float) -> AsyncIterator[bytes]:

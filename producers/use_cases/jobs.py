@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from sqlalchemy import Select, func, select
 from sqlmodel import Session, col
 
@@ -38,10 +38,8 @@ _PROMPT_EXCERPT = 200
 """Characters of a round's prompt that its other rounds show."""
 
 
-class View(BaseModel):
+class View(BaseModel, frozen=True):
     """Base of the views."""
-
-    model_config = ConfigDict(frozen=True)
 
     @classmethod
     def of(cls, row: object, **others: Any) -> Self:
@@ -397,6 +395,12 @@ def _bill_view(bill: Bill, *, rounds: Sequence[RoundView]) -> BillView:
 def _attempt_view(attempt: Attempt) -> AttemptView:
     seconds = seconds_between(attempt.started_at, attempt.ended_at) if attempt.ended_at else None
     return AttemptView.of(attempt, tier=tier_name(attempt.tier), seconds=seconds)
+
+
+def prompts_of(session: Session, job_ids: set[UUID], *, tenant: str) -> dict[UUID, str]:
+    """Return what a tenant's own jobs among these were asked."""
+    own = col(Job.id).in_(job_ids), col(Job.tenant) == tenant
+    return {row.id: row.prompt for row in session.execute(select(col(Job.id), col(Job.prompt)).where(*own))}
 
 
 def _site_names(session: Session, site_ids: set[UUID]) -> dict[UUID, str]:

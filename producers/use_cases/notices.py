@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
-from sqlmodel import Session
+from pydantic import BaseModel, Field
 
-from ledger import notifications
+from ledger import audit, notifications
 from ledger.notifications import NoticeState, NotificationMark, Wanted, message_id
 from ledger.store import Ledger
 from ledger.tables import Tenant
+from producers.config import MAIL_PATTERN
+from producers.errors import InvalidInputError
 from producers.use_cases.dead_letters import TryView
 from producers.use_cases.jobs import Page, View, cursor_of, mark_of
-from producers.use_cases.tenants import MOST_ADDRESSES, chat_host, choose_notices
+from producers.use_cases.tenants import chat_host, locked_tenant
+from routing.addresses import refusal_of
 
+MOST_ADDRESSES = 10
+"""The most people of a tenant that get e-mail."""
+_LONGEST_URL = 2_000
 WaitState = Literal["awaiting_approval", "clarifying"]
 
 
-class NoticeChoice(BaseModel):
+class NoticeChoice(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """Of which waits a tenant wants to hear, and where besides the jobs' `callback_url`."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     states: list[WaitState] = Field(default=[], max_length=2)
     """States of which a message is sent when a job gets there; none by default."""
@@ -81,7 +85,8 @@ class Notices:
     def choice(self, tenant: str) -> NoticeChoiceView:
         """Return a tenant's choice."""
         with self.ledger.begin() as session:
-            return _choice_of(session, tenant)
+            row = session.get_one(Tenant, tenant)
+            return NoticeChoiceView(states=row.notices, chat_host=chat_host(row.chat_url), mail_to=row.mail_to)
 
     def choose(self, choice: NoticeChoice, *, tenant: str, allow_private: bool, actor: str) -> NoticeChoiceView:
         """Set a tenant's choice. It counts for waits that begin from now on.
@@ -89,16 +94,20 @@ class Notices:
         Raises:
             UnknownTenantError, InvalidInputError: the caller's fault.
         """
+        if (url := choice.chat_url) is not None:
+            rule = refusal_of(url, allow_private=allow_private)
+            if len(url) > _LONGEST_URL:
+                rule = f"must not be longer than {_LONGEST_URL} characters"
+            if rule is not None:
+                raise InvalidInputError("chat_url", rule)
+        if not all(re.fullmatch(MAIL_PATTERN, one) for one in choice.mail_to):
+            raise InvalidInputError("mail_to", "must be e-mail addresses like name@example.org")
+        states, addresses = sorted(set(choice.states)), sorted(set(choice.mail_to))
+        told: dict[str, Any] = {"states": states, "chat_host": chat_host(url), "mail_to": addresses}
         with self.ledger.begin() as session:
-            choose_notices(
-                session,
-                tenant,
-                states=choice.states,
-                chat_url=choice.chat_url,
-                mail_to=choice.mail_to,
-                allow_private=allow_private,
-                actor=actor,
-            )
+            row = locked_tenant(session, tenant)
+            row.notices, row.chat_url, row.mail_to = [*states], url, addresses
+            audit.append(session, "notices_chosen", actor=actor, tenant=tenant, **told)
         return self.choice(tenant)
 
     def find(
@@ -125,11 +134,6 @@ class Notices:
         """
         with self.ledger.begin() as session:
             return _view_of(notifications.replay_notice(session, notice_id, tenant=tenant, actor=actor))
-
-
-def _choice_of(session: Session, tenant: str) -> NoticeChoiceView:
-    row = session.get_one(Tenant, tenant)
-    return NoticeChoiceView(states=row.notices, chat_host=chat_host(row.chat_url), mail_to=row.mail_to)
 
 
 def _view_of(found: NoticeState) -> NoticeView:

@@ -15,14 +15,14 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 from sqlalchemy import Connection, delete, select
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from ledger import audit
-from ledger.record_tables import ApiKey, EndedSession, LoginSession, Person
+from ledger.record_tables import ApiKey, LoginSession, Person
 from ledger.store import Statement, after, now
 from ledger.tables import Tenant
 from producers.errors import InvalidInputError, PageNotFoundError, SignInRefusedError, UnknownTenantError
@@ -259,10 +259,8 @@ class KeyView(View):
     """To five minutes; null if it has not been used since that is kept."""
 
 
-class AccessOrder(BaseModel):
+class AccessOrder(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """What to take away: one of these."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     session_id: UUID | None = None
     """A session to end."""
@@ -344,8 +342,6 @@ def take_away(session: Session, tenant: str, order: AccessOrder, *, actor: str) 
 def end_session(session: Session, nonce: str) -> None:
     """End the session of a cookie at once."""
     session.execute(sql_update(LoginSession).where(col(LoginSession.nonce) == nonce).values(revoked_at=now()))
-    session.execute(delete(EndedSession).where(col(EndedSession.at) < after(-_KEPT_SECONDS)))
-    session.execute(insert(EndedSession).values(nonce=nonce).on_conflict_do_nothing())
 
 
 def set_disabled(session: Session, tenant: str, name: str, *, is_disabled: bool, actor: str) -> PersonView:

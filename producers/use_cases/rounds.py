@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from sqlmodel import Session
 
 from ledger import audit
@@ -68,20 +68,16 @@ _INHERITED_FIELDS = ("session", "callback_url", "priority", "preference", "advan
 """Request fields that a revision takes over."""
 
 
-class ResumeOrder(BaseModel):
+class ResumeOrder(BaseModel, frozen=True, extra="forbid"):
     """The terms of a resume."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     budget_usd: Annotated[float, Field(gt=0, le=25, allow_inf_nan=False)]
     """USD on top of what its bill has spent: at most what one job may cost here."""
     idempotency_key: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
 
 
-class ReviseOrder(BaseModel):
+class ReviseOrder(BaseModel, frozen=True, extra="forbid"):
     """The change to make to a job's work."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     text: Text
     """What to change, in plain words, at most 32 KiB of UTF-8."""

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 from sqlalchemy import text
 from sqlmodel import Session
 
@@ -102,10 +102,8 @@ _POSITION = text("""
 """)
 
 
-class _Mark(BaseModel):
+class _Mark(BaseModel, frozen=True, extra="forbid"):
     """The log's position."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     ledger: str = ""
     """Database cluster and database: transaction numbers mean nothing elsewhere."""

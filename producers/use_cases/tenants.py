@@ -23,14 +23,11 @@ from sqlmodel import Session, col
 from ledger import audit
 from ledger.dispatch_window import pause_queue as pause_in_ledger
 from ledger.dispatch_window import paused_queues
-from ledger.job_ends import ASKING
 from ledger.record_tables import ApiKey
 from ledger.store import Statement, now
 from ledger.tables import Attempt, Job, Tenant
-from producers.config import MAIL_PATTERN
 from producers.errors import AuthenticationError, InvalidInputError, MissingScopeError, UnknownTenantError
 from producers.use_cases.jobs import View
-from routing.addresses import refusal_of
 from routing.jobs import SITE_NAME_RULE, Source, check_site_name
 from routing.queues import QueueName
 
@@ -98,7 +95,7 @@ def pause_tenant(session: Session, name: str, *, is_paused: bool, actor: str) ->
     Raises:
         UnknownTenantError: the operator's fault.
     """
-    tenant = _locked(session, name)
+    tenant = locked_tenant(session, name)
     if (tenant.paused_at is not None) == is_paused:
         return
     session.execute(sql_update(Tenant).where(col(Tenant.name) == name).values(paused_at=now() if is_paused else None))
@@ -119,7 +116,7 @@ def change_tenant(session: Session, name: str, *, actor: str, **values: Any) -> 
     Raises:
         UnknownTenantError: the operator's fault.
     """
-    tenant = _locked(session, name)
+    tenant = locked_tenant(session, name)
     changed = {field: value for field, value in values.items() if getattr(tenant, field) != value}
     if not changed:
         return
@@ -127,58 +124,17 @@ def change_tenant(session: Session, name: str, *, actor: str, **values: Any) -> 
     audit.append(session, "tenant_changed", actor=actor, tenant=name, **changed)
 
 
-MOST_ADDRESSES = 10
-"""The most people of a tenant that get e-mail."""
-
-
 def chat_host(url: str | None) -> str | None:
     """Return the part of a chat's URL that is no secret."""
     return urlsplit(url).hostname if url else None
 
 
-def choose_notices(
-    session: Session,
-    name: str,
-    *,
-    states: Iterable[str],
-    chat_url: str | None,
-    mail_to: Iterable[str] = (),
-    allow_private: bool,
-    actor: str,
-) -> None:
-    """Set of which waits for a person a tenant hears, and the chat and addresses that hear of them too.
+def locked_tenant(session: Session, name: str) -> Tenant:
+    """Return a tenant that nobody else changes meanwhile.
 
     Raises:
         UnknownTenantError: the operator's fault.
-        InvalidInputError: the caller's fault.
     """
-    wanted = sorted(set(states))
-    if not set(wanted) <= set(ASKING):
-        raise InvalidInputError("states", f"must be of {', '.join(ASKING)}")
-    if chat_url is not None:
-        rule = refusal_of(chat_url, allow_private=allow_private)
-        if len(chat_url) > _LONGEST_URL:
-            rule = f"must not be longer than {_LONGEST_URL} characters"
-        if rule is not None:
-            raise InvalidInputError("chat_url", rule)
-    addresses = sorted(set(mail_to))
-    if len(addresses) > MOST_ADDRESSES or not all(re.fullmatch(MAIL_PATTERN, one) for one in addresses):
-        raise InvalidInputError("mail_to", f"must be at most {MOST_ADDRESSES} e-mail addresses like name@example.org")
-    _locked(session, name)
-    values = {"notices": wanted, "chat_url": chat_url, "mail_to": addresses}
-    session.execute(sql_update(Tenant).where(col(Tenant.name) == name).values(**values))
-    audit.append(
-        session,
-        "notices_chosen",
-        actor=actor,
-        tenant=name,
-        states=wanted,
-        chat_host=chat_host(chat_url),
-        mail_to=addresses,
-    )
-
-
-def _locked(session: Session, name: str) -> Tenant:
     query = select(Tenant).where(col(Tenant.name) == name).with_for_update()
     tenant = session.scalars(query, execution_options={"populate_existing": True}).one_or_none()
     if tenant is None:
@@ -186,7 +142,6 @@ def _locked(session: Session, name: str) -> Tenant:
     return tenant
 
 
-_LONGEST_URL = 2_000
 SECRET_PREFIX = "pmk_"
 KEY_NAME_RULE = "1 to 64 of letters, digits, space and . _ @ -"
 _KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}")

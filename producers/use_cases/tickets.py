@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from gateway.errors import ForgeError
 from gateway.forges.forge import neutralise, quoted, write_to_ticket
@@ -29,10 +29,8 @@ logger = logging.getLogger(__name__)
 MAX_BODY_CHARACTERS = 32 * 1024
 
 
-class TicketBody(BaseModel):
+class TicketBody(BaseModel, extra="forbid", str_strip_whitespace=True):
     """A submitted ticket: the body of `POST /v1/runs`."""
-
-    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
     project: SiteName
     title: str = Field(min_length=1, max_length=300)

@@ -234,7 +234,7 @@ def texts(value: object) -> Iterator[str]:
 def is_copy(key: str, value: object) -> bool:
     """Whether a prop holds what visitors read, rather than an address, a look or a choice."""
     is_choice = key in _NOT_COPY and not isinstance(value, Mapping | list)
-    return not is_choice and key not in ("theme", "fields", "drawing")
+    return not is_choice and key not in ("theme", "drawing")
 
 
 def loses_copy(before: Site, after: Site, *, request: str = "") -> bool:

@@ -185,8 +185,6 @@ class Pairing(NamedTuple):
 PAIRINGS: Final = {preset: Pairing(*pair) for preset, pair in _CHOICES["pairings"].items()}
 """The fonts of a new site whose look is no trade's, by its preset."""
 
-_LATER: Final = ("deep", "size", "text", "ink", "contrast", "heading_size", "heading_weight", "style", "fills")
-"""Choices that there were not at first."""
 _STRONG: Final = 7
 """The least contrast of words that may not be faint: WCAG's level AAA."""
 _NEARLY_READABLE: Final = 3
@@ -411,9 +409,7 @@ def style_classes(theme: Theme) -> tuple[str, ...]:
 
 def theme_class(theme: Theme) -> str:
     """Return the class of a page with a theme other than the index page's."""
-    later = {name for name in _LATER if getattr(theme, name) is None}  # as before there were these
-    chosen = theme.model_dump_json(exclude=later)
-    return "theme-" + hashlib.sha256(chosen.encode()).hexdigest()[:8]
+    return "theme-" + hashlib.sha256(theme.model_dump_json(exclude_none=True).encode()).hexdigest()[:8]
 
 
 @lru_cache(maxsize=256)  # few themes are in use at a time, and every page that is built asks for its own

@@ -57,7 +57,7 @@ def with_uploads(world: World, **limits: int) -> None:
     """Give the world other limits of uploads."""
     policy = world.policy.model_copy(update={"uploads": Uploads.model_validate(limits)})
     world.resources.__dict__["imports"] = Imports(world.ledger, world.content_store, policy, world.resources.submitter)
-    world.resources.submitter._policy = policy
+    world.resources.submitter.policy = policy
 
 
 @pytest.mark.req("H-113", "H-114")

@@ -94,7 +94,7 @@ def fleet(shop: Shop, tmp_path: Path, broker_url: str) -> Iterator[Fleet]:
         holder="one",
         signing_key=b"k" * 32,
     )
-    yard.submitter._publisher = Publisher(app)
+    yard.submitter.publisher = Publisher(app)
     with Redis.from_url(broker_url, decode_responses=True) as client:
         yield Fleet(yard, client, dispatcher)
     lists.close()
