@@ -318,7 +318,7 @@ def other_buttons(request: str, site: Site) -> str | None:
         for colour, made_of in (_colour_of(link, colours, is_deep=is_deep),)
         if not _is_called(colour, asked[0])
     ]
-    way = 'where primary is that colour, "accent": "primary" beside its link gives it to a button'
+    way = "the theme's `buttons` colours all of them, and `accent` beside a link the one"
     return f"the request asks for {asked[0]} buttons, but {'; '.join(others)}; {way}" if others else None
 
 
@@ -338,6 +338,8 @@ def _colour_of(link: Mapping[str, Any], colours: Mapping[str, str], *, is_deep: 
         return (colours["fill"] if accent == "primary" else accent), ""
     if accent:
         return colours["accent"], ", the accent"
+    if "button" in colours:
+        return colours["button"], ""
     return (colours["deep-accent"], ", as on deep ground all are made of accent") if is_deep else (colours["fill"], "")
 
 

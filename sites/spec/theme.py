@@ -128,6 +128,8 @@ class Theme(BaseModel):
     preset: PresetName = "slate"
     primary: Colour | None = None
     accent: Colour | None = None
+    buttons: Colour | None = None
+    """Of filled buttons alone, on every ground, but for those that have one of their own."""
     background: Colour | None = None
     deep: Colour | None = None
     """The ground of deep sections and of the footer, as far as words can be read on it."""
@@ -227,9 +229,17 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
         deep = _deep_of_style(primary, background, is_night=is_night, lift=_NIGHT if theme.fills else _DUSK)
     tint = _tint(theme, Chosen(primary, accent, background), is_dark=is_dark, is_night=is_night)
     colours = _palette(primary, accent, background, is_dark=is_dark, tint=tint, deep=deep)
-    if theme.fills and is_dark and _is_lost(given, background):
+    if (
+        theme.fills
+        and is_dark
+        and contrast(given, colours["link"]) > _ANOTHER
+        and contrast(given, background) >= _NOTICED
+    ):
         link = readable(accent, [colours[name] for name in ("bg", "surface", "tint")], MIN_TEXT_CONTRAST + 0.1)
         colours |= {"fill": given, "fill-hover": _hovered(given), "on-fill": _text_on(given), "link": link}
+    if theme.buttons is not None:
+        own = parse_colour(theme.buttons)
+        colours |= {"button": own, "on-button": _text_on(own)}
     if theme.style is not None:
         colours |= _of_style(colours, is_night=is_night, is_dark=is_dark)
     return colours | _words_of(theme, colours)
@@ -249,12 +259,6 @@ def _tint(theme: Theme, chosen: Chosen, *, is_dark: bool, is_night: bool) -> str
     elif is_paper and not is_red(accent, most_green=_PEACH):
         hue, share = accent, 0.09
     return mix(background, hue, share)
-
-
-def _is_lost(colour: str, background: str) -> bool:
-    """Whether a colour that is made readable on a dark page is another one by then, though areas in it would show."""
-    shown = readable(colour, [background], 3.2)
-    return contrast(colour, shown) > _ANOTHER and contrast(colour, background) >= _NOTICED
 
 
 def _of_style(colours: Mapping[str, str], *, is_night: bool, is_dark: bool) -> dict[str, str]:
@@ -403,8 +407,9 @@ def _text_on(colour: str) -> str:
 
 
 def style_classes(theme: Theme) -> tuple[str, ...]:
-    """Return the classes of a page whose theme has a style: all of them have the rules of the first one, too."""
-    return () if theme.style is None else tuple(dict.fromkeys(("display", theme.style)))
+    """Return the classes of a page whose theme has a style: all have the rules of the first, too; or own buttons."""
+    style = () if theme.style is None else ("display", theme.style)
+    return tuple(dict.fromkeys((*style, *(("own-buttons",) if theme.buttons else ()))))
 
 
 def theme_class(theme: Theme) -> str:

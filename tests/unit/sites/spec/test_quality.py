@@ -278,6 +278,7 @@ def test_buttons_of_another_colour_than_was_asked_for_are_told(request_text: str
     assert "'Order' of /pages/index.html/elements/hero is #" in told
     assert "made of accent" in told
     assert other_buttons(request_text, with_theme(primary="#a34f2c", accent="#5b6530")) is None
+    assert other_buttons(request_text, with_theme(primary="#a34f2c", buttons="#1f4d2e")) is None
     assert other_buttons(request_text, with_theme({"accent": "primary"}, primary="#5b6530", accent="#a34f2c")) is None
 
 

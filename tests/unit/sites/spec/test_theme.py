@@ -211,6 +211,15 @@ def test_cream_is_tinted_by_cream_and_its_light_words_are_no_pink() -> None:
     assert max(channels(fog)) - min(channels(fog)) < 8, "no pink of fog either"
 
 
+def test_buttons_alone_have_the_colour_that_was_asked_for() -> None:
+    """A baker wanted buttons as dark green as her door, and got the one green that there was (issue 20)."""
+    theme = Theme(primary="#6b3f1d", accent="#c98a3c", buttons="#1f4d2e")
+    colours = palette(theme, dark=False)
+    assert (colours["button"], colours["on-button"], colours["fill"]) == ("#1f4d2e", "#ffffff", "#6b3f1d")
+    assert style_classes(theme) == ("own-buttons",)
+    assert "button" not in palette(Theme(), dark=False)
+
+
 def test_a_field_on_a_dark_page_keeps_the_bordeaux_that_was_asked_for_and_words_have_the_brass() -> None:
     """A jazz cellar asked for bordeaux, and its buttons and prices were dusty pink (issue 20)."""
     cellar = Theme(
@@ -223,6 +232,8 @@ def test_a_field_on_a_dark_page_keeps_the_bordeaux_that_was_asked_for_and_words_
     assert colours["link"] == "#b9914a"
     assert contrast_note(cellar, "en") is None
     assert contrast(colours["tint"], colours["bg"]) < 1.2, "bands of grey are not really dark"
+    blood = palette(cellar.model_copy(update={"primary": "#a01420"}), dark=True)
+    assert (blood["fill"], blood["link"]) == ("#a01420", "#b9914a"), "prices were pink"
     black = cellar.model_copy(update={"primary": "#161010"})
     assert palette(black, dark=True)["fill"] != "#161010"
     plain = Theme(primary="#8a2136", accent="#b9914a", background="#fff8ea", style="display")
