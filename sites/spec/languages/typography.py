@@ -31,7 +31,7 @@ _PHONE: Final = re.compile(r"(?<![\w.])(?:\+|\(?0)[\d(][\d ()/-]{5,18}\d\b")
 _POSTCODE: Final = re.compile(r"\b([A-Z]{1,2}\d[\dA-Z]?) (?=\d[A-Z]{2}\b|(?=[A-Z]*\d)[A-Z\d]{4}\b)")
 _TOWN: Final = re.compile(r"(?<=\b\d{5}) (?=[^\W\d_])")
 """What stands before a town: `96052 Bamberg`."""
-_APOSTROPHE: Final = re.compile(r"(?<=[^\W\d_])'(?=[^\W\d_])")
+_APOSTROPHE: Final = re.compile(r"(?<=[^\W\d_])'(?=[^\W\d_])|(?<!\S)'(?=[nst]\s)")
 _SENTENCE: Final = re.compile(r"(?:(?<=^)|(?<=[.!?] ))[^.!?]{3,10}[.!?](?= |$)")
 """A short sentence of a heading: `I print.`"""
 _FRENCH: Final = re.compile(r"(?<=\S) (?=[?!:;»](?:\W|$))|(?<=«) (?=\S)")

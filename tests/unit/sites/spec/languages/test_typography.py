@@ -52,6 +52,7 @@ def test_dates_times_prices_and_numbers_stay_whole_in_any_language(written: str,
         ("Accordé à l'oreille", "Accordé à l’oreille"),
         ("What we'll do, since the '90s, at 6' by 4'", "What we’ll do, since the '90s, at 6' by 4'"),
         ("dicht l’ascensore", "dicht l’ascensore"),
+        ("Kom 's middags, in 't veen", "Kom ’s middags, in ’t veen"),
     ],
 )
 def test_an_apostrophe_within_a_word_is_that_of_print(written: str, set_: str) -> None:
