@@ -129,7 +129,7 @@ class Theme(BaseModel):
     primary: Colour | None = None
     accent: Colour | None = None
     buttons: Colour | None = None
-    """Of filled buttons alone, on every ground, but for those that have one of their own."""
+    """Of buttons alone: of filled ones on every ground, of the others' words and edges where no ground is dark."""
     background: Colour | None = None
     deep: Colour | None = None
     """The ground of deep sections and of the footer, as far as words can be read on it."""
@@ -238,8 +238,9 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
         link = readable(accent, [colours[name] for name in ("bg", "surface", "tint")], MIN_TEXT_CONTRAST + 0.1)
         colours |= {"fill": given, "fill-hover": _hovered(given), "on-fill": _text_on(given), "link": link}
     if theme.buttons is not None:
-        own = parse_colour(theme.buttons)
-        colours |= {"button": own, "on-button": _text_on(own)}
+        own, grounds = parse_colour(theme.buttons), [colours[name] for name in ("bg", "surface", "tint")]
+        words = readable(own, grounds, MIN_TEXT_CONTRAST + 0.1)
+        colours |= {"button": own, "on-button": _text_on(own), "button-words": words}
     if theme.style is not None:
         colours |= _of_style(colours, is_night=is_night, is_dark=is_dark)
     return colours | _words_of(theme, colours)

@@ -216,6 +216,9 @@ def test_buttons_alone_have_the_colour_that_was_asked_for() -> None:
     theme = Theme(primary="#6b3f1d", accent="#c98a3c", buttons="#1f4d2e")
     colours = palette(theme, dark=False)
     assert (colours["button"], colours["on-button"], colours["fill"]) == ("#1f4d2e", "#ffffff", "#6b3f1d")
+    assert colours["button-words"] == "#1f4d2e"
+    pale = palette(theme.model_copy(update={"buttons": "#ffe0a0"}), dark=False)
+    assert contrast(pale["button-words"], pale["tint"]) >= MIN_TEXT_CONTRAST
     assert style_classes(theme) == ("own-buttons",)
     assert "button" not in palette(Theme(), dark=False)
 
