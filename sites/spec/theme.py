@@ -334,6 +334,7 @@ def _palette(
         if not is_dark and contrast(WHITE, primary) >= _DEEP_CONTRAST:  # a navy that was asked for is the page's dark
             deep = primary
     on_deep = readable(mix(WHITE, accent, 0.1), [deep], 9)
+    veil = deep if luminance(deep) <= _PALE else mix(BLACK, primary, 0.22)  # a picture stays one below its words
     raised = mix(deep, on_deep, 0.07)
     grounds_in_deep = [deep, raised]
     return {
@@ -353,8 +354,9 @@ def _palette(
         "on-accent": _text_on(accent),
         "focus": readable(accent, grounds, 3.1),
         "deep": deep,
-        "deep-veil": f"{deep}e6",
-        "deep-mist": f"{deep}a6",
+        "deep-veil": f"{veil}e6",
+        "deep-mist": f"{veil}a6",
+        "on-veil": on_deep if veil == deep else readable(WHITE, [veil], 9),
         "deep-card": raised,
         "on-deep": on_deep,
         "deep-muted": readable(mix(on_deep, deep, 0.3), grounds_in_deep, MIN_TEXT_CONTRAST + 0.4),

@@ -74,7 +74,7 @@ class PageProps(Props):
     "heading_size large|huge, heading_weight light|heavy, radius none|small|medium|large, "
     "spacing compact|regular|airy, size large|larger (of all words), "
     "ink (colour of words), contrast strong (of grey words), cards outlined|raised|flat|open, align left|center, "
-    "mode auto|light|dark, style display|poster|editorial (pale footer)|tiles}; theme null = index.html's",
+    "mode auto|light|dark, style display|poster|editorial|tiles}; theme null = index.html's",
     example={"title": "Hill Bakery", "description": "Bread from a wood oven.", "theme": {"preset": "warm"}},
     place="root",
     has_children=True,

@@ -15,6 +15,7 @@ from sites.spec.theme import (
     channels,
     contrast,
     contrast_note,
+    luminance,
     mix,
     palette,
     parse_colour,
@@ -209,6 +210,15 @@ def test_cream_is_tinted_by_cream_and_its_light_words_are_no_pink() -> None:
         assert colours["on-deep"] == "#f4f0e4"
     fog = palette(Theme(primary="#3b4246", accent="#e0782c", background="#e9ecec", style="display"), dark=False)["tint"]
     assert max(channels(fog)) - min(channels(fog)) < 8, "no pink of fog either"
+
+
+def test_a_pale_ground_for_deep_sections_lays_no_fog_over_a_picture() -> None:
+    """A footer was to be light, and the picture at the top lay under a pale green fog (issue 20)."""
+    pale = palette(Theme(primary="#5b6530", deep="#e7ebd6"), dark=False)
+    assert contrast(pale["deep-veil"][:7], pale["on-veil"]) >= 9
+    assert luminance(pale["deep-veil"][:7]) < 0.1 < luminance(pale["deep"])
+    dark = palette(Theme(deep="#123524"), dark=False)
+    assert (dark["deep-veil"], dark["on-veil"]) == ("#123524e6", dark["on-deep"])
 
 
 def test_buttons_alone_have_the_colour_that_was_asked_for() -> None:
