@@ -153,7 +153,7 @@ def _art_for(business: Business) -> str:
 @Component(
     "Hero",
     summary="opening: actions (max 3), image, art or drawing, layout split|mirrored|framed|centered|"
-    "cover (light words over the shaded picture)|statement|masthead, notes [text]; slot aside",
+    "cover (light words over the picture, always shaded dark)|statement|masthead, notes [text]; slot aside",
     example={
         "heading": "Bread worth getting up for",
         "text": "Baked every night in a wood oven.",
