@@ -141,7 +141,7 @@ def test_both_tools_that_edit_have_one_rule_of_what_waits_for_a_day() -> None:
 @pytest.mark.parametrize(
     ("name", "clause"),
     [
-        ("Hero", "cover (light words over the shaded picture)"),
+        ("Hero", "cover (light words over the picture, always shaded dark)"),
         ("Posts", "which, as the list, shows date and author"),
         ("Pricing", "badge (only its button is filled)"),
         ("Header", "logo or drawing (a mark)"),
