@@ -283,7 +283,7 @@ def check_seal(session: Session, previous: AuditSeal | None, current: AuditSeal,
     after = previous.last_seq if previous else 0
     records = list(_rows(session, after=after, until=current.last_seq))
     rows = tuple(_row_json(record) for record in records)
-    named = [record["sealed_in"] for record in records]  # by all of its rows, where it is of before revision 0008
+    named = [record["sealed_in"] for record in records]
     strays = sum(number not in (None, current.number) for number in named[:-1]) + (named[-1:] != [current.number])
     problems = _check_link(previous, current, signing_key=signing_key) + _check_rows(current, rows, strays=strays)
     return CheckedSeal(tuple(problems), rows)

@@ -261,6 +261,10 @@ class NotReplayableError(_RefusedError):
         super().__init__(job_id, reason, fact)
 
 
+ERA_DIGITS = 2
+"""Of a revision's number: those that name its era."""
+
+
 class SchemaMismatchError(LedgerError):
     """This version cannot work with the ledger's schema (the operator's fault)."""
 
@@ -269,10 +273,14 @@ class SchemaMismatchError(LedgerError):
 
     def __str__(self) -> str:
         found, wanted = self.args
-        if found is None or found < wanted:
-            state = f"is at revision {found}" if found else "has no schema yet"
-            return f"the ledger {state}, and this version needs {wanted}: run `pointsman migrate` of this version"
-        return f"the ledger is at revision {found}, which this version (made for {wanted}) cannot work with: upgrade it"
+        if found is None:
+            return f"the ledger has no schema yet: run `pointsman migrate`, to revision {wanted}"
+        state = f"the ledger is at revision {found}, and this version needs {wanted}"
+        if found > wanted:
+            return f"{state}: upgrade it"
+        if found[:ERA_DIGITS] == wanted[:ERA_DIGITS]:
+            return f"{state}: run `pointsman migrate` of this version"
+        return f"{state}, of a later era: nothing leads there"
 
 
 class LedgerBusyError(LedgerError):

@@ -125,15 +125,6 @@ class AuditSeal(SQLModel, table=True):
     """Of the newest archived seal: the signature that its rows, and all before them, are in the archive."""
 
 
-class EndedSession(SQLModel, table=True):
-    """A session that ended before its time: API processes of the version before revision 0015 look here."""
-
-    __tablename__ = "ended_session"
-
-    nonce: str = Field(primary_key=True)
-    at: datetime = when_column(nullable=False, default_now=True)
-
-
 class Notification(SQLModel, table=True):
     """The one message that the end of a job owes its owner."""
 
@@ -154,7 +145,7 @@ class Notification(SQLModel, table=True):
     created_at: datetime = when_column(nullable=False, default_now=True)
     replays: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     tenant: str = Field(default="", sa_column_kwargs={"server_default": text("''")})
-    """Whose turn a delivery takes; those written before revision 0005 share one turn, as the empty one's."""
+    """Whose turn a delivery takes."""
 
 
 class Delivery(SQLModel, table=True):

@@ -32,12 +32,12 @@ from routing.queues import QUEUES, QueueName
 from routing.redaction import redact
 
 _CLAIM = Statement("""
-    SELECT pointsman_claim_2(%(job)s, %(fence)s, %(queue)s, %(worker)s, %(attempt)s, %(token_hash)s, %(overrides)s,
+    SELECT pointsman_claim_1(%(job)s, %(fence)s, %(queue)s, %(worker)s, %(attempt)s, %(token_hash)s, %(overrides)s,
                              %(lease_seconds)s, %(hard_seconds)s, %(running)s, %(per_queue)s, %(per_tenant)s,
                              %(writes)s, %(may_be_lost)s)
 """)
 _END = Statement("""
-    SELECT pointsman_end_3(%(job)s, %(attempt)s, %(state)s, %(reason)s, %(detail)s, %(facts)s, %(signature)s,
+    SELECT pointsman_end_1(%(job)s, %(attempt)s, %(state)s, %(reason)s, %(detail)s, %(facts)s, %(signature)s,
                            %(limit)s, %(output_bytes)s, %(wasted)s, %(task_key)s, %(prompt)s)
 """)
 _MAY_BE_LOST = frozenset(name for name, queue in QUEUES.items() if not queue.leaves_open and queue.box != "warm")

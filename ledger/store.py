@@ -3,9 +3,10 @@
 SQLAlchemy examines a statement, its parameters and its result on every execution, which costs three times as much as
 sending it. A `Statement` goes straight to psycopg instead, in the caller's transaction and on its connection.
 
-A revision's number says whether the schema fits: `0002` is the second of era `00`. Within an era migrations only add (a
+A revision's number says whether the schema fits: `0102` is the second of era `01`. Within an era migrations only add (a
 test reads the scripts), so a process works on any newer revision of its own era. On an older one it waits for
-`pointsman migrate`. Leases go by the database's clock alone, so hosts may disagree.
+`pointsman migrate`. No revision leads from one era to the next. Leases go by the database's clock alone, so hosts may
+disagree.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 from sqlalchemy.pool import ManagesConnection, NullPool, QueuePool
 from sqlmodel import Session, SQLModel
 
-from ledger.errors import SchemaMismatchError
+from ledger.errors import ERA_DIGITS, SchemaMismatchError
 from routing.config import UNSTORABLE
 
 logger = logging.getLogger(__name__)
@@ -323,7 +324,6 @@ SCRIPTS = Path(__file__).parent / "migrations"
 SCHEMA_WAIT_SECONDS = 60.0
 """How long a process that was started before `pointsman migrate` waits for it."""
 _SCHEMA_POLL_SECONDS = 1.0
-_ERA_DIGITS = 2
 
 
 class Fit(StrEnum):
@@ -334,16 +334,18 @@ class Fit(StrEnum):
     NEWER = "newer"
     """Of the same era: it has everything this version needs, and more."""
     FOREIGN = "foreign"
-    """Of another era: something this version needs may be gone."""
+    """Of another era: what this version needs may be gone, or not be there yet."""
 
 
 def fit_of(found: str | None, wanted: str) -> Fit:
     """Return how a ledger at revision `found` (None when empty) fits a version made for `wanted`."""
     if found == wanted:
         return Fit.CURRENT
-    if found is None or found < wanted:
+    if found is None:
         return Fit.OLDER
-    return Fit.NEWER if found[:_ERA_DIGITS] == wanted[:_ERA_DIGITS] else Fit.FOREIGN
+    if found[:ERA_DIGITS] != wanted[:ERA_DIGITS]:
+        return Fit.FOREIGN
+    return Fit.OLDER if found < wanted else Fit.NEWER
 
 
 def wanted_revision() -> str:

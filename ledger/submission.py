@@ -28,7 +28,7 @@ from routing.redaction import may_hide, redact, redact_all
 from routing.scheduling import Admission, retry_after_seconds
 
 _ACCEPT = Statement("""
-    SELECT pointsman_accept_3(
+    SELECT pointsman_accept_1(
         %(tenant)s, %(actor)s, CAST(%(jobs)s AS jsonb), CAST(%(routes)s AS jsonb), CAST(%(shown)s AS jsonb),
         CAST(%(limits)s AS jsonb), CAST(%(seen)s AS jsonb))
 """)

@@ -106,7 +106,6 @@ chain, too: the old one's cannot be taken apart."""
 STAYING: Mapping[str, str] = {
     "audit_seal": "of the whole ledger",
     "backlog": "counted by each ledger's own dispatcher",
-    "ended_session": "of the version before revision 0015",
     "epoch": "of the whole ledger",
     "leader": "of the whole ledger",
     "orphan_call": "a debt of the cell whose gateway paid",

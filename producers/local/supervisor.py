@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -56,12 +56,19 @@ def python_module(module: str, *arguments: str) -> tuple[str, ...]:
 
 def free_port(*wanted: int) -> int:
     """Return the first of these ports that is free on loopback, otherwise any free one."""
+    return free_ports({"": wanted})[""]
+
+
+def free_ports(wanted: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Return by name the first of its ports that is free on loopback, otherwise any free one; none has two names."""
+    with ExitStack() as held:
+        return {name: held.enter_context(_listening(*ports)).getsockname()[1] for name, ports in wanted.items()}
+
+
+def _listening(*wanted: int) -> socket.socket:
     for port in (*wanted, 0):
-        with socket.socket() as probe, suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
-            free: int = probe.getsockname()[1]
-            return free
+        with suppress(OSError):
+            return socket.create_server(("127.0.0.1", port))
     raise InstallationError("no port is free on loopback")
 
 

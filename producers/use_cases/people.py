@@ -22,7 +22,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from ledger import audit
-from ledger.record_tables import ApiKey, EndedSession, LoginSession, Person
+from ledger.record_tables import ApiKey, LoginSession, Person
 from ledger.store import Statement, after, now
 from ledger.tables import Tenant
 from producers.errors import InvalidInputError, PageNotFoundError, SignInRefusedError, UnknownTenantError
@@ -342,8 +342,6 @@ def take_away(session: Session, tenant: str, order: AccessOrder, *, actor: str) 
 def end_session(session: Session, nonce: str) -> None:
     """End the session of a cookie at once."""
     session.execute(sql_update(LoginSession).where(col(LoginSession.nonce) == nonce).values(revoked_at=now()))
-    session.execute(delete(EndedSession).where(col(EndedSession.at) < after(-_KEPT_SECONDS)))
-    session.execute(insert(EndedSession).values(nonce=nonce).on_conflict_do_nothing())
 
 
 def set_disabled(session: Session, tenant: str, name: str, *, is_disabled: bool, actor: str) -> PersonView:

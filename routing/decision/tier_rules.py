@@ -18,7 +18,7 @@ DOUBTFUL = {Tier.SPEC: 0.33, Tier.PATCH: 0.2, Tier.AGENT: 0.2}
 """Below this probability of the tier that a rule chose, the opinion chooses."""
 _EVERYDAY = 0.5
 """The same of an agent for a tool whose name is an everyday word: `une vue sur le lac`, `make it prettier`."""
-_SPEC_TRIED = 0.14
+_SPEC_TRIED = 0.08
 """The same of a spec site's tier 1, tried first: it costs a fifth of a patch and hands over what it cannot do."""
 _INTO = {("in", "die"), ("into", "the"), ("into", "our")}
 """Before pages that shall be made of one: `Teile die Seite in die vier Seiten auf`."""
@@ -44,10 +44,12 @@ class _Cause(NamedTuple):
     evidence: tuple[Hit, ...]
     is_fed: bool = False
     """Whether an address of data is given."""
+    is_code: bool = False
+    """Whether source code is given or named."""
 
 
-_REPAIRS = frozenset({"defect", "repair"})
-"""What the pages of a spec need no patch for: the builder wrote every line of them."""
+_TRIED = frozenset({"defect", "repair", "style_code"})
+"""What is first tried on the pages of a spec, whose builder wrote every line and has choices for most looks."""
 _HEAVY = ("package", "structural", "technique", "live_data", "logic")
 _NEVER_MERELY_EXISTING = frozenset({"package", "structural"})
 _CLOSE = {"technique": 1, "live_data": 0}
@@ -123,7 +125,8 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
         scope: Scope = "structural" if heavy.group == "structural" else "single_section"
         yield Choice(Tier.AGENT, "V1-2", because[heavy.group], "rule", scope, heavy.evidence, _doubt(parsed, heavy))
     light = None if is_new else _light(parsed, expressed=expressed)
-    if light and not (is_spec and light.group in _REPAIRS and not _is_operators(parsed, light)):
+    is_tried = is_spec and light is not None and light.group in _TRIED and not light.is_code
+    if light and not (is_tried and not _is_operators(parsed, light)):
         doubt = 0.0 if _is_operators(parsed, light) else DOUBTFUL[Tier.PATCH]
         yield Choice(Tier.PATCH, "V1-3", because[light.group], "rule", evidence=light.evidence, doubted_below=doubt)
     group = "new_site" if is_new else "copy_fix" if "copy_fix" in parsed.hits else "spec"
@@ -286,12 +289,12 @@ def _light(parsed: ParsedPrompt, *, expressed: tuple[Hit, ...]) -> _Cause | None
 def _code(parsed: ParsedPrompt) -> _Cause | None:
     """Return the source code in the prompt, quoted or named, or None."""
     if shown := _tokens(parsed, _MARKUP, lambda word: True):
-        return _Cause("markup", shown)
+        return _Cause("markup", shown, is_code=True)
     named = _tokens(parsed, _CODE_KINDS, lambda word: word.endswith(_SOURCE_CODE) or word.startswith(_SOURCE_FOLDERS))
     if not named and _CSS_RULE.search(parsed.text.shown):
-        return _Cause("style_code", ())
+        return _Cause("style_code", (), is_code=True)
     quoted = named or _tokens(parsed, _CODES, lambda word: any(sign in word for sign in ":<{"))
-    return _Cause("style_code", quoted) if quoted else None
+    return _Cause("style_code", quoted, is_code=True) if quoted else None
 
 
 def _tokens(parsed: ParsedPrompt, kinds: frozenset[Kind], is_wanted: Callable[[str], bool]) -> tuple[Hit, ...]:

@@ -262,7 +262,7 @@ def plan_debate(
         confidence: of the ACTION; only a weak one can be vague.
         read_only: whether the request changes nothing.
         debated: whether this session has debated the same request.
-        is_new: whether there is no site yet, so that nobody's access is at stake.
+        is_new: whether there is no site yet, so that nothing can be taken away and nobody's access is at stake.
         opinion: the trained second opinion, unless it is switched off.
     """
     only_looks = read_only and not _ignores_case(parsed)
@@ -272,7 +272,7 @@ def plan_debate(
     high = tuple(
         name
         for name, holds in (
-            ("destructive", _destroys(parsed)),
+            ("destructive", not is_new and _destroys(parsed)),
             ("deployment", _deploys(parsed)),
             ("security", _is_sensitive(parsed, is_harmless=is_harmless)),
             ("access", not is_harmless and _is_entered(parsed)),

@@ -129,7 +129,7 @@ class Link(Props):
 
     label: Label
     href: LinkUrl
-    accent: bool | Hue = False
+    accent: bool | Hue | Literal["primary"] = False
     """Whether its button has the accent colour, to stand out from the others, or which one of its own."""
 
 

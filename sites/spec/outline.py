@@ -24,7 +24,7 @@ from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.outlines.arrange import arranged, opening_of, repeats
 from sites.spec.outlines.links import lead, lead_of, leads_of, menu_words, page_path, slug
-from sites.spec.outlines.looks import GROUNDS, STYLES, look_of, shape_of, style_of
+from sites.spec.outlines.looks import GROUNDS, STYLES, look_of, plain_of, shape_of, style_of
 from sites.spec.outlines.model import Outline, OutlinedItem, OutlinedSection
 from sites.spec.theme import PAIRINGS
 from sites.spec.trades import TRADES, Trade, trade_of
@@ -53,7 +53,7 @@ def compose(outline: Outline) -> JsonObject:
 
 def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
     """Leave out sections that have no entries, pictures or contact data to show."""
-    contact = outline.contact.model_dump(exclude={"hours"})
+    contact = outline.contact.model_dump(exclude={"hours", "form"})
     bare = Business(name=outline.name, lang=outline.lang, **contact)
     reachable = replace(bare, email="a@b.example", phone="+1 23", address="Here")
     return tuple(
@@ -106,7 +106,7 @@ def _by_page(sections: Iterable[OutlinedSection], *, home: str) -> _Pages:
 def _business(outline: Outline, pages: _Pages) -> Business:
     contact = outline.contact
     having = (path for path, (_, held) in pages.items() if any(part.kind == "ContactForm" for part in held))
-    where = next(having, INDEX if contact.email else None)
+    where = next(having, INDEX if contact.email and contact.form else None)
     address = f"mailto:{contact.email}" if contact.email else phone_url(contact.phone or "")
     direct = None if complaint_about_link(address) else address
     trade, art, words = _trade(outline), outline.theme.art, outline.model_dump(mode="json")
@@ -202,7 +202,7 @@ def _theme(outline: Outline) -> JsonObject:
     mode = {"mode": trade.mode} if trade and trade.mode != "auto" else {}
     theme = {"preset": preset, "align": "left", **fonts, **mode, **chosen}
     style = theme.get("style") or style_of(theme)
-    return {**shape_of(theme, style), **theme, "style": style}
+    return {**shape_of(theme, style), **theme, **plain_of(theme), "style": style}
 
 
 def _navigation(pages: _Pages, lang: str) -> list[Link]:
@@ -291,6 +291,10 @@ def outline_schema() -> JsonObject:
     looks["style"] |= {"description": STYLES}
     looks["ground"] |= {"description": GROUNDS}
     looks["size"] |= {"description": "of all letters, where the request or its readers need them larger"}
+    plain = "where the request wants no grey or faint words, or only dark ones on light ground: then no band is dark"
+    looks["contrast"] |= {"description": plain}
+    form = {"description": "false where the owner wants no form; else an email gets one, also without a ContactForm"}
+    inlined["properties"]["contact"]["properties"]["form"] |= form
     further = {"description": "further languages of the whole site, only if the request asks for them"}
     inlined["properties"]["also"] |= further
     del inlined["properties"]["sections"]["minItems"]  # none beside `ask` and `cannot`

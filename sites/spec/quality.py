@@ -6,6 +6,7 @@ expected. The patterns are English; quotations may be in any language.
 
 from __future__ import annotations
 
+import colorsys
 import re
 import unicodedata
 from collections import Counter
@@ -17,9 +18,10 @@ from sites.errors import shown
 from sites.spec.catalog import components
 from sites.spec.expressions import Node, resolve_site, walk
 from sites.spec.html import without_marks
-from sites.spec.model import Site
+from sites.spec.model import INDEX, Site
+from sites.spec.render import page_theme
 from sites.spec.structure import reachable
-from sites.spec.theme import COLOUR_NAMES
+from sites.spec.theme import COLOUR_NAMES, Theme, channels, palette
 
 MAX_REQUEST_CHARS: Final = 4000
 """Longer requests are briefs and are not judged."""
@@ -197,7 +199,7 @@ def _component(match: re.Match[str] | None) -> str | None:
 
 _NOT_COPY_NAMES: Final = (
     "href src icon theme tone layout lang of variant width action art captions cards align direction gap path date"
-    " kind accent hue notice_hue message open anchor strip long language_name"
+    " kind accent hue notice_hue message open anchor strip long language_name sortable visitor_email familiar"
 )
 _NOT_COPY: Final = frozenset(_NOT_COPY_NAMES.split())
 _MIN_WORDS: Final = 12
@@ -232,7 +234,7 @@ def texts(value: object) -> Iterator[str]:
 def is_copy(key: str, value: object) -> bool:
     """Whether a prop holds what visitors read, rather than an address, a look or a choice."""
     is_choice = key in _NOT_COPY and not isinstance(value, Mapping | list)
-    return not is_choice and key not in ("theme", "fields", "drawing")
+    return not is_choice and key not in ("theme", "drawing")
 
 
 def loses_copy(before: Site, after: Site, *, request: str = "") -> bool:
@@ -269,6 +271,82 @@ def lost_change(request: str, before: Site, after: Site) -> str | None:
         if not new.holds(value):
             return f"the request gives the value {value}, which the site does not have"
     return _wrong_component(old, new, fewer=expected.fewer, touched=expected.touched)
+
+
+_HUES: Final = {
+    "red": (
+        330,
+        22,
+        r"(?:dark|brick)?red|burgundy|crimson|(?:dunkel|hell|wein)?rot|rouges?|bordeaux|roj[oa]s?|ross[oi]|rood",
+    ),
+    "orange": (8, 48, r"orange|terra-?cott?a|rust|coral|koralle|corail|naranjas?|arancion[ei]|oranje"),
+    "yellow": (38, 70, r"yellow|mustard|gold|\w*gelb|senf|jaunes?|moutarde|amarill[oa]s?|giall[oi]|geel"),
+    "green": (55, 175, r"\w*green|olive|sage|moss|\w*grün|verte?s?|verd[ei]s?|groen"),
+    "blue": (170, 265, r"\w*blue|navy|teal|turquoise|petrol|\w*blau|türkis|bleue?s?|azul(?:es)?|blu|azzurr[oi]|blauw"),
+    "purple": (245, 330, r"purple|violet|plum|lilac|lila|violett|violette?s?|prune|morad[oa]s?|viola|paars"),
+    "pink": (290, 10, r"pink|rosa|roses?|fuchsia|roze"),
+}
+"""Degrees between which a colour bears a name, amply, and its names in owners' words."""
+_BUTTONS: Final = r"(?:buttons|knöpfen?|schaltflächen|boutons|botones|pulsanti|bottoni|knoppen)"
+_OTHERWISE: Final = r"no|not|never|nicht|keine?n?|pas|sans|non|senza|niet|geen|sin|than|like|as|wie|comme|como|come"
+_BUTTONS_IN: Final = {
+    name: re.compile(
+        rf"\b(?:{words}) (?:for|on|für|auf|bei|pour|sur|per|para|voor)(?: \w+)? {_BUTTONS}\b"
+        rf"|\b{_BUTTONS}(?: (?!(?:{_OTHERWISE})\b)[\w-]+){{0,3}} (?:{words})\b(?! (?:{_OTHERWISE})\b)",
+        re.IGNORECASE,
+    )
+    for name, (_, _, words) in _HUES.items()
+}
+_GREY: Final = 0.12
+"""Below this saturation, a colour has no hue that anybody would name."""
+
+
+def other_buttons(request: str, site: Site) -> str | None:
+    """Return which buttons have another colour than a request gives them all, for the model's second attempt.
+
+    None where it names several colours, as buttons may differ then.
+    """
+    asked = [name for name, pattern in _BUTTONS_IN.items() if pattern.search(" ".join(request.split()))]
+    if len(asked) != 1 or len(request) > MAX_REQUEST_CHARS:
+        return None
+    theme = page_theme(site, INDEX) or Theme()
+    colours = palette(theme, dark=theme.mode == "dark")
+    others = [
+        f"{shown(str(link['label']))} of {node.path} is {colour}{made_of}"
+        for node in _nodes(site)
+        for link, is_deep in _filled_buttons(node)
+        for colour, made_of in (_colour_of(link, colours, is_deep=is_deep),)
+        if not _is_called(colour, asked[0])
+    ]
+    way = 'where primary is that colour, "accent": "primary" beside its link gives it to a button'
+    return f"the request asks for {asked[0]} buttons, but {'; '.join(others)}; {way}" if others else None
+
+
+def _filled_buttons(node: Node) -> Iterator[tuple[Mapping[str, Any], bool]]:
+    """Yield the filled buttons of an element on ground of no colour of its own, and whether that is deep."""
+    tone, first = node.props.get("tone", "plain"), [*(node.props.get("actions") or ())][:1]
+    is_deep = tone == "deep" or (node.props.get("layout") == "cover" and "image" in node.props)
+    if tone in ("plain", "tinted", "deep") and (node.type != "CallToAction" or "layout" in node.props):
+        yield from ((link, is_deep) for link in first)
+    if node.type == "Header" and "action" in node.props:
+        yield node.props["action"], False
+
+
+def _colour_of(link: Mapping[str, Any], colours: Mapping[str, str], *, is_deep: bool) -> tuple[str, str]:
+    """Return the colour of a button, or the name of its own, and what it is made of."""
+    if isinstance(accent := link.get("accent"), str):
+        return (colours["fill"] if accent == "primary" else accent), ""
+    if accent:
+        return colours["accent"], ", the accent"
+    return (colours["deep-accent"], ", as on deep ground all are made of accent") if is_deep else (colours["fill"], "")
+
+
+def _is_called(colour: str, name: str) -> bool:
+    first, last, words = _HUES[name]
+    if not colour.startswith("#"):
+        return bool(re.fullmatch(words, colour))
+    hue, _, saturation = colorsys.rgb_to_hls(*(channel / 255 for channel in channels(colour)))
+    return saturation > _GREY and (hue * 360 - first) % 360 <= (last - first) % 360
 
 
 class _Seen:

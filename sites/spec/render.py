@@ -19,7 +19,7 @@ from sites.spec.fonts.families import font_files, is_shipped, path_of
 from sites.spec.html import Html, is_external, language_links, relative_to, say, tag
 from sites.spec.languages.versions import Version, direction, languages_of
 from sites.spec.model import INDEX, Site
-from sites.spec.stylesheet import is_of_another_version, stylesheet
+from sites.spec.stylesheet import is_as_it_was_made, stylesheet
 from sites.spec.theme import Theme, contrast_note, font_notes, fonts_of, style_classes, theme_class
 from sites.spec.validate import props_of, require_valid
 
@@ -186,19 +186,15 @@ def _local_paths(value: object) -> Iterator[str]:
 def detached_files(site: Site, files: Mapping[str, bytes]) -> frozenset[str]:
     """Return the pages and style sheet whose files differ from their render or are missing.
 
-    A stylesheet of another version of the catalog is none: sites stay with their spec when components come.
+    A stylesheet of another version is none: an edit brings it up to date.
     """
     built = render(site)
     return frozenset(
         path
         for path, data in built.items()
-        if files.get(path) != data and not is_shipped(path) and not _is_older(path, files, built)
+        if files.get(path) != data and not is_shipped(path)
+        if path != STYLESHEET or not is_as_it_was_made(files.get(path, b""))
     )
-
-
-def _is_older(path: str, files: Mapping[str, bytes], built: Mapping[str, bytes]) -> bool:
-    """Whether a file is the stylesheet of another version of the catalog; an edit brings it up to date."""
-    return path == STYLESHEET and path in files and is_of_another_version(files[path], built[path])
 
 
 def render_onto(before: Site, after: Site, files: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -208,7 +204,7 @@ def render_onto(before: Site, after: Site, files: Mapping[str, bytes]) -> dict[s
         DetachedPagesError: the change needs a detached page, or a file outside the spec.
     """
     old, new = render(before), render(after)
-    if _is_older(STYLESHEET, files, old):
+    if is_as_it_was_made(files.get(STYLESHEET, b"")):
         files = {**files, STYLESHEET: old[STYLESHEET]}
     changed = {path for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
     kept = {path: old.get(path) if is_shipped(path) and path not in files else files.get(path) for path in changed}

@@ -46,29 +46,13 @@ _SPARED: Final = re.compile(r" */\*.*?\*/|^ +", re.S | re.M)
 """Comments and indentation, which neither browsers nor models need."""
 _MARK: Final = b"\n/* Rules of the catalog: %b */"
 _MARKED: Final = re.compile(_MARK.replace(b"*", rb"\*") % b"([0-9a-f]{16})")
-_FIRST_RULES: Final = b"4fcac8ffa0762e55"
-"""Digest of the rules that were written before they were marked."""
-
-
-_ALIGNED_LEFT: Final = (b"--intro-align: start", b"--intro-align: left")
-"""How a theme's part was written before pages could run from right to left."""
 
 
 def _digest_of(rules: bytes) -> bytes:
     return hashlib.sha256(rules).hexdigest()[:16].encode()
 
 
-def is_of_another_version(found: bytes, rendered: bytes) -> bool:
-    """Whether a stylesheet is what another version of Pointsman made where this one renders another.
-
-    Its mark tells that nobody has edited it since. Marks of before spoke of the rules alone, so there the theme's part
-    has to be the same.
-    """
-    if (made := _MARKED.search(found)) and made[1] == _digest_of(found[: made.start()] + found[made.end() :]):
-        return True
-    theme = rendered[: rendered.index(_MARK.partition(b"%")[0])]
-    if not found.startswith(theme + b"\n"):
-        theme = theme.replace(*_ALIGNED_LEFT)
-    rest, size = found[len(theme) :], len(_MARK % _FIRST_RULES)
-    has_own = rest[:size] == _MARK % _digest_of(rest[size:]) or _digest_of(rest) == _FIRST_RULES
-    return found.startswith(theme + b"\n") and has_own
+def is_as_it_was_made(found: bytes) -> bool:
+    """Whether a stylesheet is what some version of Pointsman made: its mark tells that nobody has edited it since."""
+    made = _MARKED.search(found)
+    return made is not None and made[1] == _digest_of(found[: made.start()] + found[made.end() :])

@@ -104,6 +104,8 @@ DARK: Final = 0.18
 """Luminance of a background below which a page is a dark one."""
 _NEARLY_BLACK: Final = 0.015
 """Below this luminance, nothing is darker that anybody would see."""
+_NIGHT, _DUSK = 0.06, 0.12
+"""White in the second ground of a page that is nearly black: with the more of it, that is a grey."""
 _PEACH: Final = 0.5
 """Up to so much green, a colour makes a white peach or pink; an ochre makes it cream."""
 _HEX: Final = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
@@ -152,6 +154,9 @@ class Theme(BaseModel):
     """How large and how closely sections are set: what a new site has, and one from before does not."""
     contrast: Literal["strong"] | None = None
     """That of words in grey: nearly that of the others."""
+    fills: Literal["true"] | None = None
+    """Of a dark page: filled areas keep a colour that is too dark for words, which have the accent's; no grounds are
+    grey."""
 
 
 class Preset(NamedTuple):
@@ -180,8 +185,6 @@ class Pairing(NamedTuple):
 PAIRINGS: Final = {preset: Pairing(*pair) for preset, pair in _CHOICES["pairings"].items()}
 """The fonts of a new site whose look is no trade's, by its preset."""
 
-_LATER: Final = ("deep", "size", "text", "ink", "contrast", "heading_size", "heading_weight", "style")
-"""Choices that there were not at first."""
 _STRONG: Final = 7
 """The least contrast of words that may not be faint: WCAG's level AAA."""
 _NEARLY_READABLE: Final = 3
@@ -214,25 +217,44 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
         primary = accent  # black buttons on a black page are none
     if dark and not is_dark:
         background, is_dark = mix("#14161a", primary, 0.07), True
+    given = primary
     if is_dark and dark:
         primary, accent = (readable(colour, [background], 3.2) for colour in (primary, accent))
     deep = readable(parse_colour(theme.deep), [_text_on(parse_colour(theme.deep))], _ON_DEEP) if theme.deep else None
     if deep and dark and contrast(WHITE, deep) < _ON_DEEP:
         deep = None  # a pale ground among dark ones
     if deep is None and theme.style is not None and (is_night or not is_dark):
-        deep = _deep_of_style(primary, background, is_night=is_night)
+        deep = _deep_of_style(primary, background, is_night=is_night, lift=_NIGHT if theme.fills else _DUSK)
+    tint = _tint(theme, Chosen(primary, accent, background), is_dark=is_dark, is_night=is_night)
+    colours = _palette(primary, accent, background, is_dark=is_dark, tint=tint, deep=deep)
+    if theme.fills and is_dark and _is_lost(given, background):
+        link = readable(accent, [colours[name] for name in ("bg", "surface", "tint")], MIN_TEXT_CONTRAST + 0.1)
+        colours |= {"fill": given, "fill-hover": _hovered(given), "on-fill": _text_on(given), "link": link}
+    if theme.style is not None:
+        colours |= _of_style(colours, is_night=is_night, is_dark=is_dark)
+    return colours | _words_of(theme, colours)
+
+
+def _tint(theme: Theme, chosen: Chosen, *, is_dark: bool, is_night: bool) -> str:
+    """Return the ground of each second section."""
+    primary, accent, background = chosen
     is_paper = theme.style is not None and not is_dark
     hue = _text_on(background) if is_night or (is_paper and is_red(primary)) else primary  # not muddy brown, not pink
     share = 0.12 if is_dark and luminance(primary) <= _PALE else 0.07
+    if is_night and theme.fills and luminance(background) < _NEARLY_BLACK:
+        share = _NIGHT
     lights = channels(background)
     if is_paper and (max(lights) - min(lights) >= _CREAM[0] or luminance(background) < _CREAM[1]):
         hue, share = "#" + "".join(f"{light * light // 255:02x}" for light in lights), 0.7
     elif is_paper and not is_red(accent, most_green=_PEACH):
         hue, share = accent, 0.09
-    colours = _palette(primary, accent, background, is_dark=is_dark, tint=mix(background, hue, share), deep=deep)
-    if theme.style is not None:
-        colours |= _of_style(colours, is_night=is_night, is_dark=is_dark)
-    return colours | _words_of(theme, colours)
+    return mix(background, hue, share)
+
+
+def _is_lost(colour: str, background: str) -> bool:
+    """Whether a colour that is made readable on a dark page is another one by then, though areas in it would show."""
+    shown = readable(colour, [background], 3.2)
+    return contrast(colour, shown) > _ANOTHER and contrast(colour, background) >= _NOTICED
 
 
 def _of_style(colours: Mapping[str, str], *, is_night: bool, is_dark: bool) -> dict[str, str]:
@@ -252,13 +274,13 @@ def _of_style(colours: Mapping[str, str], *, is_night: bool, is_dark: bool) -> d
     }
 
 
-def _deep_of_style(primary: str, background: str, *, is_night: bool) -> str:
+def _deep_of_style(primary: str, background: str, *, is_night: bool, lift: float) -> str:
     """Return the dark ground of a page with a style: of its own colour, and a grey on a dark page.
 
     Of a red or an orange that is nearly black, as a dark red is another colour.
     """
     if is_night:
-        return mix(background, *((WHITE, 0.12) if luminance(background) < _NEARLY_BLACK else (BLACK, 0.45)))
+        return mix(background, *((WHITE, lift) if luminance(background) < _NEARLY_BLACK else (BLACK, 0.45)))
     red, green, blue = channels(primary)
     if red > max(green, blue):
         return mix(BLACK, primary, 0.1)
@@ -278,7 +300,9 @@ def _words_of(theme: Theme, colours: Mapping[str, str]) -> dict[str, str]:
     if theme.ink is not None:
         ink = _inked(theme.ink, ink, grounds)
         on_deep = _inked(theme.ink, on_deep, in_deep)
-    return {
+    is_pale = theme.contrast is not None and luminance(colours["deep"]) > _PALE
+    links = {"deep-accent": readable(colours["link"], in_deep, MIN_TEXT_CONTRAST + 0.1)} if is_pale else {}
+    return links | {
         "ink": ink,
         "muted": readable(mix(ink, colours["bg"], share), grounds, least),
         "on-deep": on_deep,
@@ -317,7 +341,7 @@ def _palette(
         "field": readable(mix(background, ink, 0.35), grounds, 3.1),
         "fill": primary,
         "fill-edge": readable(primary, grounds, 3.1),
-        "fill-hover": mix(primary, BLACK if _text_on(primary) == WHITE else WHITE, 0.16),
+        "fill-hover": _hovered(primary),
         "on-fill": _text_on(primary),
         "link": readable(primary, grounds, MIN_TEXT_CONTRAST + 0.1),
         "accent": accent,
@@ -332,6 +356,10 @@ def _palette(
         "deep-line": mix(deep, on_deep, 0.2),
         "deep-accent": readable(accent, grounds_in_deep, MIN_TEXT_CONTRAST + 0.1),
     }
+
+
+def _hovered(colour: str) -> str:
+    return mix(colour, BLACK if _text_on(colour) == WHITE else WHITE, 0.16)
 
 
 def _ground(colour: str, background: str) -> str:
@@ -357,6 +385,8 @@ def contrast_note(theme: Theme, lang: str) -> str | None:
         return None
     colours = palette(theme, dark=theme.mode == "dark")
     chosen, used = parse_colour(theme.primary), colours["link"]
+    if theme.fills and colours["fill"] == chosen:
+        return None
     least = min(contrast(chosen, colours[ground]) for ground in ("bg", "surface", "tint"))
     if least >= MIN_TEXT_CONTRAST or contrast(chosen, used) < _NOTICED:
         return None
@@ -379,9 +409,7 @@ def style_classes(theme: Theme) -> tuple[str, ...]:
 
 def theme_class(theme: Theme) -> str:
     """Return the class of a page with a theme other than the index page's."""
-    later = {name for name in _LATER if getattr(theme, name) is None}  # as before there were these
-    chosen = theme.model_dump_json(exclude=later)
-    return "theme-" + hashlib.sha256(chosen.encode()).hexdigest()[:8]
+    return "theme-" + hashlib.sha256(theme.model_dump_json(exclude_none=True).encode()).hexdigest()[:8]
 
 
 @lru_cache(maxsize=256)  # few themes are in use at a time, and every page that is built asks for its own

@@ -46,10 +46,6 @@ def anchor(heading: str) -> str:
     return "".join(letter for letter in heading.lower() if letter.isalnum() or letter in " -_").replace(" ", "-")
 
 
-_OLD = {"CHANGELOG.md"}
-"""Tells what once was."""
-
-
 def shown_commands() -> Iterator[tuple[str, str]]:
     """Every command line of ours that a page shows in a block of code, with the page's name."""
     for page in PAGES:
@@ -59,7 +55,7 @@ def shown_commands() -> Iterator[tuple[str, str]]:
             found = re.match(
                 r"(?:[A-Z_]+=\S+ |ID=\$\(|export [A-Z_]+=\$\()*(?:\S+/)?pointsman +([a-z-].*)$", line.strip()
             )
-            if found and page.name not in _OLD and (is_code or line.startswith("    ")):
+            if found and (is_code or line.startswith("    ")):
                 yield page.name, found[1]
 
 

@@ -17,6 +17,8 @@ from sites.files import is_built
 from sites.links import dead_links, missing_images
 from sites.releases import profile_of, refusal_of
 from sites.scan.rules import describe_limits
+from sites.spec.model import parse_site
+from sites.spec.quality import other_buttons
 from workers.attempt import Attempt, Inputs, Prompt
 from workers.compute import timed
 from workers.handlers.cut_replies import Begun
@@ -109,6 +111,7 @@ def _use(
 ) -> Outcome | Poor | Task:
     """Return what becomes of a model's replies; what the scan will refuse is poor while the model may mend it.
 
+    So are buttons of an edited site that have another colour than was asked for.
     That holds for what a next call only adds to, as a drawing: whoever makes that could not mend it.
     """
     result = made = use(inputs, replies)
@@ -116,7 +119,10 @@ def _use(
         made = made.otherwise(inputs)
     if may_mend and isinstance(made, Candidate) and (refusal := refused_by_scan(inputs, made, known_keys=known_keys)):
         return Poor(Reason.SCAN_REFUSED, refusal)
-    return result
+    if not (may_mend and isinstance(made, Candidate) and made.spec and inputs.spec is not None):
+        return result
+    others = other_buttons(inputs.words, parse_site(made.spec.decode()))
+    return Poor(Reason.SPEC_POOR, others) if others else result
 
 
 _MOST_LINKS_TOLD = 10

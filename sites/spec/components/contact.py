@@ -33,7 +33,6 @@ from sites.spec.catalog import (
     outlined_links,
     section_props,
 )
-from sites.spec.drawings.shapes import Drawing, mark_of
 from sites.spec.embeds import framed, map_frame_of
 from sites.spec.html import (
     EMPTY,
@@ -98,9 +97,6 @@ def _times(line: Line) -> str:
     return "?" if line.spans is None else " ".join(f"{start}-{end}" for start, end in line.spans)
 
 
-FieldName = Literal["phone", "date", "time", "people"]
-
-
 QuestionKind = Literal["text", "long", "date", "time", "number", "phone", "email", "choice", "check"]
 
 
@@ -134,11 +130,9 @@ class ContactFormProps(SectionProps):
     """Further ways: a second number with whose it is, a messenger, a profile."""
     action: LinkUrl | None = None
     button: Label | None = None
-    accent: bool | Hue = False
+    accent: bool | Hue | Literal["primary"] = False
     """The colour of its button, as of a link's."""
     topics: Annotated[tuple[Label, ...], Field(max_length=12)] = ()
-    fields: Annotated[tuple[FieldName, ...], Field(max_length=4)] = ()
-    """What older documents ask a visitor to state; the catalog offers `questions` alone."""
     questions: Annotated[tuple[Question, ...], Field(max_length=12)] = ()
     """What else a visitor is asked, in the site's own words."""
     message: Literal["required", "optional", "none"] = "required"
@@ -148,8 +142,6 @@ class ContactFormProps(SectionProps):
     note: Text | None = None
     familiar: bool | Literal["several"] = False
     """Whether the form's own words say `tú`, or in Italian `voi`, to a visitor, as the site does."""
-    drawing: Drawing | None = None
-    """The site's mark, in documents of before; no style shows it here any more."""
 
 
 def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
@@ -166,7 +158,6 @@ def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
         "form",
         _field(ctx, "name", say("Your name", ctx.lang), _input(ctx, "name", "text")),
         _field(ctx, "email", say("Your email", ctx.lang), address) if props.visitor_email != "none" else None,
-        *(_further_field(ctx, name) for name in dict.fromkeys(props.fields)),
         topic,
         *(_question(ctx, f"question-{at}", question) for at, question in enumerate(props.questions, 1)),
         _message(ctx, required=props.message == "required") if props.message != "none" else None,
@@ -223,17 +214,6 @@ _MESSAGES: Mapping[str, str] = {"no message": "none", "optional message": "optio
 
 def _icon_of(link: Link) -> str:
     return {"tel": "phone", "mailto": "mail"}.get(link.href.partition(":")[0].lower(), "globe")
-
-
-def _further_field(ctx: RenderContext, name: FieldName) -> Html:
-    known: Mapping[FieldName, tuple[str, Mapping[str, Any]]] = {
-        "phone": (ctx.say("Your phone number"), {"type": "tel", "autocomplete": "tel"}),
-        "date": (ctx.say("Date"), {"type": "date"}),
-        "time": (ctx.say("Time"), {"type": "time"}),
-        "people": (ctx.say("Number of people"), {"type": "number", "min": 1, "inputmode": "numeric"}),
-    }
-    label, attributes = known[name]
-    return _field(ctx, name, label, tag("input", id=f"{ctx.id}.{name}", name=name, required=True, **attributes))
 
 
 _INPUTS: Mapping[QuestionKind, Mapping[str, Any]] = {
@@ -304,7 +284,7 @@ def _contact_form(props: ContactFormProps, ctx: RenderContext) -> Html:
     further = (tag("li", icon(_icon_of(link)), anchor(ctx, link)) for link in props.links)
     details = contact_lines(*further, email=props.email, phone=props.phone, address=props.address)
     hours = hours_list(props.hours, ctx, props.timezone)
-    words = tag("div", intro(ctx, props), details, hours, mark_of(props.drawing), class_="contact-words")
+    words = tag("div", intro(ctx, props), details, hours, class_="contact-words")
     return band(ctx, props, words, _form(props, ctx), classes=f"{props.ground} contact")
 
 
@@ -316,7 +296,7 @@ class NewsletterProps(SectionProps):
     """Address of a form service."""
     email: Email | None = None
     button: Label | None = None
-    accent: bool | Hue = False
+    accent: bool | Hue | Literal["primary"] = False
     note: Text | None = None
 
     @model_validator(mode="after")

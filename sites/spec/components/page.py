@@ -118,15 +118,19 @@ class HeaderProps(Props):
     """Whether it stays in sight while the page scrolls."""
     folds: bool = False
     """Whether on a phone a long button says in a word that it calls, or moves into the menu."""
+    long: bool = False
+    """Whether the name has a long word, so that less is a long button."""
 
     @property
     def folded(self) -> Link | None:
         """The button that is too long for a phone."""
-        return self.action if self.folds and self.action and len(self.action.label) > _BESIDE_NAME else None
+        room = _BESIDE_LONG if self.long else _BESIDE_NAME
+        return self.action if self.folds and self.action and len(self.action.label) > room else None
 
 
-_BESIDE_NAME: Final = 17
-"""Letters of a button for which a phone has room between the site's name and the menu."""
+_BESIDE_NAME, _BESIDE_LONG = 17, 12
+"""Letters of a button for which a phone has room between the site's name, or one with a long word, and the menu."""
+_LONG_WORD: Final = 12
 
 
 def _navigation(props: HeaderProps, ctx: RenderContext) -> tuple[Html, ...]:
@@ -310,7 +314,9 @@ def header_of(business: Business) -> JsonObject:
     links = [link.model_dump() for link in business.links if not LEGAL.fullmatch(link.label)]
     props: JsonObject = {"brand": business.name, "links": links[:8], **business.marked()}
     if first := business.first_action():
-        props |= {"action": {"label": first.label, "href": first.href}, "folds": True}
+        is_long = max(map(len, business.name.split())) >= _LONG_WORD
+        long = {"long": True} if is_long else {}
+        props |= {"action": {"label": first.label, "href": first.href}, "folds": True, **long}
     if business.contact_href:
         page, _, part = business.contact_href.partition("#")
         others = [link for link in props["links"] if link["href"] != business.contact_href]

@@ -22,8 +22,9 @@ _ASKED: Final = re.compile(
 )
 _FORMS: Final = {
     "de": (
-        r"(?i)\b(?:du|dich|dir|dein\w*|euch|euer\w*)\b",
-        r"(?<!^)(?<![.!?:] )\b(?:Sie|Ihnen|Ihre?[mnrs]?)\b",
+        r"\b(?:[Dd](?:u|ich|ir|ein\w*)|[Ee]uch|[Ee]u(?:er|re)\w*|[Ii]hr(?= [a-zäöüß]{2,}t\b)"
+        r"|(?<=(?:evor|wenn|dass) )ihr)\b",
+        r"(?m)(?<!^)(?<![.!?:] )\b(?:Sie|Ihnen|Ihr(?! [a-zäöüß]{2,}t\b)|Ihre[mnrs]?)\b",
     ),
     "fr": (r"(?i)\b(?:tu|toi|tes)\b", r"(?i)\b(?:vous|votre|vos)\b"),
     "es": (

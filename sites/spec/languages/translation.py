@@ -13,7 +13,7 @@ from sites.errors import refuse
 from sites.spec.catalog import components
 from sites.spec.expressions import SHARED_TYPE
 from sites.spec.html import say
-from sites.spec.languages.typography import typeset_text
+from sites.spec.languages.typography import typeset_text, with_prices
 from sites.spec.languages.versions import languages_of, primary
 from sites.spec.model import INDEX, MAX_PAGES, JsonObject, Site, parse_site
 from sites.spec.quality import is_copy
@@ -378,7 +378,7 @@ def _write_version(
 ) -> Iterator[str]:
     """Add or change a version; yield what could not be written."""
     original, is_new = pages[path], target not in pages
-    version = pages.setdefault(target, deepcopy(original))
+    version = pages.setdefault(target, with_prices(original, target.partition("/")[0]))
     if is_new:
         _root_props(version).pop("language_name", None)
     if is_new and path == INDEX:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from sites.spec.languages.versions import primary
 
@@ -35,6 +35,8 @@ _APOSTROPHE: Final = re.compile(r"(?<=[^\W\d_])'(?=[^\W\d_])")
 _SENTENCE: Final = re.compile(r"(?:(?<=^)|(?<=[.!?] ))[^.!?]{3,10}[.!?](?= |$)")
 """A short sentence of a heading: `I print.`"""
 _FRENCH: Final = re.compile(r"(?<=\S) (?=[?!:;»](?:\W|$))|(?<=«) (?=\S)")
+_PRICE: Final = re.compile(r"([€£$]?)\s?(\d{1,6})(?:[.,](\d\d))?\s?([€£$]?)")
+_SIGN_FIRST: Final = frozenset({"en", "ga", "cy"})
 _ADDRESS: Final = re.compile(r"(\]\([^)\n]*\)|\b(?:https?|mailto|tel):\S+)")
 _WITHOUT: Final = frozenset({"phone", "email", "url", "lang"})
 """Names of what is no text."""
@@ -53,6 +55,21 @@ def typeset(value: object, lang: str) -> object:
 
 def _together(sentence: re.Match[str]) -> str:
     return sentence[0].replace(" ", _KEPT)
+
+
+def with_prices(value: Any, lang: str) -> Any:
+    """Return a copy of JSON data whose prices that stand alone, and so are nobody's to translate, are a language's."""
+    if isinstance(value, dict):
+        return {name: with_prices(item, lang) for name, item in value.items()}
+    if isinstance(value, list):
+        return [with_prices(item, lang) for item in value]
+    if not isinstance(value, str) or (found := _PRICE.fullmatch(value)) is None or bool(found[1]) == bool(found[4]):
+        return value
+    sign, whole, cents = found[1] or found[4], found[2], found[3]
+    if primary(lang) in _SIGN_FIRST:
+        return f"{sign}{whole}.{cents}" if cents else f"{sign}{whole}"
+    amount = f"{whole},{cents}" if cents else whole
+    return f"{sign}{_KEPT}{amount}" if primary(lang) == "nl" else f"{amount}{_KEPT}{sign}"
 
 
 def typeset_text(text: str, lang: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from sites.spec.catalog import Tone
 from sites.spec.fonts.families import FONTS
-from sites.spec.theme import DARK, Style, Theme, channels, chosen_colours, fonts_of, is_red, luminance
+from sites.spec.theme import BLACK, DARK, Style, Theme, channels, chosen_colours, fonts_of, is_red, luminance, mix
 
 _LOUD: Final = 0.75
 """Chroma of neon, signal red or lava; that of brick and petrol is about a half."""
@@ -74,9 +74,27 @@ def style_of(theme: dict[str, Any]) -> Style:
 
 
 def shape_of(theme: dict[str, Any], style: Style) -> Mapping[str, str]:
-    """Return what else of a theme is so in a style, where nobody chose; small letters are set larger."""
-    _, text = fonts_of(Theme(**theme))
-    return {**_SHAPES.get(style, {}), **({"size": "large"} if float(FONTS[text].scale) >= _SMALL else {})}
+    """Return what else of a theme is so in a style, where nobody chose.
+
+    Small letters are set larger, and a dark page has its fields in the colour that was asked for.
+    """
+    parsed = Theme(**theme)
+    _, text = fonts_of(parsed)
+    larger = {"size": "large"} if float(FONTS[text].scale) >= _SMALL else {}
+    is_dark = parsed.mode == "dark" or luminance(chosen_colours(parsed).background) < DARK
+    return {**_SHAPES.get(style, {}), **larger, **({"fills": "true"} if is_dark else {})}
+
+
+def plain_of(theme: dict[str, Any]) -> Mapping[str, str]:
+    """Return the ground of bands and the colour of words where all shall be dark on light ground, else nothing."""
+    parsed = Theme(**theme)
+    primary, _, background = chosen_colours(parsed)
+    return {"deep": mix(background, primary, 0.1), "ink": mix(BLACK, primary, 0.1)} if _is_plain(parsed) else {}
+
+
+def _is_plain(theme: Theme) -> bool:
+    is_light = theme.mode != "dark" and luminance(chosen_colours(theme).background) >= DARK
+    return theme.contrast is not None and is_light
 
 
 def look_of(theme: dict[str, Any], *, page: int = 0, ground: Ground | None = None) -> Look:
@@ -86,6 +104,8 @@ def look_of(theme: dict[str, Any], *, page: int = 0, ground: Ground | None = Non
     all pages.
     """
     look = _look_of(theme)
+    if _is_plain(Theme(**theme)):
+        ground = "none"
     if ground:
         return _with_ground(look, ground)
     has_turn = page > 0 and page % 2 == 0 and look.band in _COLOURS and look.strip in _COLOURS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -58,6 +58,8 @@ class OutlinedTheme(_Outlined):
     headings: NewFont | None = None
     style: Style | None = None
     size: TextSize | None = None
+    contrast: Literal["strong"] | None = None
+    spacing: Literal["compact", "airy"] | None = None
     ground: Ground | None = None
     art: ArtName | None = None
     """A stock drawing in the opening."""
@@ -70,6 +72,8 @@ class OutlinedContact(_Outlined):
     phone: Phone | None = None
     address: Annotated[str, Field(max_length=300)] | None = None
     hours: Annotated[tuple[Hours, ...], Field(max_length=8)] = ()
+    form: bool = True
+    """Whether a site that has an e-mail address and no section of this kind gets a form."""
 
 
 class Outline(_Outlined):

@@ -491,7 +491,7 @@ def test_a_damaged_backup_is_refused_before_anything_is_touched(
 
 def test_a_backup_of_a_newer_version_is_refused(source: Path, target: Rig) -> None:
     manifest = json.loads((source / MANIFEST).read_text())
-    (source / MANIFEST).write_text(json.dumps(manifest | {"revision": "0099"}))
+    (source / MANIFEST).write_text(json.dumps(manifest | {"revision": "0199"}))
     with pytest.raises(SchemaMismatchError, match="upgrade"):
         bring_back(target, source)
 

@@ -7,7 +7,7 @@ import pytest
 
 from producers.local.embedded import Embedded, Options
 from producers.local.preparation import BoxWiring, clear_boxes, wire_boxes
-from producers.local.supervisor import write_up_file
+from producers.local.supervisor import Home, InstallationError, write_up_file
 from producers.servers import with_up_file
 from routing.policy.platform import load_policy, platform_policy
 from sandbox.config import BoxConfig
@@ -66,3 +66,18 @@ def test_tickets_may_work_in_repositories_of_a_directory_that_the_operator_names
     assert policy.runs.remotes == {"https", "ssh", "file"}
     runs = policy.runs.model_copy(update={"remotes": platform_policy().runs.remotes})
     assert policy.model_copy(update={"runs": runs}).model_dump() == platform_policy().model_dump()
+
+
+def test_a_run_that_could_not_start_leaves_no_ports_for_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something took one of them where nobody looks, and each later run of that home failed (issue 20)."""
+
+    def fail(*_: object) -> None:
+        raise InstallationError("Address already in use")
+
+    monkeypatch.setattr(Embedded, "_prepare", fail)
+    Home(tmp_path).keep_ports({"gateway": 1})
+    with pytest.raises(InstallationError), Embedded(Options(home=tmp_path, api_port=0), base_environment={}):
+        pass
+    assert Home(tmp_path).ports() == {}

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from producers.errors import InstallationError
-from producers.local.supervisor import Forked, Home, Program, Supervisor, free_port, python_module
+from producers.local.supervisor import Forked, Home, Program, Supervisor, free_port, free_ports, python_module
 from tests.services import wait_until
 
 
@@ -385,3 +385,11 @@ def test_a_port_that_is_taken_is_not_given_out() -> None:
         assert free_port(taken.getsockname()[1], other) == other
     port = free_port()
     assert free_port(port) == port
+
+
+def test_no_port_is_chosen_for_two_names() -> None:
+    """Two listeners kept one port, so that no later run of that home could start either (issue 20)."""
+    port = free_port()
+    chosen = free_ports({"api": [port], "pages": [port], "gateway": []})
+    assert chosen["api"] == port
+    assert len(set(chosen.values())) == 3

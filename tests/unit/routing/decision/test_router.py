@@ -280,6 +280,17 @@ def test_a_new_site_from_a_description_is_tier_1() -> None:
 
 
 @pytest.mark.parametrize(
+    "prompt",
+    [
+        "A page for our plant nursery. The dust: nobody takes it off, so remove your shoes. Delete no mail of ours",
+        "Una web para el vivero. Camino de tierra, se puede ir con silla de ruedas pero el polvo no lo quita nadie",
+    ],
+)
+def test_nothing_can_be_taken_from_a_site_that_is_to_be_made(prompt: str) -> None:
+    assert decide(Signals(prompt=prompt, new_site=True), platform_policy()).debate is Debate.NONE
+
+
+@pytest.mark.parametrize(
     ("prompt", "tier"),
     [
         ("A site for a small hotel in the Alps with a page for booking requests", Tier.SPEC),
@@ -420,6 +431,7 @@ def test_site_complexity_is_a_signal_with_three_parts_beside_whether_a_spec_rend
         "Rends le site bilingue, français et anglais",
         "Haz la web bilingüe",
         "Rendi il sito bilingue",
+        "Embed our YouTube video",
         "Make the price table sortable",
         "Visitors should be able to sort the table by price",
         "sort the table by clicking on a column",
@@ -665,6 +677,9 @@ def test_a_vague_request_is_debated_only_when_the_action_is_weak() -> None:
         "Il nuovo indirizzo è Via La Spezia 12, aggiornalo",
         "Ajoute qu'on peut réserver via la page contact",
         "We're taking down payments of 20%: add this to the terms",
+        "C'est Solène, Hannes m'a donné le mot de passe et la liste : on ouvre à 18 h maintenant",
+        "Jens here, Marta gave me the password. New phone number: 0163 960 417",
+        "Hier ist Tom, ich habe die Zugangsdaten von Ute bekommen. Neue Telefonnummer: 0163 960 417",
     ],
 )
 def test_ordinary_work_is_not_debated(prompt: str) -> None:

@@ -25,6 +25,7 @@ def tier(prompt: str) -> int | None:
         "we fix bugs in old synthesizers - make that the subtitle",
         "Split the long about paragraph into three short ones",
         "new service: Database migration, from 900",
+        "The leading boatyard on the Fal: put that under the name",
     ],
 )
 def test_what_is_only_shown_named_or_worded_stays_with_the_spec(prompt: str) -> None:
@@ -119,6 +120,19 @@ def test_a_file_to_download_is_a_link_where_a_spec_has_one() -> None:
     assert on_a_spec("People should be able to download the menu as PDF, it's in assets/menu.pdf") == 1
     assert on_a_spec("Visitors can download our price list (assets/prices.pdf) under the table") == 1
     assert on_a_spec("Members should be able to download their invoices") == 3
+
+
+def test_source_code_for_a_spec_site_is_a_patch_all_the_same() -> None:
+    prompt = "Put `.card { border: 1px dotted }` into the stylesheet"
+    assert batch_line({"id": "t", "prompt": prompt, "site": {**SITE, "has_spec": True}}, RULES_ALONE)["tier"] == 2
+
+
+def test_what_one_works_with_is_no_widget_of_a_new_site() -> None:
+    """A clockmaker's new site went to the code agent for its clocks (issue 20)."""
+    trade = "A single page for my workshop. Longcase, bracket and cuckoo clocks. Cleaning a mantel clock from £190."
+    assert batch_line({"id": "t", "prompt": trade, "new_site": True})["tier"] == 1
+    widget = "A page for our team with a live clock that shows the time in Tokyo and Lima"
+    assert batch_line({"id": "t", "prompt": widget, "site": SITE})["tier"] == 3
 
 
 @pytest.mark.parametrize("prompt", ["Stell die Seite auf Vue um", "set up prettier in the repo", "migrate it to Hugo"])
@@ -273,6 +287,8 @@ def test_on_a_spec_site_an_address_to_link_needs_no_agent_whatever_the_words_aro
         "Regular is sold out: it should show the price but say so, and you can't buy it",
         "My mother in law can't read half of it, the small grey stuff under the pictures. Bigger and darker letters",
         "Fix the two columns of the team, they look crooked",
+        "Quieter please, edges straight. No gradients please. On the phone it should feel just as calm",
+        "Dunkel wie ein Terminal, keine runden Ecken, keine Schatten",
     ],
 )
 def test_on_a_spec_site_what_looks_or_reads_wrong_is_first_tried_where_its_builder_is_told(prompt: str) -> None:

@@ -24,6 +24,7 @@ from sites.spec.outline import (
 )
 from sites.spec.outlines.model import Outline
 from sites.spec.render import render
+from sites.spec.theme import Theme, contrast, palette
 from sites.spec.validate import validate
 from tests.unit.sites.spec.test_model import json_values
 
@@ -488,6 +489,30 @@ def test_an_invitation_to_the_contact_leads_to_the_page_that_has_the_form() -> N
     assert not dead_links(render(site))
 
 
+def test_an_owner_who_wants_no_form_gets_none() -> None:
+    """'No forms please', said a celebrant, and an address alone would have brought one (issue 20)."""
+    hero = {"kind": "Hero", "items": [{"title": "Write to me", "detail": "#contact"}]}
+    contact = {"email": "a@b.example", "form": False}
+    home = expand_outline(with_sections(hero, {"kind": "CallToAction"}, contact=contact)).pages[INDEX]["elements"]
+    assert "contact" not in home
+    assert home["hero"]["props"]["actions"][0]["href"] == "mailto:a@b.example"
+    assert home["call-to-action"]["props"]["actions"][0]["href"] == "mailto:a@b.example"
+    assert "contact" in expand_outline(with_sections(hero, contact={"email": "a@b.example"})).pages[INDEX]["elements"]
+
+
+def test_words_without_grey_and_more_room_can_be_asked_for() -> None:
+    """A lunch club wanted dark words on light ground and no grey, and every other band was burgundy (issue 20)."""
+    theme = {"contrast": "strong", "spacing": "airy", "primary": "#9f2226", "background": "#fff8ea", "deep": "#4a1013"}
+    elements = expand_outline({**OUTLINE, "theme": theme}).pages[INDEX]["elements"]
+    made = elements["page"]["props"]["theme"]
+    assert (made["contrast"], made["spacing"]) == ("strong", "airy")
+    colours = palette(Theme(**made), dark=False)
+    assert contrast(colours["deep"], "#fff8ea") < 1.3
+    assert colours["deep-accent"] == colours["link"] == "#9f2226"
+    tones = {element["props"].get("tone", "plain") for element in elements.values()}
+    assert tones <= {"plain", "tinted", "deep"}
+
+
 def test_a_form_asks_what_the_outline_says_and_a_kind_that_needs_more_becomes_text() -> None:
     items = [
         {"title": "What sort of dog?"},
@@ -539,19 +564,21 @@ def test_the_menu_says_about_of_no_section_that_only_has_a_long_heading() -> Non
 
 
 @pytest.mark.parametrize(
-    ("title", "detail", "shown"),
+    ("name", "title", "detail", "shown"),
     [
-        ("Book a table for tonight", "https://book.example/", "menu-only"),
-        ("Ring us on 958 555 017", "tel:958555017", '<span class="in-brief">Call</span>'),
-        ("Book a table", "https://book.example/", None),
+        ("Northlight", "Book a table for tonight", "https://book.example/", "menu-only"),
+        ("Northlight", "Ring us on 958 555 017", "tel:958555017", '<span class="in-brief">Call</span>'),
+        ("Northlight", "Book a table", "https://book.example/", None),
+        ("Northlight", "Jetzt anmelden", "https://book.example/", None),
+        ("Hebammenpraxis Ankerplatz", "Jetzt anmelden", "https://book.example/", "menu-only"),
     ],
 )
 def test_a_long_button_of_a_new_site_leaves_room_for_the_name_on_a_phone(
-    title: str, detail: str, shown: str | None
+    name: str, title: str, detail: str, shown: str | None
 ) -> None:
     """It broke in two lines, or pushed the name (issue 20)."""
     hero = {"kind": "Hero", "items": [{"title": title, "detail": detail}]}
-    site = expand_outline({**OUTLINE, "sections": [hero, *OUTLINE["sections"]]})
+    site = expand_outline({**OUTLINE, "name": name, "sections": [hero, *OUTLINE["sections"]]})
     header = render(site)[INDEX].decode().partition("<header")[2].partition("</header>")[0]
     assert shown is None or shown in header
     assert ("in-brief" in header or " folds" in header) == (shown is not None)

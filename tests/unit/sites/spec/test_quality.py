@@ -1,16 +1,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
+from pydantic import BaseModel
 
 from sites.direct_edit.direct import apply_direct, parse_direct
 from sites.spec.catalog import components
 from sites.spec.edit import apply_edit
 from sites.spec.model import INDEX, Site, parse_site
-from sites.spec.quality import MAX_REQUEST_CHARS, copy_of, is_unchanged, loses_copy, lost_change, read_expectations
+from sites.spec.quality import (
+    MAX_REQUEST_CHARS,
+    copy_of,
+    is_copy,
+    is_unchanged,
+    loses_copy,
+    lost_change,
+    other_buttons,
+    read_expectations,
+)
 from tests.unit.sites.direct_edit import test_direct
 from tests.unit.sites.spec.samples import demo_site, element, page, reordered
 
@@ -88,6 +99,30 @@ def test_addresses_icons_and_colours_are_no_copy() -> None:
     assert "Butter croissant" in copy
     assert "assets/" not in copy
     assert ".html" not in copy
+
+
+def test_no_choice_of_a_component_is_copy() -> None:
+    """A translator was given `several`, by which a form speaks to its readers, to translate (issue 20)."""
+    found = {name for component in components().values() for name in choices_of(component.props)}
+    assert {"tone", "familiar", "sortable"} <= found
+    assert {name for name in found if is_copy(name, "x")} == set()
+
+
+def choices_of(props: Any) -> Iterator[str]:
+    """Yield the fields of a model and of those in it that are one of a few words."""
+    for name, field in props.model_fields.items():
+        for kind in kinds_of(field.annotation):
+            if get_origin(kind) is Literal and isinstance(get_args(kind)[0], str):
+                yield name
+            elif isinstance(kind, type) and issubclass(kind, BaseModel) and is_copy(name, {}):
+                yield from choices_of(kind)
+
+
+def kinds_of(annotation: Any) -> Iterator[Any]:
+    yield annotation
+    if get_origin(annotation) is not Literal:
+        for argument in get_args(annotation):
+            yield from kinds_of(argument)
 
 
 def test_only_a_real_difference_is_a_change() -> None:
@@ -218,3 +253,44 @@ def test_long_requests_are_read_quickly(request_text: str) -> None:
     started = time.process_time()
     read_expectations(request_text)
     assert time.process_time() - started < 0.5
+
+
+def with_theme(button: Mapping[str, str] = MappingProxyType({}), **theme: str) -> Site:
+    hero = element("Hero", heading="Bread", actions=[{"label": "Order", "href": "#menu", **button}], tone="deep")
+    document = page(hero=hero, menu=element("Text", text="Rye", tone="plain"))
+    document["elements"]["page"]["props"] = {"title": "Bread", "theme": theme}
+    return parse_site(document)
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "Olivgrün für die Knöpfe und alles was Farbe hat, Terrakotta nur hier und da",
+        "make the buttons green please",
+        "les boutons en vert",
+        "los botones en verde",
+    ],
+)
+def test_buttons_of_another_colour_than_was_asked_for_are_told(request_text: str) -> None:
+    told = other_buttons(request_text, with_theme(primary="#5b6530", accent="#a34f2c"))
+    assert told is not None
+    assert "green" in told
+    assert "'Order' of /pages/index.html/elements/hero is #" in told
+    assert "made of accent" in told
+    assert other_buttons(request_text, with_theme(primary="#a34f2c", accent="#5b6530")) is None
+    assert other_buttons(request_text, with_theme({"accent": "primary"}, primary="#5b6530", accent="#a34f2c")) is None
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "no green buttons, please",
+        "the buttons should not be green",
+        "green for the buttons of the menu page, orange buttons are for the shop, the buttons in orange",
+        "the buttons like green grass",
+        "We sell green tea. Move the buttons up.",
+        "Die Knöpfe unter dem Brot sind zu klein",
+    ],
+)
+def test_buttons_are_left_alone_where_no_one_colour_is_asked_for(request_text: str) -> None:
+    assert other_buttons(request_text, with_theme(primary="#a34f2c", accent="#a34f2c")) is None

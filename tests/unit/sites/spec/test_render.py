@@ -413,20 +413,6 @@ def test_only_what_differs_from_its_render_is_detached() -> None:
     assert detached_files(YOGA, gone) == {"contact.html"}
 
 
-def test_a_stylesheet_from_before_pages_ran_from_right_to_left_still_is_the_spec_s() -> None:
-    site = demo_site()
-    files = render(site)
-    theme, mark, marked = files[STYLESHEET].partition(b"\n/* Rules of the catalog: ")
-    rules = marked.partition(b"*/")[2] + b"/* of another version */"
-    digest = sha256(rules).hexdigest()[:16].encode()
-    before = theme.replace(b"align: start", b"align: left")
-    older = before + mark + digest + b" */" + rules
-    assert before != theme
-    assert detached_files(site, files | {STYLESHEET: older}) == frozenset()
-    by_hand = older.replace(b"align: left", b"align: right", 1)
-    assert detached_files(site, files | {STYLESHEET: by_hand}) == {STYLESHEET}
-
-
 def test_a_detached_page_and_foreign_files_keep_their_bytes() -> None:
     files = by_hand("classes.html")
     after = render_onto(YOGA, edited("Change the hero heading to 'Breathe'"), files)

@@ -33,6 +33,7 @@ PURE = {
     "bisect",
     "collections",
     "collections.abc",
+    "colorsys",
     "copy",
     "dataclasses",
     "datetime",

@@ -59,7 +59,7 @@ def test_every_preset_is_readable_in_light_and_dark(preset: str) -> None:
 def test_no_choice_of_colours_makes_a_page_unreadable(
     primary: str, accent: str, background: str, deep: str | None, ink: str | None, is_strong: bool
 ) -> None:
-    strong = {"contrast": "strong"} if is_strong else {}
+    strong = {"contrast": "strong", "fills": "true", "style": "display", "mode": "dark"} if is_strong else {}
     chosen = {"primary": primary, "accent": accent, "background": background, "deep": deep, "ink": ink, **strong}
     assert worst(Theme.model_validate(chosen)) >= MIN_TEXT_CONTRAST
 
@@ -209,6 +209,24 @@ def test_cream_is_tinted_by_cream_and_its_light_words_are_no_pink() -> None:
         assert colours["on-deep"] == "#f4f0e4"
     fog = palette(Theme(primary="#3b4246", accent="#e0782c", background="#e9ecec", style="display"), dark=False)["tint"]
     assert max(channels(fog)) - min(channels(fog)) < 8, "no pink of fog either"
+
+
+def test_a_field_on_a_dark_page_keeps_the_bordeaux_that_was_asked_for_and_words_have_the_brass() -> None:
+    """A jazz cellar asked for bordeaux, and its buttons and prices were dusty pink (issue 20)."""
+    cellar = Theme(
+        primary="#8a2136", accent="#b9914a", background="#120d0d", mode="dark", style="display", fills="true"
+    )
+    colours = palette(cellar, dark=True)
+    assert colours["fill"] == "#8a2136"
+    assert contrast(colours["fill"], colours["on-fill"]) >= MIN_TEXT_CONTRAST
+    assert contrast(colours["fill-edge"], colours["bg"]) >= 3
+    assert colours["link"] == "#b9914a"
+    assert contrast_note(cellar, "en") is None
+    assert contrast(colours["tint"], colours["bg"]) < 1.2, "bands of grey are not really dark"
+    black = cellar.model_copy(update={"primary": "#161010"})
+    assert palette(black, dark=True)["fill"] != "#161010"
+    plain = Theme(primary="#8a2136", accent="#b9914a", background="#fff8ea", style="display")
+    assert palette(plain, dark=False) == palette(plain.model_copy(update={"fills": "true"}), dark=False)
 
 
 def test_buttons_of_the_page_s_own_colour_have_the_accent_s() -> None:

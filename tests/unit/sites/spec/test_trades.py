@@ -92,7 +92,7 @@ def test_a_new_site_looks_like_its_trade(trade: str) -> None:
 def test_what_the_request_asks_for_goes_before_the_trade() -> None:
     theme, art = opening(trade="hotel", theme={"preset": "noir", "art": "waves"})
     asked = {"preset": "noir", **PAIRINGS["noir"]._asdict()}
-    assert (theme, art) == ({**asked, "align": "left", "style": "display"}, "waves")
+    assert (theme, art) == ({**asked, "align": "left", "fills": "true", "style": "display"}, "waves")
     assert opening(trade="hotel", theme={"headings": "mono"})[0]["headings"] == "mono"
     assert "headings" not in opening(trade="hotel", theme={"font": "slab"})[0]
 

@@ -11,7 +11,9 @@ from routing.model_call import SUMMARY, summary_of, way_out
 from routing.policy.platform import platform_policy
 from routing.queues import Tier
 from sites.spec.drawings.requests import draw_tool
+from sites.spec.model import parse_site
 from tests.unit.sites.spec.drawings.test_requests import GOAT
+from tests.unit.sites.spec.samples import element, page
 from workers.attempt import Attempt, Inputs, Prompt
 from workers.compute import collecting
 from workers.handlers.model_task import Poor, Task, _use, by_model, decline, limits_of
@@ -49,6 +51,23 @@ def test_a_fault_of_an_outline_is_told_before_its_drawing_is_asked_for(
     with collecting([]):
         result = _use(cast(Inputs, inputs), lambda inputs, replies: drawing, [{}], may_mend=True, known_keys=())
     assert isinstance(result, Poor) is is_poor
+
+
+@pytest.mark.parametrize("may_mend", [True, False])
+def test_buttons_of_another_colour_than_was_asked_for_go_back_once(*, may_mend: bool, tmp_path: Path) -> None:
+    """Olive was asked for the buttons, and the first one, on the picture, stood there in terracotta (issue 20)."""
+    hero = element("Hero", heading="Bread", actions=[{"label": "Order", "href": "#hero"}], tone="deep")
+    document = page(hero=hero)
+    document["elements"]["page"]["props"]["theme"] = {"primary": "#5b6530", "accent": "#a34f2c"}
+    site, spec = SimpleNamespace(profile="default", id=None), parse_site(document)
+    inputs = SimpleNamespace(
+        policy=platform_policy(), site=site, files={}, content_store=SimpleNamespace(root=tmp_path), spec=spec
+    )
+    inputs.words = "Olivgrün für die Knöpfe"
+    made = Candidate(files={}, summary="All olive.", spec=spec.canonical().encode())
+    with collecting([]):
+        result = _use(cast(Inputs, inputs), lambda inputs, replies: made, [{}], may_mend=may_mend, known_keys=())
+    assert isinstance(result, Poor) is may_mend
 
 
 def test_an_answer_keeps_its_lines_and_a_question_is_one() -> None:

@@ -238,18 +238,6 @@ def test_a_section_whose_contact_data_nobody_gave_is_left_out() -> None:
     assert {"map-link", "newsletter"} <= set(elements)
 
 
-def test_a_form_asks_for_what_its_owner_wants_to_know_in_fields_of_their_kind() -> None:
-    wanted = ["date", "people", "phone", "date"]
-    (form,) = one("ContactForm", email="hello@bakery.example", fields=wanted).iter("form")
-    fields = {field.get("name"): field for field in form.iter("input")}
-    kinds = {"name": "text", "email": "email", "date": "date", "people": "number", "phone": "tel"}
-    assert [(name, field.get("type")) for name, field in fields.items()] == [*kinds.items()]
-    assert [label.text for label in form.iter("label")][2:5] == ["Date", "Number of people", "Your phone number"]
-    assert {label.get("for") for label in form.iter("label")} >= {field.get("id") for field in fields.values()}
-    assert (fields["people"].get("min"), fields["phone"].get("autocomplete")) == ("1", "tel")
-    assert all(field.get("required") is not None for field in fields.values())
-
-
 def test_a_gallery_draws_what_it_has_no_picture_of_and_enlarges_only_pictures() -> None:
     found = one("Gallery", images=[{"art": "hills", "caption": "The valley"}, PICTURE], enlarge=True)
     assert len(found.xpath(".//figure/div[@class='gallery-art']/svg[@aria-hidden]")) == 1
@@ -401,7 +389,7 @@ QUESTIONS = [
 
 
 def test_a_form_asks_what_its_owner_wants_to_know_under_the_words_that_come_back_by_mail() -> None:
-    form = one("ContactForm", email="a@b.example", fields=["people"], questions=QUESTIONS).find(".//form")
+    form = one("ContactForm", email="a@b.example", questions=QUESTIONS).find(".//form")
     asked = {label.text: form.get_element_by_id(label.get("for")) for label in form.iterfind(".//label")}
     own = {label: field for label, field in asked.items() if label in {question["label"] for question in QUESTIONS}}
     assert len(own) == len(QUESTIONS)

@@ -41,3 +41,17 @@ def test_a_request_says_how_visitors_are_addressed_also_by_what_it_rules_out(req
 def test_who_says_vosotros_speaks_to_friends(said: str, familiar: bool) -> None:
     """A page said `vosotros`, and its form `su nombre` (issue 20)."""
     assert is_familiar({"text": said}, "es") is familiar
+
+
+@pytest.mark.parametrize(
+    ("said", "familiar"),
+    [
+        (["Ihr könnt nicht lange stehen?", "Wer unten auf euch wartet"], True),
+        (["Bevor ihr runterkommt", "Bringt Handschuhe mit"], True),
+        (["Unsere Gäste und ihr Hund", "Ihr Termin bei uns"], False),
+        (["Wir freuen uns auf Ihren Besuch", "Eine Frage? Ihr Anruf hilft"], False),
+    ],
+)
+def test_who_says_ihr_speaks_to_friends(said: list[str], familiar: bool) -> None:
+    """A cellar said `ihr` and `euch`, and its form `Ihr Name` (issue 20)."""
+    assert is_familiar(said, "de") is familiar

@@ -70,7 +70,6 @@ def test_what_a_form_asks_is_translated_and_the_names_of_its_fields_are_none_of_
     form = element(
         "ContactForm",
         email="a@b.example",
-        fields=["phone"],
         questions=[{"label": "Arrival", "kind": "date"}],
         message="optional",
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sites.spec.languages.typography import typeset
+from sites.spec.languages.typography import typeset, with_prices
 from sites.spec.outline import expand_outline
 from tests.unit.sites.spec.test_outline import OUTLINE
 
@@ -77,3 +77,22 @@ def test_a_new_french_site_breaks_no_line_before_a_mark() -> None:
     for lang, kept in (("fr", "\xa0"), ("en", " ")):
         text = expand_outline({**OUTLINE, "lang": lang, "sections": [question]}).canonical()
         assert all(f"{word}{kept}{mark}" in text for word, mark in (("question", "?"), ("ici", "?"), ("Oui", "!")))
+
+
+@pytest.mark.parametrize(
+    ("price", "english", "german", "dutch"),
+    [
+        ("45 €", "€45", "45\u00a0€", "€\u00a045"),
+        ("€4.50", "€4.50", "4,50\u00a0€", "€\u00a04,50"),
+        ("4,50\u00a0€", "€4.50", "4,50\u00a0€", "€\u00a04,50"),
+        ("12.30", "12.30", "12.30", "12.30"),
+        ("from €45", "from €45", "from €45", "from €45"),
+        ("€5 €", "€5 €", "€5 €", "€5 €"),
+    ],
+)
+def test_a_price_that_stands_alone_is_written_as_a_language_does(
+    price: str, english: str, german: str, dutch: str
+) -> None:
+    """An Italian page's English version said '€85 per person' and '45 €' (issue 20)."""
+    said = [with_prices({"items": [{"price": price}]}, lang)["items"][0]["price"] for lang in ("en", "de", "nl")]
+    assert said == [english, german, dutch]

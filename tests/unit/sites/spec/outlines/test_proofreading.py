@@ -14,6 +14,7 @@ def test_a_proofreader_sees_the_outline_the_pages_and_the_words_that_no_page_has
     request = f"{OUTLINE['name']}, and there is a ramp for wheelchairs, 19 euros, no pets. Ramps!"
     proof = proof_of(request, OUTLINE, expand_outline(OUTLINE))
     assert json.dumps(OUTLINE["sections"][0]["heading"]) in proof
+    assert f"\n/sections/4: {json.dumps(OUTLINE['sections'][4])}\n" in proof, "a path that nobody has to count"
     assert "Page index.html:" in proof
     assert "](" in proof, "where buttons lead"
     assert proof.endswith("stand nowhere on the site: there, ramp, wheelchairs, 19, euros, pets")
