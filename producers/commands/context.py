@@ -69,12 +69,8 @@ _STYLES = {
 _HINTS = {
     "JobNotFoundError": "`pointsman jobs` lists the jobs; --tenant NAME selects another tenant",
     "SiteNotFoundError": "`pointsman site list` lists the sites; --tenant NAME selects another tenant",
-    "ReleaseNotFoundError": "`pointsman site releases NAME` lists them",
     "ProjectNotFoundError": "`pointsman project list` lists them; `pointsman project add FILE` adds one",
-    "GateNotFoundError": "`pointsman gate list` lists the open gates",
     "ClusterNotFoundError": "`pointsman dead` lists the signatures",
-    "WrongStateError": "`pointsman job ID` shows what it waits for",
-    "ApprovalRefusedError": "`pointsman job ID` shows its state",
 }
 """What a user can do next, by the error's name: its class may not be imported."""
 

@@ -253,28 +253,15 @@ def restore(
             cell=cell,
             progress=_report,
         )
-    if as_json:
-        print_json(
-            {
-                "backup": done.backup,
-                "repaired": done.repaired._asdict(),
-                "shown": done.shown,
-                "lagging": done.lagging,
-                "placed": done.placed._asdict(),
-                "audit_problems": done.audit_problems,
-            }
-        )
-    else:
-        facts = done.repaired
-        out.print(
-            f"restored as of {done.backup.made_at:%Y-%m-%d %H:%M:%S} UTC: {done.backup.counts['jobs']} jobs, "
-            f"{done.shown} sites live, {facts.attempts} attempts lost, {facts.calls} calls charged in full, "
-            f"{facts.withheld} notifications withheld"
-        )
-        for tenant in done.placed.elsewhere:
-            out.print(f"{tenant} has moved to another cell since: nothing of it is here")
-        if done.audit_problems is None:
-            out.print("the audit chain was not verified: POINTSMAN_AUDIT__SIGNING_KEY is not set")
+    facts, unverified = done.repaired, "the audit chain was not verified: POINTSMAN_AUDIT__SIGNING_KEY is not set"
+    print_result(
+        done._asdict() | {"repaired": facts._asdict(), "placed": done.placed._asdict()},
+        f"restored as of {done.backup.made_at:%Y-%m-%d %H:%M:%S} UTC: {done.backup.counts['jobs']} jobs, "
+        f"{done.shown} sites live, {facts.attempts} attempts lost, {facts.calls} calls charged in full, "
+        f"{facts.withheld} notifications withheld",
+        *(f"{tenant} has moved to another cell since: nothing of it is here" for tenant in done.placed.elsewhere),
+        *([unverified] if done.audit_problems is None else []),
+    )
     for tenant in done.placed.missing:
         err.print(f"pointsman: {tenant} has come to this cell since: the backup lacks it")
     for problem in done.audit_problems or ():

@@ -24,7 +24,6 @@ from producers.commands.context import (
     err,
     fail,
     installed,
-    out,
     print_json,
     print_result,
     print_rows,
@@ -415,22 +414,18 @@ def _show_refusal(refused: DiffRefusedError) -> None:
 
 def _show_applied(done: Applied) -> None:
     touched = sorted({*done.changed, *(receipt.path for receipt in done.receipts if receipt.mode is not None)})
-    if wants_json():
-        receipt = done.as_dict()
-        print_json(
-            {
-                "ok": True,
-                "reason": None,
-                "files": touched,
-                "fuzz": receipt["fuzz"],
-                "fuzz_name": receipt["fuzz_name"],
-                "needs_approval": receipt["needs_approval"],
-                "receipts": receipt["files"],
-                "diff": done.canonical.decode(errors="replace"),
-            }
-        )
-        return
-    for path in touched:
-        gone = done.changed.get(path, b"") is None
-        out.print(f"{'removed' if gone else 'wrote'} {ascii(path)[1:-1]}")
-    out.print(f"applied, fuzz {int(done.fuzz)} ({done.fuzz.name.lower()})")
+    receipt = done.as_dict()
+    print_result(
+        {
+            "ok": True,
+            "reason": None,
+            "files": touched,
+            "fuzz": receipt["fuzz"],
+            "fuzz_name": receipt["fuzz_name"],
+            "needs_approval": receipt["needs_approval"],
+            "receipts": receipt["files"],
+            "diff": done.canonical.decode(errors="replace"),
+        },
+        *(f"{'removed' if done.changed.get(at, b'') is None else 'wrote'} {ascii(at)[1:-1]}" for at in touched),
+        f"applied, fuzz {int(done.fuzz)} ({done.fuzz.name.lower()})",
+    )

@@ -103,10 +103,6 @@ class Publisher:
         self._clock = clock
         self._rests_until = float("-inf")
 
-    def push(self, push: Push, *, limits: Limits) -> None:
-        """Send one job's message, as `push_all` does."""
-        self.push_all([(push, limits)])
-
     def push_all(self, pushes: Sequence[tuple[Push, Limits]]) -> None:
         """Send jobs' messages, those of a queue in one command, each with its tenant's time limits.
 

@@ -12,7 +12,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from select import select
@@ -139,13 +139,16 @@ class Dispatcher:
         self.has_more = False
         try:
             self._stay_leader(at_once=at_once)
-            for step in steps:
-                with contained(step.__name__):
-                    step()
-                self._stay_leader()
+            self._take(steps)
         except LeadLostError:
             return False
         return True
+
+    def _take(self, steps: Iterable[Callable[[], None]]) -> None:
+        for step in steps:
+            with contained(step.__name__):
+                step()
+            self._stay_leader()
 
     def _stay_leader(self, *, at_once: bool = False) -> None:
         """Renew the lease well before it lapses, however long a round takes.
@@ -253,22 +256,21 @@ class Dispatcher:
 
     def _follow_news(self) -> None:
         """Do what has become due since the last look; most of the time that is nothing."""
-        work = self._do_due(self._look)
+        work = self._do_due(self._look())
         self.rest_seconds = self._time_to_rest(work)
         ready = work.ready.items()
         self._top_up({queue: count for queue, count in ready if is_low(count, highest=self._filled[queue].jobs)})
 
     def _follow_time(self) -> None:
         """Do what news or time have made due, take back messages lost by the broker, and fill the windows."""
-        work = self._do_due(self._look_at_all)
+        work = self._do_due(self._look(wait_seconds=self._wait_seconds))
         regained = self._look_for_missing(work.pushed, seconds=self.config.missing_after_seconds)
         self._top_up(
             {queue: work.ready.get(queue, 0) for queue in QueueName if queue in work.ready or queue in regained}
         )
 
-    def _do_due(self, look: Callable[[], Work]) -> Work:
+    def _do_due(self, work: Work) -> Work:
         """Do what a look found due, and return what is left to push."""
-        work = look()
         due = [
             step
             for is_due, step in (
@@ -281,14 +283,8 @@ class Dispatcher:
             )
             if is_due
         ]
-        for step in due:
-            with contained(step.__name__):
-                step()
-            self._stay_leader()
+        self._take(due)
         return self._look() if due else work
-
-    def _look_at_all(self) -> Work:
-        return self._look(wait_seconds=self._wait_seconds)
 
     def _look(self, wait_seconds: Mapping[QueueName, float] | None = None) -> Work:
         with self.ledger.look() as connection:

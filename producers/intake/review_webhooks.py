@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ledger.runs.reviews import CHECK, NewComment
+from ledger.runs.tables import ReviewComment
 from producers.intake.ticket_webhooks import MAX_COMMENT, Ignored, is_heard, is_mentioned, is_our_own, one_line, part
 from routing.jobs import visible
 
@@ -89,16 +90,7 @@ def _read_check(body: Mapping[str, Any]) -> PullRequestNews | Ignored:
     return PullRequestNews(comment, _repository(body), commit=commit)
 
 
-class Comment(Protocol):
-    """A kept comment."""
-
-    author: str
-    body: str
-    path: str | None
-    line: int | None
-
-
-def compose_request(comments: Sequence[Comment]) -> str:
+def compose_request(comments: Sequence[ReviewComment]) -> str:
     """Return the request that answers all comments."""
     parts = ["Answer what is said about the pull request."]
     left = MAX_REQUEST

@@ -48,17 +48,13 @@ class TicketBody(BaseModel, extra="forbid", str_strip_whitespace=True):
 def job_body(ticket: TicketBody) -> dict[str, Any]:
     """Return the job request for a ticket: its text is the prompt."""
     prompt = f"{ticket.title}\n\n{ticket.body}" if ticket.body else ticket.title
-    metadata = {"title": ticket.title, "labels": list(ticket.labels), "source": ticket.source, "url": ticket.url}
-    body: dict[str, Any] = {
+    of_job = {"project", "budget_usd", "callback_url", "idempotency_key"}
+    return {
+        **ticket.model_dump(include=of_job, exclude_none=True),
         "prompt": prompt,
-        "project": ticket.project,
         "priority": ticket.priority or parse_priority(ticket.labels),
-        "budget_usd": ticket.budget_usd,
-        "callback_url": ticket.callback_url,
-        "idempotency_key": ticket.idempotency_key,
-        "ticket": {name: value for name, value in metadata.items() if value is not None},
+        "ticket": ticket.model_dump(mode="json", include={"title", "labels", "source", "url"}, exclude_none=True),
     }
-    return {name: value for name, value in body.items() if value is not None}
 
 
 MAX_FILE_BYTES = 128 * 1024

@@ -116,7 +116,7 @@ def test_a_broker_that_is_not_who_it_should_be_gets_no_message(guarded: Guarded,
     config = guarded.config(authority=guarded.stranger) if wrong == "authority" else guarded.config(host="127.0.0.1")
     publisher = Publisher(create_app(config.url, broker_use_ssl=config.tls))
     with pytest.raises(PublishError, match=r"(?i)certificate|ssl"):
-        publisher.push(PUSH, limits=platform_policy().queues[QueueName.TOOLS])
+        publisher.push_all([(PUSH, platform_policy().queues[QueueName.TOOLS])])
     with open_broker(config.url, tls=config.tls) as client, pytest.raises(RedisError, match=r"(?i)certificate"):
         client.ping()
 
@@ -124,7 +124,7 @@ def test_a_broker_that_is_not_who_it_should_be_gets_no_message(guarded: Guarded,
 def test_a_broker_url_alone_never_means_that_any_certificate_will_do(guarded: Guarded) -> None:
     publisher = Publisher(create_app(f"rediss://localhost:{guarded.broker.port}/0"))
     with pytest.raises(PublishError, match=r"(?i)certificate|ssl"):
-        publisher.push(PUSH, limits=platform_policy().queues[QueueName.TOOLS])
+        publisher.push_all([(PUSH, platform_policy().queues[QueueName.TOOLS])])
 
 
 @pytest.mark.parametrize("wrong", ["authority", "host"])

@@ -223,7 +223,7 @@ def test_a_backup_whose_lease_lapsed_says_so_and_is_none(
         with origin.shop.ledger.begin() as session:
             return set(leaders(session))
 
-    monkeypatch.setattr(FileLease.__init__, "__kwdefaults__", {"seconds": 0.5, "on_wait": lambda: None})
+    monkeypatch.setattr(FileLease.__init__, "__defaults__", (0.5, lambda: None))
     monkeypatch.setattr(backup_module, "_copy", copy_and_stand_still)
     with pytest.raises(FileLeaseLostError, match="backup could not be renewed"):
         take_backup(origin, tmp_path / "backup")

@@ -147,7 +147,7 @@ def test_a_job_comes_in_on_its_tenants_queue_and_ends_with_every_program_under_i
 def test_the_api_pushes_and_the_doctor_looks_with_their_own_rules(fleet: Fleet) -> None:
     publisher = Publisher(create_app(url_of(fleet.guarded, "api")))
     limits = fleet.shop.policy.queues[QueueName.TOOLS]
-    publisher.push(Push(uuid4(), 1, QueueName.TOOLS, "acme"), limits=limits)
+    publisher.push_all([(Push(uuid4(), 1, QueueName.TOOLS, "acme"), limits)])
     with Redis.from_url(url_of(fleet.guarded, "doctor")) as doctor:
         assert doctor.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
     assert denied(fleet.guarded) == []

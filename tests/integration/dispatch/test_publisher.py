@@ -45,7 +45,7 @@ def standing(broker: Any, queue: QueueName = QueueName.PATCH) -> list[Any]:
 def test_a_message_is_the_one_that_celery_sends_byte_for_byte(app: Celery, broker: Any) -> None:
     for queue, limits in platform_policy().queues.items():
         push = Push(uuid4(), 7, queue, "acme")
-        Publisher(app).push(push, limits=limits)
+        Publisher(app).push_all([(push, limits)])
         task = app.amqp.create_task_message(
             message_id(push),
             QUEUES[queue].task,
@@ -74,7 +74,7 @@ _TAG = re.compile(r'"delivery_tag": "[-0-9a-f]{36}"')
 
 def test_a_message_is_what_a_client_s_send_task_would_be(app: Celery, broker: Any) -> None:
     push = pushes(1)[0][0]
-    Publisher(app).push(push, limits=LIMITS)
+    Publisher(app).push_all([(push, LIMITS)])
     app.send_task(
         QUEUES[push.queue].task,
         args=[{"schema_version": 1, "job_id": str(push.job_id), "fence": 0}],
@@ -96,7 +96,7 @@ def test_a_message_is_what_a_client_s_send_task_would_be(app: Celery, broker: An
 
 def test_many_messages_are_one_trip_to_the_broker_and_keep_their_order(app: Celery, broker: Any) -> None:
     publisher, many = Publisher(app), pushes(60)
-    publisher.push(pushes(1, QueueName.AGENT)[0][0], limits=LIMITS)
+    publisher.push_all([(pushes(1, QueueName.AGENT)[0][0], LIMITS)])
     before = broker.info("stats")["total_reads_processed"]
     publisher.push_all(many)
     assert broker.info("stats")["total_reads_processed"] - before < 30
@@ -109,7 +109,7 @@ def test_a_queue_that_refuses_keeps_no_other_from_its_messages_and_gets_none_twi
     with pytest.raises(PublishError):
         publisher.push_all([good[0], *pushes(1, QueueName.AGENT), good[1]])
     assert [message["headers"]["id"] for message in standing(broker)] == [message_id(push) for push, _ in good]
-    publisher.push(pushes(1)[0][0], limits=LIMITS)  # and it does not rest
+    publisher.push_all([(pushes(1)[0][0], LIMITS)])  # and it does not rest
 
 
 def test_a_channel_makes_one_client_and_another_one_for_another_pool(app: Celery) -> None:

@@ -315,7 +315,7 @@ def test_18_a_broker_that_takes_and_never_answers_costs_seconds_once_and_then_no
     def push() -> float:
         began = time.monotonic()
         try:
-            publisher.push(Push(uuid4(), 0, QueueName.TOOLS, "acme"), limits=limits)
+            publisher.push_all([(Push(uuid4(), 0, QueueName.TOOLS, "acme"), limits)])
         except PublishError:
             return time.monotonic() - began
         return 0.0
