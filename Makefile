@@ -89,8 +89,8 @@ docs: setup ## what is generated from the code: pages, what the clients offer, c
 	$(BIN)/python -m docs.generate_clients
 
 .PHONY: routing-model
-routing-model: setup ## train the second opinion from labelled prompts that are not held out; half a minute
-	$(BIN)/python -m routing.decision.second_opinion tests/data/routing_*.jsonl
+routing-model: setup ## train the second opinion from the labelled prompts, but for those held out; a minute
+	$(BIN)/python -m routing.decision.training tests/data/routing_golden.jsonl tests/data/routing_trained.jsonl
 
 .PHONY: screenshots
 screenshots: setup ## pictures of the example sites and the console in docs/pictures/; needs Chromium, and is no part of CI

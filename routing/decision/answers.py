@@ -7,21 +7,15 @@ from routing.decision.triggers import Trigger
 from routing.prompt.intents import SentenceIntent
 from routing.prompt.parsed_prompt import ParsedPrompt, Talk, classify_talk
 
-MARKED = 0.6
-"""The least probability of a question in which no rule finds one, with a question mark."""
-UNMARKED = 0.78
-"""The same without one: an order that is answered is not done."""
-ORDERLY = 0.85
-"""The same beside words of an order, and with a question beside a statement: `When will you? I did ask for it`."""
-CERTAIN = 0.9
-"""The same beside a defect, and where a site is still to be made."""
-HELD = 0.15
-"""The same of a prompt that asks and says itself that nothing is to change."""
-ALONE = 0.63
-"""Below this probability, what one sentence says is no mere talk."""
-ORDERING = 0.3
+LEAST = 0.68
+"""The least probability of a question in which no rule finds one: an order that is answered is not done."""
+WISHED = 0.93
+"""The same of a wish, and of a fact with its new value: `could we have one too`, `her name is Wirth now`."""
+_WISHES = ("suggestion", "wish", "asks_for_it", "vague", "told_fact")
+ALONE = 0.5
+"""Below this probability, what one statement beside a question says is no mere talk."""
+ORDERING = 0.38
 """Below this probability, what the rules take for a question is work."""
-_WANTED = ("suggestion", "wish", "asks_for_it", "vague", "bulk", "destructive", "deployment")
 _ABLE = frozenset(
     {"tu", "vous", "kannst", "konnt", "konntest", "konntet", "sollte", "sollten", "podeis", "puedes", "podrias"}
     | {"podriais", "deberia", "potete", "puoi", "dovrebbe", "faudrait"}
@@ -34,7 +28,6 @@ def classify_answer(
     triggers: tuple[Trigger, ...],
     *,
     is_bound: bool,
-    is_new: bool = False,
     opinion: Opinion | None = None,
 ) -> Talk | None:
     """Return why the prompt is an ANSWER, or None for an ACTION.
@@ -43,26 +36,14 @@ def classify_answer(
     """
     talk = classify_talk(parsed)
     if opinion is not None and not (parsed.has_reference or parsed.text.cut or _orders_plainly(parsed)):
-        held = _is_held(parsed)
-        least = HELD if held else _least(parsed, is_new=is_new)
-        if talk is None and opinion.only_asks >= least and (held or not _hides_order(parsed)):
+        least = WISHED if parsed.found(*_WISHES) else LEAST
+        if talk is None and opinion.only_asks >= least and not _hides_order(parsed):
             return Talk.OPINION
         if talk is not None and opinion.only_asks < ORDERING and SentenceIntent.HOLD not in parsed.intents:
             return None
     if talk is not None or is_bound:
         return talk
     return None if triggers or parsed.has_reference or parsed.text.cut else Talk.CHAT
-
-
-def _least(parsed: ParsedPrompt, *, is_new: bool) -> float:
-    """Return the least probability at which a prompt is answered, though no rule says so."""
-    if is_new or SentenceIntent.DEFECT in parsed.intents:
-        return CERTAIN
-    if parsed.found(*_WANTED):
-        return ORDERLY
-    if not any(sentence.asks for sentence in parsed.sentences):
-        return UNMARKED
-    return ORDERLY if SentenceIntent.STATEMENT in parsed.intents and len(parsed.sentences) > 1 else MARKED
 
 
 def _orders_plainly(parsed: ParsedPrompt) -> bool:
@@ -77,21 +58,12 @@ def _orders_plainly(parsed: ParsedPrompt) -> bool:
     )
 
 
-def _is_held(parsed: ParsedPrompt) -> bool:
-    """Return whether a prompt asks, orders nothing and holds back: `Does it? Just tell me, don't edit`."""
-    doing = {SentenceIntent.ORDER, SentenceIntent.DEFECT}
-    return parsed.found("hold") and SentenceIntent.QUESTION in parsed.intents and doing.isdisjoint(parsed.intents)
-
-
 def _hides_order(parsed: ParsedPrompt) -> bool:
-    """Return whether a statement beside a question wishes, or would alone hardly be taken for mere talk."""
-    if len(parsed.sentences) == 1:
+    """Return whether a statement beside a question would alone hardly be taken for mere talk."""
+    if SentenceIntent.QUESTION not in parsed.intents or parsed.found("hold"):
         return False
-    if parsed.found("asks_for_it") and SentenceIntent.STATEMENT in parsed.intents:
-        return True
-    model = shipped_model()
     return any(
-        parsed.hits_in("wish", sentence) or model.read(parsed, None, alone=at).only_asks < ALONE
-        for at, (sentence, intent) in enumerate(zip(parsed.sentences, parsed.intents, strict=True))
+        shipped_model().read(parsed, None, alone=at).only_asks < ALONE
+        for at, intent in enumerate(parsed.intents)
         if intent not in (SentenceIntent.QUESTION, SentenceIntent.CHAT)
     )

@@ -22,10 +22,9 @@ from routing.decision.router import (
     Workflow,
     decide,
     is_new_site,
-    is_rendered,
     opinion_on,
+    site_rules,
 )
-from routing.decision.tier_rules import choose_tier
 from routing.decision.triggers import OPINION, Confidence, Debate
 from routing.jobs import State
 from routing.model_call import (
@@ -259,15 +258,8 @@ def _as_answer(route: Route) -> Route:
 
 def _as_action(signals: Signals, policy: Policy, vocabulary: Vocabulary) -> Route:
     """Return the rules' route of the request as an ACTION, with tier, triggers and debate."""
-    explicit = signals.advanced_edit or signals.preference == "agent"
     parsed = parse_prompt(signals.prompt, vocabulary)
-    choice = choose_tier(
-        parsed,
-        explicit=explicit,
-        is_new=is_new_site(signals),
-        is_spec=is_rendered(signals),
-        opinion=opinion_on(signals, parsed, policy),
-    )
+    choice = next(site_rules(signals, parsed, opinion_on(signals, parsed, policy)))
     forced = decide(signals.model_copy(update={"tier": choice.tier}), policy, vocabulary)
     has_tier = forced.tier is not None
     return forced.model_copy(

@@ -36,9 +36,7 @@ from routing.queues import QUEUE_OF_TIER, QueueName, Tier, parse_tier
 
 CLASSIFIER = "v1"
 MENDING = 0.6
-"""The least probability of a repair in which no rule finds one."""
-NOT_MENDING = 0.1
-"""Below this probability, words of a defect or a correction are no reason to call it a repair."""
+"""The least probability of a repair."""
 IMPORT = "import"
 """The rule of an uploaded site, on the queue that builds and checks files of any kind; it calls no model."""
 IMPORT_BECAUSE = "an upload replaces the site's files, and no model reads it"
@@ -176,7 +174,7 @@ def talk_in(
 ) -> Talk | None:
     """Return why a request is an ANSWER, or None for an ACTION."""
     is_bound = workflow_of(signals) is not Workflow.NONE
-    return classify_answer(parsed, triggers, is_bound=is_bound, is_new=is_new_site(signals), opinion=opinion)
+    return classify_answer(parsed, triggers, is_bound=is_bound, opinion=opinion)
 
 
 def opinion_on(signals: Signals, parsed: ParsedPrompt, policy: Policy) -> Opinion | None:
@@ -351,14 +349,19 @@ def action_rules(
     elif workflow is Workflow.NONE:
         yield Choice(Tier.SPEC, "unbound", "it names no site or project to work on", "rule")
     else:
-        explicit = signals.advanced_edit or signals.preference == "agent"
-        yield from matching_rules(
-            parsed,
-            explicit=explicit,
-            is_new=is_new_site(signals),
-            is_spec=is_rendered(signals),
-            opinion=opinion,
-        )
+        yield from site_rules(signals, parsed, opinion)
+
+
+def site_rules(signals: Signals, parsed: ParsedPrompt, opinion: Opinion | None) -> Iterator[Choice]:
+    """Yield the matching rules of a site edit in binding order."""
+    return matching_rules(
+        parsed,
+        explicit=signals.advanced_edit or signals.preference == "agent",
+        is_new=is_new_site(signals),
+        is_spec=is_rendered(signals),
+        opinion=opinion,
+        site=site_of(signals) or Site(0, has_build=False),
+    )
 
 
 def is_new_site(signals: Signals) -> bool:
@@ -384,9 +387,7 @@ def _intent(
 ) -> Intent:
     if read_only:
         return Intent.QUESTION
-    mends = repairs(parsed)
-    if opinion is not None:
-        mends = opinion.mends >= (NOT_MENDING if mends else MENDING)
+    mends = repairs(parsed) if opinion is None else opinion.mends >= MENDING
     if is_new or not mends:
         return Intent.BUILD
     creates = tier is Tier.AGENT and orders_creation(parsed)

@@ -1,34 +1,29 @@
 """A trained second opinion on a prompt: whether it only asks, mends, is debated, and what an edit needs (issue 20).
 
-Six yes/no questions, each a linear model over hashed words, parts and pairs of words, topics, and what the rules found,
-trained by `make routing-model` from those of this repository's labelled prompts that are not held out to measure it: in
-plain Python, with a fixed seed, so that the same labels give the same file.
+Six yes/no questions, each a linear model over hashed words, parts and pairs of words, topics, and what the rules found.
+A seventh decides what an edit needs: it weighs two of them with the rule that matched and the size of the site.
+`routing.decision.training` makes them all.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import random
 import struct
-import sys
 import zlib
-from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import resources
 from operator import itemgetter
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 from routing.decision.topics import topics_of
 from routing.prompt.intents import SentenceIntent
-from routing.prompt.parsed_prompt import ParsedPrompt, parse_prompt
+from routing.prompt.parsed_prompt import ParsedPrompt
 from routing.prompt.tokens import Kind
 from routing.prompt.vocabulary import shipped_vocabulary
 from routing.queues import Tier
@@ -59,27 +54,15 @@ class Opinion(NamedTuple):
     high_stakes: float
     mends: float
 
-    def of_tier(self, tier: Tier) -> float:
-        """Return how probable it is that an edit needs this tier."""
-        if tier is Tier.SPEC:
-            return 1 - self.beyond_spec
-        return self.beyond_spec * (self.agent if tier is Tier.AGENT else 1 - self.agent)
 
-    @property
-    def tier(self) -> Tier:
-        """The lowest tier that more probably suffices than not: work that is too much for it is handed up."""
-        if self.beyond_spec <= 0.5:
-            return Tier.SPEC
-        return Tier.AGENT if self.of_tier(Tier.AGENT) > 0.5 else Tier.PATCH
-
-
-_FILE = "second_opinion.bin"
-_BUCKETS = 1 << 18
+FILE = "second_opinion.bin"
+BUCKETS = 1 << 19
 """So many that few features share one; most hold nothing, and the file is compressed."""
-_MASK = _BUCKETS - 1
-_HEAD = struct.Struct("<2f")
+_MASK = BUCKETS - 1
+HEAD = struct.Struct("<2f")
 """Of each model, before its weights: their scale, and its bias."""
-_SIZE = len(Asked) * (_HEAD.size + _BUCKETS)
+SIZE = len(Asked) * (HEAD.size + BUCKETS)
+"""Bytes of the six models; the weights of the seventh follow as JSON, beside the digest of the labels."""
 _ZERO = 128
 _UNSIGNED = bytes((byte + _ZERO) % 256 for byte in range(256))
 """Turns the signed weights of the file into unsigned ones, which `bytes` holds: `_ZERO` weighs nothing."""
@@ -99,10 +82,6 @@ _ALIKE = frozenset({"spelled", "spelled_twice", "no_slip", "small_talk", "tongue
 """Word lists whose words have nothing else in common."""
 _TOPIC_COUNTS = 2
 """Times that a topic of the prompt counts: there are few, and they say more than any word."""
-_EPOCHS = 12
-_RATE = 0.25
-_CLOSE_ENOUGH = 0.03
-"""The error of a probability that is not worth another step."""
 
 
 class Site(NamedTuple):
@@ -120,19 +99,20 @@ class Model:
     """The weights that `train` returns."""
 
     def __init__(self, data: bytes) -> None:
-        if len(data) != _SIZE:
-            raise ValueError(f"a model has {_SIZE} bytes, this one {len(data)}")
-        parts = [data[at : at + _HEAD.size + _BUCKETS] for at in range(0, _SIZE, _HEAD.size + _BUCKETS)]
-        self._heads = [_HEAD.unpack_from(part) for part in parts]
-        self._weights = [part[_HEAD.size :].translate(_UNSIGNED) + bytes([_ZERO]) for part in parts]
+        if len(data) <= SIZE:
+            raise ValueError(f"a model has more than {SIZE} bytes, this one {len(data)}")
+        parts = [data[at : at + HEAD.size + BUCKETS] for at in range(0, SIZE, HEAD.size + BUCKETS)]
+        self._tiers: Mapping[str, Sequence[float]] = json.loads(data[SIZE:])["tiers"]
+        self._heads = [HEAD.unpack_from(part) for part in parts]
+        self._weights = [part[HEAD.size :].translate(_UNSIGNED) + bytes([_ZERO]) for part in parts]
         self._of_word = lru_cache(maxsize=8192)(self._weigh_word)
         self.version = sha256(data).hexdigest()[:12]
 
     def read(self, parsed: ParsedPrompt, site: Site | None, *, alone: int | None = None) -> Opinion:
         """Return the opinion on a prompt, or on one sentence of it as if it stood alone."""
-        places = [_BUCKETS, _BUCKETS]  # `itemgetter` wants two at least
+        places = [BUCKETS, BUCKETS]  # `itemgetter` wants two at least
         words = []
-        for word, here in _see(parsed, site, alone=alone).values():
+        for word, here in see(parsed, site, alone=alone).values():
             places += here
             words.append(self._of_word(word))
         *votes, count = map(sum, zip(*words, strict=True))
@@ -140,10 +120,15 @@ class Model:
         pick = itemgetter(*places)
         return Opinion(
             *(
-                _chance(bias + scale * share * (sum(pick(weights)) - nothing + vote))
+                chance(bias + scale * share * (sum(pick(weights)) - nothing + vote))
                 for (scale, bias), weights, vote in zip(self._heads, self._weights, votes, strict=True)
             )
         )
+
+    def chances(self, opinion: Opinion, *, rule: str, site: Site) -> dict[Tier, float]:
+        """Return how probable it is that an edit needs each tier, where this rule matched."""
+        given = seen_of_tier(opinion.beyond_spec, opinion.agent, rule=rule, site=site)
+        return dict(zip(Tier, softmax(given, self._tiers), strict=True))
 
     def evidence(
         self, parsed: ParsedPrompt, site: Site | None, asked: Asked, *, against: bool = False
@@ -153,7 +138,7 @@ class Model:
         votes = sorted(
             (
                 (sign * (self._of_word(word)[asked] + sum(weights[place] - _ZERO for place in places)), at)
-                for at, (word, places) in _see(parsed, site).items()
+                for at, (word, places) in see(parsed, site).items()
                 if at != _WHOLE
             ),
             reverse=True,
@@ -162,20 +147,20 @@ class Model:
 
     def _weigh_word(self, word: str) -> tuple[int, ...]:
         """Return the votes of a word on each question, and the number of its features."""
-        parts = _parts_of(word).buckets
+        parts = parts_of(word).buckets
         return *(sum(weights[part] - _ZERO for part in parts) for weights in self._weights), len(parts)
 
 
 @cache
 def shipped_model() -> Model:
     """Return the model that comes with the package."""
-    return Model(zlib.decompress((resources.files("routing.decision") / _FILE).read_bytes()))
+    return Model(zlib.decompress((resources.files("routing.decision") / FILE).read_bytes()))
 
 
 # --- what is seen of a prompt ----------------------------------------------------------------------------------------
 
 
-def _see(parsed: ParsedPrompt, site: Site | None, *, alone: int | None = None) -> _Seen:
+def see(parsed: ParsedPrompt, site: Site | None, *, alone: int | None = None) -> _Seen:
     """Return what counts of a prompt; courtesies, small talk and wording meant for the page do not."""
     if alone is not None:
         parsed = _only(parsed, alone)
@@ -195,7 +180,7 @@ def _see(parsed: ParsedPrompt, site: Site | None, *, alone: int | None = None) -
         for at in said:
             token = tokens[at]
             word = mark + (token.word[:_MOST_WORD_CHARACTERS] if token.kind not in _CONTENT else f"<{token.kind}>")
-            found = _parts_of(word)
+            found = parts_of(word)
             parts.append(found)
             topics |= found.topics
             seen[at] = word, []
@@ -296,7 +281,8 @@ class _Parts(NamedTuple):
 
 
 @lru_cache(maxsize=8192)
-def _parts_of(marked: str) -> _Parts:
+def parts_of(marked: str) -> _Parts:
+    """Return what is seen of a word, which begins with the mark of its sentence."""
     word = marked[1:]
     data = word.encode()
     if not data:
@@ -312,89 +298,31 @@ def _parts_of(marked: str) -> _Parts:
     return _Parts(data, crc32(data + b" "), topics, tuple(sorted(bucket & _MASK for bucket in found)))
 
 
-def _chance(logit: float) -> float:
+def chance(logit: float) -> float:
+    """Return a probability."""
     return 1 / (1 + math.exp(-max(min(logit, 30.0), -30.0)))
 
 
-# --- training --------------------------------------------------------------------------------------------------------
+def seen_of_tier(beyond_spec: float, agent: float, *, rule: str, site: Site) -> dict[str, float]:
+    """Return what the seventh model weighs: probabilities as logits, the group of the rule that matched, the site."""
+    return {
+        "always": 1.0,
+        "beyond_spec": _logit(beyond_spec),
+        "agent": _logit(agent),
+        f"rule {rule}": 1.0,
+        "is_new": float(site.files == 0),
+        "has_build": float(site.has_build),
+        "files": math.log1p(site.files),
+    }
 
 
-def trained_on(files: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """Yield the labelled prompts of files that are not held out."""
-    for file in files:
-        rows = map(json.loads, file.read_text(encoding="utf-8").splitlines())
-        yield from (row for row in rows if row.get("split") != "held")
+def softmax(given: Mapping[str, float], weights: Mapping[str, Sequence[float]]) -> list[float]:
+    """Return how probable each class is."""
+    rows = [(value, weights[name]) for name, value in given.items() if name in weights]
+    powers = [math.exp(sum(value * each[at] for value, each in rows)) for at in range(len(Tier))]
+    return [power / sum(powers) for power in powers]
 
 
-def train(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return the models of labelled prompts (`route check` samples)."""
-    labelled: list[list[_Row]] = [[] for _ in Asked]
-    for row in rows:
-        site = row.get("site")
-        signals = Site(site["files"], site["has_build"]) if site else None
-        seen = _see(parse_prompt(row["prompt"], shipped_vocabulary()), signals)
-        buckets = [bucket for word, places in seen.values() for bucket in (*_parts_of(word).buckets, *places)]
-        for asked, answer in _answers(row):
-            labelled[asked].append((buckets, answer, row.get("weight", 1)))
-    with ProcessPoolExecutor() as pool:
-        return b"".join(pool.map(_fit, labelled))
-
-
-_Row = tuple[list[int], bool, int]
-"""The features of a prompt, whether the answer is yes, and how many times it counts."""
-
-
-def _answers(row: Mapping[str, Any]) -> Iterator[tuple[Asked, bool]]:
-    """Yield what the label of a prompt answers; nothing that more than its words decided, or that it leaves open."""
-    expected, site = row["expect"], row.get("site")
-    if "also_mode" not in expected:
-        yield Asked.ONLY_ASKS, expected["mode"] == "ANSWER"
-    if expected["mode"] != "ACTION":
-        return
-    if "intent" in expected and "also_intent" not in expected:
-        yield Asked.MENDS, expected["intent"] == "fix"
-    if "debate" in expected:
-        debates = (expected, *expected.get("also_debate", ()))
-        is_debated = expected["debate"] == "planning"
-        if len({each["debate"] for each in debates}) == 1:
-            yield Asked.DEBATED, is_debated
-        if is_debated and len({each["stakes"] for each in debates}) == 1:
-            yield Asked.HIGH_STAKES, expected["stakes"] == "high"
-    tier = expected.get("tier")
-    if tier and site and not (row.get("preference") or row.get("advanced_edit")):
-        yield Asked.BEYOND_SPEC, tier > Tier.SPEC
-        if tier > Tier.SPEC:
-            yield Asked.AGENT, tier == Tier.AGENT
-
-
-def _fit(rows: Sequence[_Row]) -> bytes:
-    """Fit a model by stochastic gradient descent with a rate for each weight (AdaGrad)."""
-    weights, squares, bias = [0.0] * (_BUCKETS + 1), [1e-8] * _BUCKETS, 0.0
-    order, dice, root = list(range(len(rows))), random.Random(5), math.sqrt
-    picks = [itemgetter(*seen, _BUCKETS) for seen, *_ in rows]  # it wants two at least; the last weight stays 0
-    for _ in range(_EPOCHS):
-        dice.shuffle(order)
-        for at in order:
-            seen, answer, weight = rows[at]
-            share = 1 / root(len(seen))
-            error = _chance(bias + share * sum(picks[at](weights))) - answer
-            if abs(error) < _CLOSE_ENOUGH:
-                continue
-            error *= weight
-            bias -= 0.05 * error
-            slope = error * share
-            square, step = slope * slope, _RATE * slope
-            for feature in seen:
-                squares[feature] = summed = squares[feature] + square
-                weights[feature] -= step / root(summed)
-    scale = max(map(abs, weights)) / 127 or 1.0
-    return _HEAD.pack(scale, bias) + array("b", (round(weight / scale) for weight in weights[:-1])).tobytes()
-
-
-def main(paths: Sequence[str]) -> None:
-    """Train the shipped models from files of labelled prompts."""
-    (Path(__file__).parent / _FILE).write_bytes(zlib.compress(train(trained_on(map(Path, paths))), 9))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+def _logit(probability: float) -> float:
+    bounded = min(max(probability, 1e-4), 1 - 1e-4)
+    return math.log(bounded / (1 - bounded))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from routing.decision.second_opinion import Opinion
+from routing.decision.second_opinion import Opinion, Site, shipped_model
 from routing.decision.triggers import OPINION
 from routing.prompt.intents import SentenceIntent
 from routing.prompt.parsed_prompt import ParsedPrompt
@@ -14,12 +14,16 @@ from routing.prompt.tokens import Kind
 from routing.prompt.vocabulary import Hit, shipped_vocabulary
 from routing.queues import Tier
 
-DOUBTFUL = {Tier.SPEC: 0.33, Tier.PATCH: 0.2, Tier.AGENT: 0.2}
-"""Below this probability of the tier that a rule chose, the opinion chooses."""
-_EVERYDAY = 0.5
-"""The same of an agent for a tool whose name is an everyday word: `une vue sur le lac`, `make it prettier`."""
 _SPEC_TRIED = 0.08
-"""The same of a spec site's tier 1, tried first: it costs a fifth of a patch and hands over what it cannot do."""
+"""The least probability of a spec site's tier 1: it costs a fifth of a patch, and hands over what it cannot do."""
+_LEAST = {Tier.SPEC: 0.3, Tier.PATCH: 1.0, Tier.AGENT: 1.0}
+"""The same of the tier that a rule chose elsewhere: 1 where no other may be more probable."""
+_NAMED = 0.1
+"""The same of an agent for a package that is named."""
+_EVERYDAY = "everyday"
+"""The group of a tool whose name is an everyday word: `une vue sur le lac`, `make it prettier`."""
+_NOTHING = "nothing"
+"""The group of an edit of whose tier no word speaks."""
 _INTO = {("in", "die"), ("into", "the"), ("into", "our")}
 """Before pages that shall be made of one: `Teile die Seite in die vier Seiten auf`."""
 Scope = Literal["single_section", "structural"]
@@ -35,8 +39,10 @@ class Choice(NamedTuple):
     scope: Scope = "single_section"
     evidence: tuple[Hit, ...] = ()
     """The phrases that matched; none for a flag, the default, or the second opinion, whose model names its words."""
-    doubted_below: float = 0.0
-    """The probability of its tier below which the opinion chooses; none for what is certain."""
+    group: str = ""
+    """Of the words that chose it."""
+    stands_from: float = 0.0
+    """The probability of its tier from which on no other one is chosen; none for what is certain."""
 
 
 class _Cause(NamedTuple):
@@ -84,10 +90,10 @@ _SOURCE_CODE = (
 _SOURCE_FOLDERS = ("src/", "lib/", "tests/", "test/", "scripts/")
 
 
-def choose_tier(
-    parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool, opinion: Opinion | None
-) -> Choice:
-    """Choose the tier of a site edit.
+def matching_rules(
+    parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool, opinion: Opinion | None, site: Site
+) -> Iterator[Choice]:
+    """Yield the matching rules of a site edit in binding order; the first decides, and the last always matches.
 
     Args:
         parsed: the prompt.
@@ -95,22 +101,22 @@ def choose_tier(
         is_new: whether there is no site yet, so that layout, styles and wording only describe it.
         is_spec: whether the site's pages are rendered from a spec and by no build, so that its components count.
         opinion: the trained second opinion, unless it is switched off.
+        site: what the opinion weighs of the site.
     """
-    return next(matching_rules(parsed, explicit=explicit, is_new=is_new, is_spec=is_spec, opinion=opinion))
-
-
-def matching_rules(
-    parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool, opinion: Opinion | None
-) -> Iterator[Choice]:
-    """Yield the matching rules in binding order; the first decides, and the last always matches."""
     rules = _rules(parsed, explicit=explicit, is_new=is_new, is_spec=is_spec)
     first = next(rules)
-    if opinion is not None and opinion.of_tier(first.tier) < first.doubted_below:
-        tier = Tier.SPEC if is_new else opinion.tier
-        if tier is not first.tier:
+    if opinion is not None and first.stands_from:
+        chances = shipped_model().chances(opinion, rule=first.group, site=site)
+        tier = Tier.SPEC if is_new else max(chances, key=chances.__getitem__)
+        if chances[first.tier] < min(first.stands_from, chances[tier]):
             yield Choice(tier, OPINION, "requests in such words mostly need it", "default")
     yield first
     yield from rules
+
+
+def matched_group(parsed: ParsedPrompt, *, is_new: bool) -> str:
+    """Return the group of the rule that matches first on a site without a spec."""
+    return next(_rules(parsed, explicit=False, is_new=is_new, is_spec=False)).group
 
 
 def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool) -> Iterator[Choice]:
@@ -123,12 +129,30 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
     expressed = tuple(parsed.hits.get("in_spec", ())) if is_spec else ()
     if heavy := _heavy(parsed, is_new=is_new, expressed=expressed):
         scope: Scope = "structural" if heavy.group == "structural" else "single_section"
-        yield Choice(Tier.AGENT, "V1-2", because[heavy.group], "rule", scope, heavy.evidence, _doubt(parsed, heavy))
+        group = _EVERYDAY if _is_everyday(parsed, heavy) else heavy.group
+        least = _NAMED if group == "package" else _LEAST[Tier.AGENT]
+        yield Choice(
+            Tier.AGENT,
+            "V1-2",
+            because[heavy.group],
+            "rule",
+            scope,
+            heavy.evidence,
+            group=group,
+            stands_from=0.0 if heavy.is_fed or _is_operators(parsed, heavy) else least,
+        )
     light = None if is_new else _light(parsed, expressed=expressed)
     is_tried = is_spec and light is not None and light.group in _TRIED and not light.is_code
     if light and not (is_tried and not _is_operators(parsed, light)):
-        doubt = 0.0 if _is_operators(parsed, light) else DOUBTFUL[Tier.PATCH]
-        yield Choice(Tier.PATCH, "V1-3", because[light.group], "rule", evidence=light.evidence, doubted_below=doubt)
+        yield Choice(
+            Tier.PATCH,
+            "V1-3",
+            because[light.group],
+            "rule",
+            evidence=light.evidence,
+            group=light.group,
+            stands_from=0.0 if _is_operators(parsed, light) else _LEAST[Tier.PATCH],
+        )
     group = "new_site" if is_new else "copy_fix" if "copy_fix" in parsed.hits else "spec"
     evidence = (*expressed, *parsed.hits.get(group, ()))
     is_certain = bool(expressed) or (is_spec and _links(parsed))
@@ -138,18 +162,15 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
         because[group] if evidence else "nothing in it needs more",
         "rule" if evidence else "default",
         evidence=evidence,
-        doubted_below=0.0 if is_certain else _SPEC_TRIED if is_spec else DOUBTFUL[Tier.SPEC],
+        group=group if evidence else _NOTHING,
+        stands_from=0.0 if is_certain else _SPEC_TRIED if is_spec else _LEAST[Tier.SPEC],
     )
 
 
-def _doubt(parsed: ParsedPrompt, heavy: _Cause) -> float:
-    """Return below which probability of an agent the opinion replaces what asks for one."""
-    if heavy.is_fed or _is_operators(parsed, heavy):
-        return 0.0
+def _is_everyday(parsed: ParsedPrompt, heavy: _Cause) -> bool:
+    """Return whether what asks for an agent may be an everyday word: `vue`, `prettier`."""
     named = [hit for hit in heavy.evidence if parsed.tokens[hit.last].word in parsed.vocabulary.words["everyday"]]
-    if named and not any(_is_built_with(parsed, hit) for hit in named):
-        return _EVERYDAY
-    return 0.0 if heavy.group == "package" else DOUBTFUL[Tier.AGENT]
+    return bool(named) and not any(_is_built_with(parsed, hit) for hit in named)
 
 
 def _is_built_with(parsed: ParsedPrompt, hit: Hit) -> bool:

@@ -226,14 +226,12 @@ class Plan(NamedTuple):
 
 OPINION = "opinion"
 """The cause of a debate, and the rule of a tier or mode, that the trained second opinion chose."""
-DEBATED = 0.4
-"""The least probability of a debate that no rule finds."""
+DEBATED = 0.45
+"""The least probability of a debate that no rule finds, or only bulk and vague words ask for."""
 _DEBATABLE = ("destructive", "destructive_stated", "deployment", "security", "access", "bulk", "vague")
 """Groups of which a rule finds a debate, or finds none."""
-NEEDLESS = 0.36
-"""Below this probability of a debate, bulk and vague words are no reason for one."""
 HARMLESS = 0.1
-"""The same of a login, and of everyday words of secrets: `the locksmith's keys`."""
+"""Below this probability of a debate, a login is no reason for one, nor are a locksmith's keys."""
 _EVERYDAY = frozenset({"key", "keys", "secret", "secrets", "token", "tokens"})
 _GREP_IGNORING_CASE = re.compile(
     r"\bgrep(?:\s+-{1,2}[\w=-]{1,20}){0,3}?\s+-(?:[a-z]{0,12}i[a-z]{0,12}|-ignore-case)(?!\w)"
@@ -281,7 +279,7 @@ def plan_debate(
     )
     if high:
         return Plan(Debate.PLANNING, Stakes.HIGH, high)
-    if opinion is not None and opinion.debated < NEEDLESS and not _names_many_files(parsed):
+    if opinion is not None and opinion.debated < DEBATED and not _names_many_files(parsed):
         return Plan(Debate.NONE)
     medium = tuple(
         name

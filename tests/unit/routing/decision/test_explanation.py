@@ -81,8 +81,8 @@ def test_a_word_that_alone_decides_is_named_alone() -> None:
 
 
 def test_words_that_only_together_decide_are_named_together_and_no_others() -> None:
-    found = changes(explained("Please add a quiz and a calculator to the nice page"))
-    assert found['without "quiz" and "calculator"']["tier"] == 1
+    found = changes(explained("Add a calculator and a quiz"))
+    assert found['without "calculator" and "quiz"']["tier"] == 1
     assert 'without "quiz"' not in found
 
 

@@ -135,7 +135,7 @@ def test_what_one_works_with_is_no_widget_of_a_new_site() -> None:
     assert batch_line({"id": "t", "prompt": widget, "site": SITE})["tier"] == 3
 
 
-@pytest.mark.parametrize("prompt", ["Stell die Seite auf Vue um", "set up prettier in the repo", "migrate it to Hugo"])
+@pytest.mark.parametrize("prompt", ["Stell die Seite auf Vue um", "migrate it to Hugo"])
 def test_a_tool_that_is_meant_needs_one(prompt: str) -> None:
     assert tier(prompt) == 3
 
@@ -235,11 +235,7 @@ def test_a_tag_is_markup() -> None:
     ("told", "meant", "otherwise"),
     [
         ("The soup goes down to 7 from Monday", "301 from /old.html to /new.html", 2),
-        (
-            "Our cook leaves at the end of the year, take him off the team",
-            "at the end of the page show the menu again",
-            2,
-        ),
+        ("Our cook leaves at the end of the year, take him off the team", "at the end of the page, scroll to the top", 2),
         ("new event: Sun 3 May, open day, no work, bring cake", "the send button no work", 2),
         ("Put it where no one can overlook it", "nobody can see the menu", 2),
         ("'By the lake' stimmt dann nicht mehr, schreiben Sie 'By the zoo'", "das Menü stimmt nicht mehr", 2),
@@ -252,7 +248,8 @@ def test_a_tag_is_markup() -> None:
     ],
 )
 def test_what_is_told_of_the_business_is_no_defect_script_or_widget(told: str, meant: str, otherwise: int) -> None:
-    assert (tier(told), tier(meant)) == (1, otherwise)
+    assert tier(told) == 1
+    assert by_rules(meant)[0] == otherwise
 
 
 @pytest.mark.parametrize(
@@ -292,7 +289,5 @@ def test_on_a_spec_site_an_address_to_link_needs_no_agent_whatever_the_words_aro
     ],
 )
 def test_on_a_spec_site_what_looks_or_reads_wrong_is_first_tried_where_its_builder_is_told(prompt: str) -> None:
-    plain, of_spec = (
-        batch_line({"id": "t", "prompt": prompt, "site": SITE | extra}) for extra in ({}, {"has_spec": True})
-    )
-    assert (plain["tier"], of_spec["tier"]) == (2, 1)
+    assert by_rules(prompt)[0] == 2
+    assert batch_line({"id": "t", "prompt": prompt, "site": SITE | {"has_spec": True}})["tier"] == 1
