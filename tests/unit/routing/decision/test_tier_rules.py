@@ -235,7 +235,11 @@ def test_a_tag_is_markup() -> None:
     ("told", "meant", "otherwise"),
     [
         ("The soup goes down to 7 from Monday", "301 from /old.html to /new.html", 2),
-        ("Our cook leaves at the end of the year, take him off the team", "at the end of the page, scroll to the top", 2),
+        (
+            "Our cook leaves at the end of the year, take him off the team",
+            "at the end of the page, scroll to the top",
+            2,
+        ),
         ("new event: Sun 3 May, open day, no work, bring cake", "the send button no work", 2),
         ("Put it where no one can overlook it", "nobody can see the menu", 2),
         ("'By the lake' stimmt dann nicht mehr, schreiben Sie 'By the zoo'", "das Menü stimmt nicht mehr", 2),
