@@ -7,14 +7,14 @@ from routing.decision.triggers import Trigger
 from routing.prompt.intents import SentenceIntent
 from routing.prompt.parsed_prompt import ParsedPrompt, Talk, classify_talk
 
-LEAST = 0.68
+LEAST = 0.72
 """The least probability of a question in which no rule finds one: an order that is answered is not done."""
 WISHED = 0.93
-"""The same of a wish, and of a fact with its new value: `could we have one too`, `her name is Wirth now`."""
+"""The same of a wish, and of a fact with its new value: `could we have one too`, `her name is Smith now`."""
 _WISHES = ("suggestion", "wish", "asks_for_it", "vague", "told_fact")
 ALONE = 0.5
 """Below this probability, what one statement beside a question says is no mere talk."""
-ORDERING = 0.38
+ORDERING = 0.3
 """Below this probability, what the rules take for a question is work."""
 _ABLE = frozenset(
     {"tu", "vous", "kannst", "konnt", "konntest", "konntet", "sollte", "sollten", "podeis", "puedes", "podrias"}
@@ -36,8 +36,8 @@ def classify_answer(
     """
     talk = classify_talk(parsed)
     if opinion is not None and not (parsed.has_reference or parsed.text.cut or _orders_plainly(parsed)):
-        least = WISHED if parsed.found(*_WISHES) else LEAST
-        if talk is None and opinion.only_asks >= least and not _hides_order(parsed):
+        is_wished = parsed.found(*_WISHES)
+        if talk is None and opinion.only_asks >= (WISHED if is_wished else LEAST) and not _hides_order(parsed):
             return Talk.OPINION
         if talk is not None and opinion.only_asks < ORDERING and SentenceIntent.HOLD not in parsed.intents:
             return None

@@ -14,7 +14,7 @@ from routing.prompt.tokens import Kind
 from routing.prompt.vocabulary import Hit, shipped_vocabulary
 from routing.queues import Tier
 
-_SPEC_TRIED = 0.08
+_SPEC_TRIED = 0.2
 """The least probability of a spec site's tier 1: it costs a fifth of a patch, and hands over what it cannot do."""
 _LEAST = {Tier.SPEC: 0.3, Tier.PATCH: 1.0, Tier.AGENT: 1.0}
 """The same of the tier that a rule chose elsewhere: 1 where no other may be more probable."""
@@ -107,7 +107,8 @@ def matching_rules(
     first = next(rules)
     if opinion is not None and first.stands_from:
         chances = shipped_model().chances(opinion, rule=first.group, site=site)
-        tier = Tier.SPEC if is_new else max(chances, key=chances.__getitem__)
+        is_tried = is_new or (is_spec and chances[Tier.SPEC] >= _SPEC_TRIED)
+        tier = Tier.SPEC if is_tried else max(chances, key=chances.__getitem__)
         if chances[first.tier] < min(first.stands_from, chances[tier]):
             yield Choice(tier, OPINION, "requests in such words mostly need it", "default")
     yield first

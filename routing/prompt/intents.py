@@ -46,6 +46,7 @@ _STATING_HEADS = frozenset(
     | {"where", "when", "who", "which", "isn't", "aren't", "doesn't", "don't", "can't"}
 )
 """First words of a question that reports a defect; `why is it broken?` only asks (R-017)."""
+_ELSE = frozenset({"else", "autre", "d'autre", "sonst", "anderes", "weiteres", "altro", "otra", "otro", "anders"})
 _WHOLE_SITE = frozenset({"site", "website", "page", "everything", "it"})
 _OURS = frozenset({"the", "our", "my", "this", "these"})
 _ASKING_LEAVE = frozenset({"can", "could", "should", "would", "may", "might"})
@@ -428,6 +429,9 @@ class IntentReader:
         wait = self._at("wait", self._head(sentence))
         if not (holds := [wait] if wait else self._inside("hold", sentence)) or self._names_order_abroad(sentence):
             return False
+        around = range(max(holds[0].first - 2, sentence.first), min(holds[-1].last + 2, sentence.end))
+        if any(self._tokens[at].word in _ELSE for at in around):
+            return False  # `change nothing else` says that something is ordered
         named = self._names - _WHOLE_SITE
         told = (self._tokens[at].word for at in range(sentence.first, sentence.end) if at not in self._holds)
         if not wait and not named.isdisjoint(told):

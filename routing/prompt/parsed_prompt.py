@@ -264,7 +264,12 @@ def _is_background(parsed: ParsedPrompt, sentence: Sentence) -> bool:
 
 def _wants_nothing(parsed: ParsedPrompt, sentence: Sentence) -> bool:
     """Return whether a statement beside `only answer, change nothing` adds no wish: `I mean trees per euro`."""
-    return not any(parsed.hits_in(group, sentence) for group in ("wish", *_EDITS))
+    if any(parsed.hits_in(group, sentence) for group in ("wish", *_EDITS)):
+        return False
+    words = parsed.vocabulary.words
+    said = {token.word for token in parsed.tokens[sentence.first : sentence.end]}
+    has_content = any(token.kind in _NEW_CONTENT for token in parsed.tokens[sentence.first : sentence.end])
+    return not has_content or said.isdisjoint(words["order_abroad"] - words["politeness"])
 
 
 def _is_label(parsed: ParsedPrompt, sentence: Sentence) -> bool:

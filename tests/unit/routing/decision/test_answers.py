@@ -37,3 +37,15 @@ def test_what_no_rule_takes_for_a_question_needs_more_certainty_and_an_order_is_
 
 def test_a_hold_is_no_order_however_it_reads() -> None:
     assert talk("Do not change anything yet, please", 0) is not None
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "C'est écrit où, le nombre d'arbres ? Mettez « Bring a mug » là où il y a les bottes. Ne changez rien d'autre.",
+        "Wie lange habt ihr offen? Macht die Schrift größer. Sonst bitte nichts ändern.",
+    ],
+)
+def test_who_wants_nothing_else_changed_has_ordered_something(prompt: str) -> None:
+    """A mug was to be brought to a planting day, and the prompt was only answered (issue 20)."""
+    assert talk(prompt, 0.5) is None
