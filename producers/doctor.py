@@ -119,9 +119,10 @@ def check_ledger(installation: Installation) -> Iterator[Finding]:
     try:
         engine = installation.ledger.engine
         match fit(engine):
-            case Fit.OLDER | Fit.FOREIGN:
+            case Fit.OLDER | Fit.FOREIGN as found:
                 seen = str(SchemaMismatchError(found_revision(engine), wanted_revision()))
-                yield fail("ledger", seen, "run `pointsman migrate` with this version")
+                migrates = "run `pointsman migrate` with this version"
+                yield fail("ledger", seen, migrates if found is Fit.OLDER else "run a version of that ledger's era")
                 return
             case Fit.NEWER:
                 yield warn("ledger", f"at revision {found_revision(engine)}, newer than this version", "upgrade here")

@@ -79,15 +79,9 @@ def take_in(
         tenant = named if _is_tenant_name(named) else ""  # nothing else may reach the ledger
     job_id = _uuid_of(message)
     try:
-        _check(message, job_id, named=named, tenant=tenant)
-    except InvalidJobError as error:
-        logger.warning("intake_refused", extra={"job_id": str(job_id), "fields": [item.field for item in error.errors]})
-        submitter.record_refusal(error, tenant=tenant, source=Source.CELERY, job_id=job_id)
-        return
-    try:
         with traces.begin("receive intake", message.traceparent, kind=traces.Kind.CONSUMER, facts=_FACTS):
             try:
-                submitter.submit(fields, tenant=tenant, source=Source.CELERY, job_id=job_id)
+                _submit(message, fields, job_id, named=named, tenant=tenant, submitter=submitter)
             except (UnknownTenantError, OperationalError) as error:
                 _hand_on(error, tenant, forward)
     except UnknownTenantError:
@@ -95,7 +89,8 @@ def take_in(
         refusal = _refusal("tenant", _UNKNOWN)
         submitter.record_refusal(refusal, tenant=tenant, source=Source.CELERY, job_id=job_id)
     except InvalidJobError as error:
-        logger.info("intake_refused", extra={"job_id": str(job_id), "fields": [item.field for item in error.errors]})
+        tell = logger.info if job_id is not None else logger.warning  # nobody can look an id up that is none
+        tell("intake_refused", extra={"job_id": str(job_id), "fields": [item.field for item in error.errors]})
     except AdmissionRefusedError as error:
         logger.info("intake_full", extra={"job_id": str(job_id), "retry_after_seconds": error.retry_after_seconds})
     except IdempotencyConflictError:
@@ -114,6 +109,23 @@ def _is_tenant_name(name: object) -> TypeGuard[str]:
 
 def _refusal(field: str, rule: str) -> InvalidJobError:
     return InvalidJobError((FieldError(field, rule),))
+
+
+def _submit(
+    message: CeleryMessage,
+    fields: dict[str, object],
+    job_id: UUID | None,
+    *,
+    named: object,
+    tenant: str,
+    submitter: Submitter,
+) -> None:
+    try:
+        _check(message, job_id, named=named, tenant=tenant)
+    except InvalidJobError as error:
+        submitter.record_refusal(error, tenant=tenant, source=Source.CELERY, job_id=job_id)
+        raise
+    submitter.submit(fields, tenant=tenant, source=Source.CELERY, job_id=job_id)
 
 
 def _check(message: CeleryMessage, job_id: UUID | None, *, named: object, tenant: str) -> None:

@@ -7,13 +7,13 @@ from routing.decision.triggers import Trigger
 from routing.prompt.intents import SentenceIntent
 from routing.prompt.parsed_prompt import ParsedPrompt, Talk, classify_talk
 
-LEAST = 0.72
+LEAST = 0.75
 """The least probability of a question in which no rule finds one: an order that is answered is not done."""
 WISHED = 0.93
 """The same of a wish, and of a fact with its new value: `could we have one too`, `her name is Smith now`."""
 _WISHES = ("suggestion", "wish", "asks_for_it", "vague", "told_fact")
 ALONE = 0.5
-"""Below this probability, what one statement beside a question says is no mere talk."""
+"""Below this probability, what one statement of several sentences says is no mere talk."""
 ORDERING = 0.3
 """Below this probability, what the rules take for a question is work."""
 _ABLE = frozenset(
@@ -59,8 +59,8 @@ def _orders_plainly(parsed: ParsedPrompt) -> bool:
 
 
 def _hides_order(parsed: ParsedPrompt) -> bool:
-    """Return whether a statement beside a question would alone hardly be taken for mere talk."""
-    if SentenceIntent.QUESTION not in parsed.intents or parsed.found("hold"):
+    """Return whether a statement beside others, or a question, would alone hardly be taken for mere talk."""
+    if len(parsed.sentences) == 1 or parsed.found("hold"):
         return False
     return any(
         shipped_model().read(parsed, None, alone=at).only_asks < ALONE

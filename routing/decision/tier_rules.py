@@ -38,7 +38,8 @@ class Choice(NamedTuple):
     cause: Literal["explicit", "rule", "default", "override"]
     scope: Scope = "single_section"
     evidence: tuple[Hit, ...] = ()
-    """The phrases that matched; none for a flag, the default, or the second opinion, whose model names its words."""
+    """The phrases that matched; none for a flag, the default, or the second opinion, whose model names its words if
+    any of them, and not the size of the site, weighed most."""
     group: str = ""
     """Of the words that chose it."""
     stands_from: float = 0.0
@@ -109,7 +110,7 @@ def matching_rules(
         chances = shipped_model().chances(opinion, rule=first.group, site=site)
         is_tried = is_new or (is_spec and chances[Tier.SPEC] >= _SPEC_TRIED)
         tier = Tier.SPEC if is_tried else max(chances, key=chances.__getitem__)
-        if chances[first.tier] < min(first.stands_from, chances[tier]):
+        if tier is not first.tier and chances[first.tier] < min(first.stands_from, max(chances.values())):
             yield Choice(tier, OPINION, "requests in such words mostly need it", "default")
     yield first
     yield from rules

@@ -230,6 +230,8 @@ DEBATED = 0.45
 """The least probability of a debate that no rule finds, or only bulk and vague words ask for."""
 _DEBATABLE = ("destructive", "destructive_stated", "deployment", "security", "access", "bulk", "vague")
 """Groups of which a rule finds a debate, or finds none."""
+OVERRULED = 0.9
+"""The least probability of a debate where such a rule finds none."""
 HARMLESS = 0.1
 """Below this probability of a debate, a login is no reason for one, nor are a locksmith's keys."""
 _EVERYDAY = frozenset({"key", "keys", "secret", "secrets", "token", "tokens"})
@@ -291,7 +293,7 @@ def plan_debate(
     )
     if medium:
         return Plan(Debate.PLANNING, Stakes.MEDIUM, medium)
-    if opinion is None or opinion.debated < DEBATED or parsed.found(*_DEBATABLE):
+    if opinion is None or opinion.debated < (OVERRULED if parsed.found(*_DEBATABLE) else DEBATED):
         return Plan(Debate.NONE)
     return Plan(Debate.PLANNING, Stakes.HIGH if opinion.high_stakes >= 0.5 else Stakes.MEDIUM, (OPINION,))
 

@@ -288,11 +288,20 @@ _HUES: Final = {
 }
 """Degrees between which a colour bears a name, amply, and its names in owners' words."""
 _BUTTONS: Final = r"(?:buttons|knöpfen?|schaltflächen|boutons|botones|pulsanti|bottoni|knoppen)"
-_OTHERWISE: Final = r"no|not|never|nicht|keine?n?|pas|sans|non|senza|niet|geen|sin|than|like|as|wie|comme|como|come"
+_OTHERWISE: Final = re.compile(
+    r"\b(?:no|not|never|don't|isn't|too|instead|from|than|hate|dislike|nicht|keine?n?|zu|statt|stört|pas|sans|trop|plus"
+    r"|aucune?|non|senza|troppo|niet|geen|te|sin|demasiado|like|wie|comme|como|come)\b",
+    re.IGNORECASE,
+)
+"""Words of a sentence that refuses a colour, complains of one, or likens."""
+_BECOMING: Final = (
+    r"(?:in|into|to be|be|become|should|must|are|please|all|a|an|dark|deep|light|bright|bitte|sollen|soll|sein|werden"
+    r"|wieder|en|doivent|être|passent|deben|devono|essere|moeten|worden|zijn|una?|un|uno|een|ein|einem)"
+)
 _BUTTONS_IN: Final = {
     name: re.compile(
         rf"\b(?:{words}) (?:for|on|für|auf|bei|pour|sur|per|para|voor)(?: \w+)? {_BUTTONS}\b"
-        rf"|\b{_BUTTONS}(?: (?!(?:{_OTHERWISE})\b)[\w-]+){{0,3}} (?:{words})\b(?! (?:{_OTHERWISE})\b)",
+        rf"|\b{_BUTTONS}(?: {_BECOMING}){{0,4}} (?:{words})\b",
         re.IGNORECASE,
     )
     for name, (_, _, words) in _HUES.items()
@@ -306,8 +315,11 @@ def other_buttons(request: str, site: Site) -> str | None:
 
     None where it names several colours, as buttons may differ then.
     """
-    asked = [name for name, pattern in _BUTTONS_IN.items() if pattern.search(" ".join(request.split()))]
-    if len(asked) != 1 or len(request) > MAX_REQUEST_CHARS:
+    if len(request) > MAX_REQUEST_CHARS:
+        return None
+    said = [" ".join(part.split()) for part in _SENTENCE_END.split(request) if not _OTHERWISE.search(part)]
+    asked = [name for name, pattern in _BUTTONS_IN.items() if any(map(pattern.search, said))]
+    if len(asked) != 1:
         return None
     theme = page_theme(site, INDEX) or Theme()
     colours = palette(theme, dark=theme.mode == "dark")
@@ -328,8 +340,8 @@ def _filled_buttons(node: Node) -> Iterator[tuple[Mapping[str, Any], bool]]:
     is_deep = tone == "deep" or (node.props.get("layout") == "cover" and "image" in node.props)
     if tone in ("plain", "tinted", "deep") and (node.type != "CallToAction" or "layout" in node.props):
         yield from ((link, is_deep) for link in first)
-    if node.type == "Header" and "action" in node.props:
-        yield node.props["action"], False
+    if node.type == "Header" and (action := node.props.get("action")):
+        yield action, False
 
 
 def _colour_of(link: Mapping[str, Any], colours: Mapping[str, str], *, is_deep: bool) -> tuple[str, str]:

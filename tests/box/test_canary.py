@@ -142,7 +142,7 @@ def test_neither_the_key_nor_the_token_is_anywhere(
     site = place.site("cafe", tmp_path / "cafe")
     job_id = place.accept(site, "Look around [rehearse:look]")
     push = Push(job_id, place.shop.job(job_id).fence, QueueName.AGENT, "acme")
-    Publisher(create_app(broker_url)).push(push, limits=place.shop.policy.queues[QueueName.AGENT])
+    Publisher(create_app(broker_url)).push_all([(push, place.shop.policy.queues[QueueName.AGENT])])
     places: dict[str, bytes] = {}
 
     def after(box: DockerBox) -> None:

@@ -111,8 +111,8 @@ def _use(
 ) -> Outcome | Poor | Task:
     """Return what becomes of a model's replies; what the scan will refuse is poor while the model may mend it.
 
-    So are buttons of an edited site that have another colour than was asked for.
-    That holds for what a next call only adds to, as a drawing: whoever makes that could not mend it.
+    That holds for what a next call only adds to, as a drawing: whoever makes that could not mend it. Buttons of an
+    edited site that have another colour than was asked for are poor, too.
     """
     result = made = use(inputs, replies)
     while may_mend and isinstance(made, Task) and made.otherwise is not None:

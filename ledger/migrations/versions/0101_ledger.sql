@@ -268,7 +268,7 @@ CREATE TABLE provider_circuit (
     tokens double precision NOT NULL,
     filled_at timestamptz,
     changed_at timestamptz NOT NULL DEFAULT now(),
-    CONSTRAINT lane_pkey PRIMARY KEY (provider, model)
+    PRIMARY KEY (provider, model)
 );
 
 CREATE TABLE queue_control (
@@ -808,7 +808,9 @@ BEGIN
 END $$;
 
 -- Begins an attempt: `ledger.start_attempt` says what each value means. Near a tenant's limit its claims are counted one
--- after the other: two at once would both see the last free place.
+-- after the other: two at once would both see the last free place. Where all slots of the fleet fit below the limit, claims
+-- need not wait for each other's commit; a worker that is not in the registry counts as slots that nobody knows. Intake
+-- does not hold the site: the base of its job may still change.
 CREATE FUNCTION pointsman_claim_1(
     p_job uuid, p_fence integer, p_queue text, p_worker text, p_attempt uuid, p_token_hash text, p_overrides jsonb,
     p_lease_seconds float8, p_hard_seconds float8, p_running integer, p_per_queue integer, p_per_tenant integer,

@@ -316,7 +316,7 @@ def header_of(business: Business) -> JsonObject:
     links = [link.model_dump() for link in business.links if not LEGAL.fullmatch(link.label)]
     props: JsonObject = {"brand": business.name, "links": links[:8], **business.marked()}
     if first := business.first_action():
-        is_long = max(map(len, business.name.split())) >= _LONG_WORD
+        is_long = max(map(len, business.name.split()), default=0) >= _LONG_WORD
         long = {"long": True} if is_long else {}
         props |= {"action": {"label": first.label, "href": first.href}, "folds": True, **long}
     if business.contact_href:

@@ -236,7 +236,7 @@ def test_a_publish_that_pauses_between_tries_is_not_undone(shop: Shop) -> None:
 
 
 def test_an_approval_that_does_not_say_what_time_was_left_is_not_undone(shop: Shop) -> None:
-    """One that a version before 0018 wrote: without its time the preview would wait for ever."""
+    """Without it the preview would wait for ever."""
     job_id = held(shop)
     shop.execute("UPDATE approval SET expires_at = NULL")
     assert refusal_of(shop, job_id) == "over"

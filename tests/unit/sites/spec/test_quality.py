@@ -291,6 +291,11 @@ def test_buttons_of_another_colour_than_was_asked_for_are_told(request_text: str
         "the buttons like green grass",
         "We sell green tea. Move the buttons up.",
         "Die Knöpfe unter dem Brot sind zu klein",
+        "Die Schaltflächen sind zu grün",
+        "Instead of green for the buttons take a calm tone",
+        "Put two buttons under the green picture",
+        "Add buttons to the green section",
+        "Change the buttons from green to something calmer",
     ],
 )
 def test_buttons_are_left_alone_where_no_one_colour_is_asked_for(request_text: str) -> None:
