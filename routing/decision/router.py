@@ -165,7 +165,7 @@ def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = Non
     opinion = opinion_on(signals, parsed, policy)
     talk = talk_in(signals, parsed, triggers, opinion) if signals.tier is None else None
     if talk is not None:
-        return _answer_route(talk, stamp)
+        return _answer_route(talk, stamp, asks=any(sentence.asks for sentence in parsed.sentences))
     return _action_route(signals, parsed, triggers, stamp=stamp, opinion=opinion)
 
 
@@ -241,8 +241,9 @@ def _trivial_route(argv: tuple[str, ...], stamp: dict[str, Any]) -> Route:
     )
 
 
-def _answer_route(talk: Talk, stamp: dict[str, Any]) -> Route:
-    is_question, is_opinion = talk is not Talk.CHAT, talk is Talk.OPINION
+def _answer_route(talk: Talk, stamp: dict[str, Any], *, asks: bool) -> Route:
+    is_opinion = talk is Talk.OPINION
+    is_question = talk is Talk.QUESTION or (is_opinion and asks)
     return Route(
         mode=Mode.ANSWER,
         confidence=Confidence.NONE,

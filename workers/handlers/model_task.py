@@ -17,8 +17,6 @@ from sites.files import is_built
 from sites.links import dead_links, missing_images
 from sites.releases import profile_of, refusal_of
 from sites.scan.rules import describe_limits
-from sites.spec.model import parse_site
-from sites.spec.quality import other_buttons
 from workers.attempt import Attempt, Inputs, Prompt
 from workers.compute import timed
 from workers.handlers.cut_replies import Begun
@@ -57,6 +55,8 @@ class Task:
     """What becomes of its replies; another task is asked instead, or next."""
     otherwise: Callable[[Inputs], Outcome | Poor | Task] | None = None
     """What is handed over where no usable reply came; by default the next tier takes over."""
+    doubt: Callable[[Inputs, Candidate], str | None] | None = None
+    """What a model may mend of work that is else taken as it is."""
 
 
 def by_model(attempt: Attempt, task: Task) -> Outcome:
@@ -80,7 +80,7 @@ def by_model(attempt: Attempt, task: Task) -> Outcome:
         if begun:
             continue
         may_mend, keys = number < tries, attempt.known_keys
-        result = _CUT if is_cut else attempt.compute(_use, task.use, replies, may_mend=may_mend, known_keys=keys)
+        result = _CUT if is_cut else attempt.compute(_use, task, replies, may_mend=may_mend, known_keys=keys)
         if isinstance(result, Task):
             return by_model(attempt, result)
         if not isinstance(result, Poor):
@@ -102,27 +102,21 @@ def _otherwise(attempt: Attempt, task: Task, problem: Poor) -> Outcome:
 
 
 def _use(
-    inputs: Inputs,
-    use: Callable[[Inputs, Sequence[Mapping[str, Any]]], Outcome | Poor | Task],
-    replies: Sequence[Mapping[str, Any]],
-    *,
-    may_mend: bool,
-    known_keys: tuple[str, ...],
+    inputs: Inputs, task: Task, replies: Sequence[Mapping[str, Any]], *, may_mend: bool, known_keys: tuple[str, ...]
 ) -> Outcome | Poor | Task:
-    """Return what becomes of a model's replies; what the scan will refuse is poor while the model may mend it.
+    """Return what becomes of a model's replies; while the model may mend it, what the scan will refuse is poor.
 
-    That holds for what a next call only adds to, as a drawing: whoever makes that could not mend it. Buttons of an
-    edited site that have another colour than was asked for are poor, too.
+    That holds for what a next call only adds to, as a drawing: whoever makes that could not mend it.
     """
-    result = made = use(inputs, replies)
+    result = made = task.use(inputs, replies)
     while may_mend and isinstance(made, Task) and made.otherwise is not None:
         made = made.otherwise(inputs)
-    if may_mend and isinstance(made, Candidate) and (refusal := refused_by_scan(inputs, made, known_keys=known_keys)):
-        return Poor(Reason.SCAN_REFUSED, refusal)
-    if not (may_mend and isinstance(made, Candidate) and made.spec and inputs.spec is not None):
+    if not (may_mend and isinstance(made, Candidate)):
         return result
-    others = other_buttons(inputs.words, parse_site(made.spec.decode()))
-    return Poor(Reason.SPEC_POOR, others) if others else result
+    if refusal := refused_by_scan(inputs, made, known_keys=known_keys):
+        return Poor(Reason.SCAN_REFUSED, refusal)
+    doubted = task.doubt(inputs, made) if task.doubt else None
+    return Poor(Reason.SPEC_POOR, doubted) if doubted else result
 
 
 _MOST_LINKS_TOLD = 10

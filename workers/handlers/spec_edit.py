@@ -19,7 +19,7 @@ from sites.spec.drawings.requests import wanted
 from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
 from sites.spec.fonts.families import is_shipped
 from sites.spec.model import INDEX, Site, parse_site
-from sites.spec.quality import is_unchanged, loses_copy, lost_change
+from sites.spec.quality import is_unchanged, loses_copy, lost_change, other_buttons
 from sites.spec.render import page_theme
 from sites.spec.theme import Theme, palette
 from workers.attempt import Inputs, Prompt
@@ -83,7 +83,7 @@ def edit_task(
     fixed = f"These files were edited by hand and stay as they are: {by_hand}\n\n" if detached else ""
     parts = [Text(document, ends_prefix=True), Text(f"{fixed}{_named(inputs)}{asked}")]
     prompt = Prompt("spec_edit", catalog_prompt(), edit_tool(), parts)
-    return Task([prompt], partial(_edited, done=done), otherwise=otherwise)
+    return Task([prompt], partial(_edited, done=done), otherwise=otherwise, doubt=_buttons)
 
 
 def _colours(site: Site) -> str:
@@ -131,6 +131,11 @@ def _edited(inputs: Inputs, replies: Sequence[Mapping[str, Any]], *, done: Done 
     if wanted(changed):
         return drawing_task(inputs, changed, partial(_of_edit, summary=summary, reply=reply), left=left)
     return _of_edit(inputs, spec=changed.canonical(), summary=summary, reply=reply, left=left)
+
+
+def _buttons(inputs: Inputs, candidate: Candidate) -> str | None:
+    """Return which buttons have another colour than was asked for."""
+    return other_buttons(inputs.words, parse_site(candidate.spec.decode())) if candidate.spec else None
 
 
 def _of_edit(

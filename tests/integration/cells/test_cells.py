@@ -640,10 +640,10 @@ def test_a_celery_message_is_forwarded_to_the_cell_of_its_tenant_and_waits_while
             each.close()
         return read
 
-    def send(job_id: UUID, url: str) -> None:
+    def send(job_id: UUID, url: str, *, expires: datetime | None = None) -> None:
         client = Celery("client", broker=url)
         fields = {"tenant": "acme", "prompt": "What is a proxy?"}
-        client.send_task("pointsman.submit", kwargs=fields, task_id=str(job_id), queue="intake")
+        client.send_task("pointsman.submit", kwargs=fields, task_id=str(job_id), queue="intake", expires=expires)
         client.close()
 
     for name, url in zip(("east", "west"), brokers, strict=True):
@@ -654,14 +654,16 @@ def test_a_celery_message_is_forwarded_to_the_cell_of_its_tenant_and_waits_while
     assert two.east.job(jobs[0]).tenant == "acme"
     tenant_rows.close(two.east.ledger, "acme")
     send(jobs[1], brokers[0])
-    assert [take(two.east, "east", brokers[0]) for _ in range(2 * MAX_TRIES + 2)] == [1] * (2 * MAX_TRIES + 2)
+    send(jobs[2], brokers[0], expires=datetime(2020, 1, 1, tzinfo=UTC))  # its refusal waits, too
+    assert [take(two.east, "east", brokers[0]) for _ in range(2 * MAX_TRIES + 2)] == [2] * (2 * MAX_TRIES + 2)
     tenant_rows.open_again(two.east.ledger, "acme")
     move_tenant(two.directory, "acme", "west", timing=NOW)
     for _ in range(2):  # the second time as after a crash before the removal
         send(jobs[1], brokers[0])
-    assert [take(two.east, "east", brokers[0]), take(two.west, "west", brokers[1])] == [3, 3]
+    assert [take(two.east, "east", brokers[0]), take(two.west, "west", brokers[1])] == [4, 4]
     assert [take(two.east, "east", brokers[0]), take(two.west, "west", brokers[1])] == [0, 0]
     assert two.west.scalar("SELECT count(*) FROM job WHERE id = :id", id=jobs[1]) == 1
+    assert two.west.job(jobs[2]).state == "rejected"
     assert two.east.scalar("SELECT count(*) FROM job WHERE tenant = 'acme'") == 0
 
 

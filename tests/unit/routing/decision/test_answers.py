@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from routing.decision.answers import LEAST, ORDERING, classify_answer
+from routing.decision.answers import LEAST, ORDERING, WISHED, classify_answer
 from routing.decision.second_opinion import Opinion
 from routing.prompt.parsed_prompt import Talk, parse_prompt
 from routing.prompt.vocabulary import shipped_vocabulary
@@ -24,6 +24,8 @@ def talk(prompt: str, only_asks: float) -> Talk | None:
         ("Duzen oder siezen auf der Seite einer Yogaschule?", LEAST),
         ("posso cambiare io il menu del giorno oppure no", LEAST),
         ("What does the map cost us?", ORDERING),
+        ("our kids loved the memory game, could we have one too", WISHED),
+        ("Tom is the manager. Not Jim.", NEVER),
         ("La présentation est trop longue, raccourcis la à quatre lignes", NEVER),
         ("Duzen oder siezen? See index.html", NEVER),
     ],

@@ -13,7 +13,7 @@ from routing.decision.llm_router import wants_tier
 from routing.decision.router import Mode, Route, Signals, SiteSignals, decide
 from routing.decision.second_opinion import Asked, Model, Opinion, Site, shipped_model
 from routing.decision.training import labelled
-from routing.decision.triggers import OPINION, Confidence, Debate, Stakes, plan_debate
+from routing.decision.triggers import DEBATED, OPINION, OVERRULED, Confidence, Debate, Stakes, plan_debate
 from routing.policy.platform import Assist, platform_policy
 from routing.prompt.parsed_prompt import parse_prompt
 from routing.prompt.vocabulary import shipped_vocabulary
@@ -164,6 +164,25 @@ def test_it_takes_away_a_debate_of_bulk_and_none_of_high_stakes(prompt: str, sta
     assert without.debate is Debate.PLANNING
     assert kept.stakes is stakes
     assert (kept == without) is (stakes is not None)
+
+
+@pytest.mark.parametrize(("prompt", "least"), [("sort the accounts by age", DEBATED), ("force-push main", OVERRULED)])
+def test_it_adds_a_debate_and_needs_more_certainty_where_a_rule_finds_none(prompt: str, least: float) -> None:
+    parsed = parse_prompt(prompt, shipped_vocabulary())
+
+    def debate(probability: float) -> Debate:
+        opinion = NEVER._replace(debated=probability)
+        plan = plan_debate(parsed, confidence=Confidence.STRONG, read_only=False, debated=False, opinion=opinion)
+        return plan.debate
+
+    assert (debate(least - 0.01), debate(least)) == (Debate.NONE, Debate.PLANNING)
+
+
+def test_a_statement_that_is_answered_is_not_told_that_it_asks() -> None:
+    route = decide(
+        Signals(prompt="Still undecided between the sage and the terracotta, will let you know", site=SITE), POLICY
+    )
+    assert (route.mode, route.rule, route.reason) == (Mode.ANSWER, OPINION, "It orders nothing.")
 
 
 def test_its_decision_is_explained_by_the_words_that_weigh_most() -> None:

@@ -17,6 +17,7 @@ from tests.unit.sites.spec.samples import element, page
 from workers.attempt import Attempt, Inputs, Prompt
 from workers.compute import collecting
 from workers.handlers.model_task import Poor, Task, _use, by_model, decline, limits_of
+from workers.handlers.spec_edit import edit_task
 from workers.outcomes import Answered, Candidate
 
 
@@ -49,7 +50,9 @@ def test_a_fault_of_an_outline_is_told_before_its_drawing_is_asked_for(
     candidate = Candidate(files={"index.html": page}, summary="")
     drawing = Task([], cast(Any, None), otherwise=lambda inputs: candidate)
     with collecting([]):
-        result = _use(cast(Inputs, inputs), lambda inputs, replies: drawing, [{}], may_mend=True, known_keys=())
+        result = _use(
+            cast(Inputs, inputs), Task([], lambda inputs, replies: drawing), [{}], may_mend=True, known_keys=()
+        )
     assert isinstance(result, Poor) is is_poor
 
 
@@ -63,10 +66,11 @@ def test_buttons_of_another_colour_than_was_asked_for_go_back_once(*, may_mend: 
     inputs = SimpleNamespace(
         policy=platform_policy(), site=site, files={}, content_store=SimpleNamespace(root=tmp_path), spec=spec
     )
-    inputs.words = "Olivgrün für die Knöpfe"
+    inputs.words = inputs.asked = "Olivgrün für die Knöpfe"
     made = Candidate(files={}, summary="All olive.", spec=spec.canonical().encode())
     with collecting([]):
-        result = _use(cast(Inputs, inputs), lambda inputs, replies: made, [{}], may_mend=may_mend, known_keys=())
+        task = replace(edit_task(cast(Inputs, inputs), spec, frozenset()), use=lambda inputs, replies: made)
+        result = _use(cast(Inputs, inputs), task, [{}], may_mend=may_mend, known_keys=())
     assert isinstance(result, Poor) is may_mend
 
 
