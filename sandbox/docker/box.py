@@ -191,7 +191,7 @@ class DockerBox:
         """Check that the services beside the box still run."""
         with translating_use_errors():
             for part in self._parts.services:
-                services.check_running(self._engine.client.api, part)
+                services.check_running(self._engine.client.api, part, forwarder=self._parts.forwarder)
 
     def freeze(self) -> None:
         """Stop everything in the box for good."""

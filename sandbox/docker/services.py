@@ -24,6 +24,8 @@ from sandbox.docker.recipe import Kind, Slot
 
 _POLL_SECONDS = 0.1
 _PROBE = 'exec 3<>"/dev/tcp/$0/$1"'
+_ENDING_SECONDS = 5.0
+"""Longest time that a service whose port is shut already may take to end."""
 _SAID_LINES = 15
 _SAID_CHARS = 2_000
 _FILES = 4096
@@ -158,13 +160,12 @@ def start_services(api: APIClient, parts: Sequence[Part], *, forwarder: str, wat
 
 def _await_ready(api: APIClient, part: Part, *, forwarder: str, until: float, watch: Callable[[], None]) -> None:
     service = part.service
-    probe = ["timeout", "2", "bash", "-c", _PROBE, part.address, str(service.port)]
-    lines = [(forwarder, probe, f"port {service.port} does not answer")]
+    lines = [(forwarder, _probe(part), f"port {service.port} does not answer")]
     if service.ready is not None:
         lines.append((part.id, ["sh", "-c", service.ready], f"`{service.ready}` fails"))
     for container, argv, why in lines:
         while not _succeeds(api, container, argv, until=until, watch=watch):
-            check_running(api, part)
+            _check_running(api, part)
             if time.monotonic() >= until:
                 raise _failed(api, part, f"was not ready within {service.ready_seconds:g} s ({why})")
             time.sleep(_POLL_SECONDS)
@@ -186,12 +187,26 @@ def _succeeds(api: APIClient, container: str, argv: Sequence[str], *, until: flo
     return bool(found["ExitCode"] == 0)
 
 
-def check_running(api: APIClient, part: Part) -> None:
-    """Check that a service runs.
+def _probe(part: Part) -> list[str]:
+    return ["timeout", "2", "bash", "-c", _PROBE, part.address, str(part.service.port)]
+
+
+def check_running(api: APIClient, part: Part, *, forwarder: str) -> None:
+    """Check that a service runs; one whose port does not answer may be about to end, and is waited for.
 
     Raises:
         ServiceFailedError: it has ended.
+        APIError: the engine refused.
     """
+    until = time.monotonic() + _ENDING_SECONDS
+    while True:
+        _check_running(api, part)
+        if _succeeds(api, forwarder, _probe(part), until=until, watch=lambda: None) or time.monotonic() >= until:
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _check_running(api: APIClient, part: Part) -> None:
     state = api.inspect_container(part.id)["State"]
     if not state["Running"]:
         how = "beyond its memory" if state.get("OOMKilled") else f"with status {state.get('ExitCode')}"

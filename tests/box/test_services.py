@@ -1,5 +1,6 @@
 """Services beside a box: what a project's tests need is walled as the box is, ready before it, and ends with it."""
 
+import io
 import os
 import signal
 import subprocess
@@ -126,6 +127,22 @@ def test_services_of_a_killed_worker_are_swept_with_its_box(daemon: TestEngine, 
         worker.send_signal(signal.SIGKILL)
     Reaper(engine).sweep()
     assert standing(engine) == {}
+
+
+SHUTDOWN = "exec 3<>/dev/tcp/cache/6379; echo 'SHUTDOWN NOSAVE' >&3; cat <&3; false"
+
+
+def test_a_service_that_is_still_ending_has_ended(roomy: DockerMaker, engine: Engine) -> None:
+    lingering = b'FROM test-redis\nENTRYPOINT ["bash", "-c", "/opt/valkey-server --protected-mode no; sleep 1; exit 3"]'
+    engine.client.images.build(fileobj=io.BytesIO(lingering), tag="test-lingering", rm=True)
+    offers = {"redis": OFFERS["redis"].model_copy(update={"image": "test-lingering"})}
+    box = roomy.create(asked(offers, cache=CACHE))
+    try:
+        say(box, SHUTDOWN)
+        with pytest.raises(ServiceFailedError, match=r"service cache \(redis\) ended with status 3"):
+            box.check_services()
+    finally:
+        box.close()
 
 
 def failure(maker: DockerMaker, engine: Engine, services: tuple[Service, ...]) -> str:
@@ -262,8 +279,7 @@ def test_a_python_project_is_set_up_from_the_mirror_and_tested_with_its_database
 def test_a_service_that_ends_in_the_middle_of_a_step_is_what_the_step_fails_for(
     daemon: TestEngine, engine: Engine, postgres: Postgres, tmp_path: Path
 ) -> None:
-    stop = "exec 3<>/dev/tcp/cache/6379; echo 'SHUTDOWN NOSAVE' >&3; cat <&3; false"
-    settings = f'stack: {{language: python}}\nservices: {{cache: {{image: redis}}}}\ncommands: {{test: "{stop}"}}\n'
+    settings = f'stack: {{language: python}}\nservices: {{cache: {{image: redis}}}}\ncommands: {{test: "{SHUTDOWN}"}}\n'
     done = step_with(settings, daemon, postgres, tmp_path, ("pytest",))
 
     assert (done.job.state, done.job.reason) == ("failed", "service_failed"), done.job.detail
