@@ -39,10 +39,16 @@ from sites.spec.catalog import components
 from tests.unit.routing.prompt.test_tokens import HOSTILE
 
 SITE = SiteSignals(files=4)
+RULES_ALONE = platform_policy().model_copy(update={"assist": Assist(second_opinion=False)})
 
 
 def route(prompt: str, **signals: Any) -> Route:
     return decide(Signals(prompt=prompt, **{"site": SITE, **signals}), platform_policy())
+
+
+def ruled(prompt: str) -> Route:
+    """Return the decision of the rules alone: the second opinion would hide one that is broken."""
+    return decide(Signals(prompt=prompt, site=SITE), RULES_ALONE)
 
 
 def unbound(prompt: str) -> Route:
@@ -581,9 +587,9 @@ def test_looking_and_changing_is_an_edit(prompt: str) -> None:
     ],
 )
 def test_destruction_deployment_and_secrets_are_debated_at_high_stakes(prompt: str) -> None:
-    decision = route(prompt)
-    assert (decision.debate, decision.stakes) == (Debate.PLANNING, Stakes.HIGH)
-    assert "debated first because" in decision.reason
+    for decision in (route(prompt), ruled(prompt)):
+        assert (decision.debate, decision.stakes) == (Debate.PLANNING, Stakes.HIGH)
+        assert "debated first because" in decision.reason
 
 
 @pytest.mark.parametrize(
@@ -623,12 +629,14 @@ def test_a_question_that_holds_back_is_answered_and_a_wish_told_as_a_question_is
     "prompt", ["recolour all headings", "resize every image", "translate the entire site", "reformat css/*.css"]
 )
 def test_bulk_operations_are_debated_at_medium_stakes(prompt: str) -> None:
-    assert (route(prompt).debate, route(prompt).stakes) == (Debate.PLANNING, Stakes.MEDIUM)
+    for decision in (route(prompt), ruled(prompt)):
+        assert (decision.debate, decision.stakes) == (Debate.PLANNING, Stakes.MEDIUM)
 
 
 @pytest.mark.req("R-049")
 def test_a_vague_request_is_debated_only_when_the_action_is_weak() -> None:
-    assert (route("make it nicer").debate, route("make it nicer").stakes) == (Debate.PLANNING, Stakes.MEDIUM)
+    for decision in (route("make it nicer"), ruled("make it nicer")):
+        assert (decision.debate, decision.stakes) == (Debate.PLANNING, Stakes.MEDIUM)
     strong = route("update, refactor and test the project until it looks nicer")
     assert (strong.confidence, strong.debate) == (Confidence.STRONG, Debate.NONE)
     assert route("make the logo smaller").debate is Debate.NONE
@@ -1042,8 +1050,7 @@ def test_two_slips_in_a_keyword_never_turn_an_order_into_a_question(keyword: str
     ],
 )
 def test_who_says_to_wait_orders_nothing_unless_an_order_follows(held: str, followed: str) -> None:
-    rules = platform_policy().model_copy(update={"assist": Assist(second_opinion=False)})
-    modes = [decide(Signals(prompt=each, site=SITE), rules).mode for each in (held, followed)]
+    modes = [ruled(each).mode for each in (held, followed)]
     assert modes == [Mode.ANSWER, Mode.ACTION]
 
 
@@ -1058,8 +1065,7 @@ def test_who_says_to_wait_orders_nothing_unless_an_order_follows(held: str, foll
     ],
 )
 def test_who_wants_it_only_looked_up_is_answered(prompt: str) -> None:
-    rules = platform_policy().model_copy(update={"assist": Assist(second_opinion=False)})
-    assert decide(Signals(prompt=prompt, site=SITE), rules).mode is Mode.ANSWER
+    assert ruled(prompt).mode is Mode.ANSWER
 
 
 @pytest.mark.parametrize(
