@@ -197,7 +197,7 @@ WEAKER_NETWORK: dict[str, Callable[[dict[str, Any]], None]] = {
 }
 
 
-@pytest.mark.req("H-111")
+@pytest.mark.req("H-093", "H-111")
 def test_a_box_is_asked_for_in_its_own_network_which_leads_nowhere() -> None:
     wanted = inner_network(SLOT, "10.0.0.0/29")
     asked = box_container(SLOT, SPEC, hosts={"egress": "10.0.0.2"}, lifetime_seconds=9)
@@ -338,7 +338,8 @@ def test_the_container_in_the_host_s_network_has_no_capability_and_runs_our_own_
     assert not {"Privileged", "Binds", "Mounts", "CapAdd", "Devices"} & set(wanted["host_config"])
 
 
-def test_a_forwarder_leads_to_the_host_unless_a_target_names_another() -> None:
+@pytest.mark.req("H-093")
+def test_a_forwarder_leads_to_the_gateway_and_the_mirror_alone_on_the_host_unless_a_target_names_another() -> None:
     wanted = recipe.forwarder_container(
         SLOT,
         spec(mirror=Target("192.0.2.9", 8091)),
@@ -348,7 +349,8 @@ def test_a_forwarder_leads_to_the_host_unless_a_target_names_another() -> None:
         lifetime_seconds=60,
     )
 
-    assert wanted["command"][-3:] == ["10.0.0.2", "8080=172.18.0.1:8090", "8081=192.0.2.9:8091"]
+    routes = ["8080=172.18.0.1:8090", "8081=192.0.2.9:8091"]
+    assert wanted["command"][-4:] == [f"{recipe.TOOLS}/forward.mjs", "10.0.0.2", *routes]
 
 
 @pytest.mark.threat("C1")

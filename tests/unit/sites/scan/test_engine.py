@@ -357,9 +357,12 @@ def test_ordinary_javascript_passes(source: str) -> None:
 
 
 @pytest.mark.threat("D2", "G8", "G11")
+@pytest.mark.req("H-002")
 @pytest.mark.parametrize(
     ("name", "data", "rule"),
     [
+        ("index.php", b"<?php", "file-type"),
+        ("api/hello.js", b"export default 1", "host-config-file"),
         ("_headers", b"/*", "host-config-file"),
         ("sub/_Redirects", b"/*", "host-config-file"),
         ("netlify.toml", b"", "host-config-file"),

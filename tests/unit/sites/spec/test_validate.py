@@ -145,6 +145,7 @@ OWN_RULES: dict[str, Any] = {
 }
 
 
+@pytest.mark.req("H-002")
 @pytest.mark.parametrize(("code", "spec"), UPSTREAM_RULES.items(), ids=UPSTREAM_RULES)
 def test_what_json_render_refuses_is_refused_under_its_own_code(code: str, spec: Any) -> None:
     assert code in codes(spec)
