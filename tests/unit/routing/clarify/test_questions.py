@@ -32,9 +32,9 @@ from routing.clarify.questions import (
     read_state,
 )
 from routing.clarify.replies import AmbiguityReason, Source
-from routing.decision.router import Route, Signals, SiteSignals, decide, signals_of
+from routing.decision.router import Route, Signals, SiteSignals, decide
 from routing.errors import InvalidJobError
-from routing.jobs import JobRequest, Option
+from routing.jobs import Option
 from routing.policy.platform import platform_policy
 from tests.unit.routing.clarify.conversation import LINKS, Conversation, options_of, sure
 
@@ -135,13 +135,6 @@ def test_the_model_is_asked_with_the_candidates_and_one_tool() -> None:
 def test_a_clarification_survives_the_ledger() -> None:
     stored = asked(WIDGET, CHAT).model_dump(mode="json")
     assert Clarification.model_validate(stored) == asked(WIDGET, CHAT)
-
-
-def test_a_request_tells_the_router_everything_it_says() -> None:
-    request = JobRequest.model_validate({"prompt": "Hi", "tier": "patch", "advanced_edit": True, "preference": "agent"})
-    signals = signals_of(request, site=SiteSignals(files=3), debated=frozenset({"k"}))
-    assert (signals.tier, signals.advanced_edit, signals.preference) == (2, True, "agent")
-    assert (signals.site, signals.session_debated, signals.new_site) == (SiteSignals(files=3), {"k"}, False)
 
 
 # The constrained call to a model: what it may answer, and how little of the answer is believed.

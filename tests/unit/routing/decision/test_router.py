@@ -28,9 +28,10 @@ from routing.decision.router import (
     debate_key,
     decide,
     needs_swarm,
+    signals_of,
 )
 from routing.decision.triggers import Confidence, Debate, Stakes, parse_trivial
-from routing.jobs import State
+from routing.jobs import JobRequest, State
 from routing.policy.platform import Assist, platform_policy
 from routing.prompt.tokens import canonicalise
 from routing.prompt.vocabulary import shipped_vocabulary
@@ -353,6 +354,8 @@ def test_css_scripts_html_and_bugs_are_tier_2(prompt: str) -> None:
         ("Install date-fns with npm", "single_section"),
         ("Add a custom animation to the logo", "single_section"),
         ("Add an interactive price calculator", "single_section"),
+        ("Add an interactive widget that shows the tides", "single_section"),
+        ("A canvas with drifting leaves behind the hero", "single_section"),
         ("A WebGL globe behind the hero", "single_section"),
     ],
 )
@@ -381,6 +384,7 @@ def test_a_heading_and_a_meta_tag_that_sound_like_logic_are_none(prompt: str, ti
     [
         ("advanced edit: change the title", {}),
         ("use the code agent and make the logo bigger", {}),
+        ("code mode: change the title", {}),
         ("change the title", {"advanced_edit": True}),
         ("change the title", {"preference": "agent"}),
     ],
@@ -401,6 +405,14 @@ def test_the_rules_are_taken_in_their_order() -> None:
     assert route("fix the header bug and install swiper with npm").rule == "V1-2"
     assert route("advanced edit: fix the header bug").rule == "V1-1"
     assert route("Change the tagline and add a hover effect").rule == "V1-3"
+
+
+@pytest.mark.req("H-054", "H-055", "H-072")
+def test_a_request_tells_the_router_everything_it_says() -> None:
+    request = JobRequest.model_validate({"prompt": "Hi", "tier": "patch", "advanced_edit": True, "preference": "agent"})
+    signals = signals_of(request, site=SiteSignals(files=3), debated=frozenset({"k"}))
+    assert (signals.tier, signals.advanced_edit, signals.preference) == (2, True, "agent")
+    assert (signals.site, signals.session_debated, signals.new_site) == (SiteSignals(files=3), {"k"}, False)
 
 
 @pytest.mark.req("H-055")
