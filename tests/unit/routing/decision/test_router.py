@@ -355,7 +355,7 @@ def test_css_scripts_html_and_bugs_are_tier_2(prompt: str) -> None:
         ("Add a custom animation to the logo", "single_section"),
         ("Add an interactive price calculator", "single_section"),
         ("Add an interactive widget that shows the tides", "single_section"),
-        ("A canvas with drifting leaves behind the hero", "single_section"),
+        ("Add a canvas element to the hero", "single_section"),
         ("A WebGL globe behind the hero", "single_section"),
     ],
 )
