@@ -204,6 +204,7 @@ def test_an_exit_cancels_the_job(rig: Rig, links: UUID, said: str) -> None:
     assert (rig.shop.job(links).state, rig.shop.job(links).reason) == ("cancelled", "cancelled")
 
 
+@pytest.mark.req("L-110")
 @pytest.mark.parametrize(("said", "tier"), [("what is a proxy?", "router"), ("pwd", "command")])
 def test_what_is_no_answer_is_let_go_by_its_tier_and_the_question_stays(
     rig: Rig, links: UUID, said: str, tier: str

@@ -480,13 +480,17 @@ def test_an_existing_widget_that_is_reworded_or_broken_needs_no_agent() -> None:
 
 
 @pytest.mark.req("H-005")
-@given(prompt=st.text(max_size=120) | st.sampled_from(("list all pages", "pwd", "What is HPOS?", "Add a quiz")))
+@given(
+    prompt=st.text(max_size=120)
+    | st.sampled_from(("list all pages", "pwd", "What is HPOS?", "Add a footer", "Add a hover effect", "Add a quiz"))
+)
 @settings(max_examples=150, deadline=None)
 def test_every_edit_of_a_site_gets_exactly_one_tier_and_its_queue(prompt: str) -> None:
     decision = route(prompt)
     is_edit = decision.mode is Mode.ACTION and not decision.read_only
     assert (decision.tier is not None) == is_edit
-    assert decision.queue in (QueueName.TOOLS, QueueName.ANSWER) or decision.tier is not None
+    of_tier = {Tier.SPEC: QueueName.SPEC, Tier.PATCH: QueueName.PATCH, Tier.AGENT: QueueName.AGENT}
+    assert decision.queue in ((QueueName.TOOLS, QueueName.ANSWER) if decision.tier is None else of_tier[decision.tier])
 
 
 @pytest.mark.req("R-005", "R-060")
@@ -916,7 +920,7 @@ def on_site(prompt: str, **signals: object) -> Signals:
     return Signals.model_validate({"prompt": prompt, "site": SiteSignals(files=3), **signals})
 
 
-@pytest.mark.req("H-003")
+@pytest.mark.req("H-003", "H-005")
 def test_the_decision_names_both_ends_and_the_middle() -> None:
     assert {tier.name: tier.value for tier in Tier} == {"SPEC": 1, "PATCH": 2, "AGENT": 3}
 
