@@ -142,8 +142,10 @@ def test_a_run_is_told_as_a_tree_whose_costs_add_up(source: Source) -> None:
     assert view["gates_by_state"] == {"passed": 1}
     cost = view["cost"]
     assert sum(float(step["cost_usd"]) for step in view["steps"]) == pytest.approx(float(cost["spent_usd"]))
-    by_agent = [float(total["cost_usd"]) for total in cost["by_agent"].values()]
-    assert sum(by_agent) == pytest.approx(float(cost["spent_usd"]))
+    for totals in (cost["by_agent"], cost["by_model"]):
+        assert sum(float(total["cost_usd"]) for total in totals.values()) == pytest.approx(float(cost["spent_usd"]))
+    assert {"orchestrator", "qa"} <= set(cost["by_agent"])
+    assert set(cost["by_model"]) == {"claude-haiku-4-5-20251001"}
     assert cost["against_estimate"] == "below"
     assert cost["estimate"]["planned"]["basis"] == "plan"
     assert 0 < cost["orchestrator_share"] < 1
