@@ -132,7 +132,7 @@ def test_a_ticket_that_breaks_a_rule_is_refused_with_field_and_rule(
     assert source.yard.shop.scalar("SELECT count(*) FROM run") == 0
 
 
-@pytest.mark.req("P-062", "S-022", "S-099", "S-122")
+@pytest.mark.req("P-062", "S-022", "S-068", "S-099", "S-122")
 def test_a_run_is_told_as_a_tree_whose_costs_add_up(source: Source) -> None:
     run_id = source.submit(priority="P0")
     source.yard.play(run_id)

@@ -132,7 +132,7 @@ def test_a_model_chooses_the_tier_only_after_the_rules_route_is_stored(rig: Rig,
     assert rig.calls()[0].model.startswith("claude-haiku")
 
 
-@pytest.mark.req("R-079", "R-098", "R-099", "R-006")
+@pytest.mark.req("R-009", "R-079", "R-098", "R-099", "R-006")
 def test_with_hard_routing_off_a_model_decides_the_mode_and_nothing_usable_means_action(
     rig: Rig, broker_url: str
 ) -> None:

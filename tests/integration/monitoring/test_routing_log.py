@@ -92,7 +92,7 @@ def shown(directory: Path) -> list[str]:
     return re.findall(r'ROUTE "(.*)" →', whole)
 
 
-@pytest.mark.req("R-068", "R-069", "R-070", "R-071", "R-092", "R-096")
+@pytest.mark.req("R-068", "R-069", "R-070", "R-071", "R-091", "R-092", "R-096")
 def test_the_document_s_three_decisions_make_the_document_s_file(
     shop: Shop, directory: Path, log: Callable[[], RoutingLog]
 ) -> None:

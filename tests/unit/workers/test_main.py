@@ -34,7 +34,7 @@ def test_tasks_belong_to_the_application_they_were_registered_with() -> None:
     assert not [name for name in other.tasks if name.startswith("pointsman.")]
 
 
-@pytest.mark.req("H-097", "H-098", "H-099", "S-021")
+@pytest.mark.req("H-097", "H-098", "H-099", "S-011", "S-021")
 @pytest.mark.parametrize(("queue", "seconds"), [(QueueName.SPEC, 30), (QueueName.PATCH, 60), (QueueName.AGENT, 300)])
 def test_the_hard_limit_of_a_tier_s_task_is_seed_000_s(queue: QueueName, seconds: int) -> None:
     app = create_app("redis://127.0.0.1:1/0")

@@ -951,14 +951,14 @@ def test_an_explicit_request_always_reaches_the_agent(prompt: str) -> None:
     assert decide(on_site(prompt, tier=Tier.AGENT), platform_policy()).queue is QueueName.AGENT
 
 
-@pytest.mark.req("R-042")
+@pytest.mark.req("R-042", "R-091")
 def test_an_answer_has_no_triggers_and_no_confidence() -> None:
     route = decide(Signals(prompt="What is the difference between HPOS and classic?"), platform_policy())
     assert (route.mode, route.triggers, route.confidence) == (Mode.ANSWER, (), Confidence.NONE)
     assert (route.queue, route.target) == (QueueName.ANSWER, RouteTarget.DIRECT_RESPONSE)
 
 
-@pytest.mark.req("R-002", "R-037", "R-114")
+@pytest.mark.req("R-002", "R-037", "R-091", "R-114")
 @pytest.mark.parametrize(
     "prompt", ["fix the bug in src/api/auth.ts and update tests", "find, fix and deploy our project"]
 )

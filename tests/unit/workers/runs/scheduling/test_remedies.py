@@ -223,7 +223,7 @@ def test_a_refused_plan_is_asked_for_once_more_with_its_problems() -> None:
     assert adopted(game)[0].origin == "agent"
 
 
-@pytest.mark.req("S-018", "S-021", "S-026")
+@pytest.mark.req("S-011", "S-018", "S-021", "S-026")
 def test_a_plan_that_still_skips_qa_is_corrected_by_the_service() -> None:
     no_qa = plan_of(step("dev", "frontend-dev"))
     game = play(Players({"orchestrator": planning(no_qa)}))

@@ -142,7 +142,7 @@ def test_after_any_interruption_completed_steps_are_not_run_again() -> None:
         assert [*game.executed, *resumed.executed] == whole.executed
 
 
-@pytest.mark.req("P-038", "S-123", "S-021")
+@pytest.mark.req("P-038", "S-011", "S-123", "S-021")
 def test_once_the_budget_is_spent_the_batch_under_way_ends_and_no_further_one_starts() -> None:
     game = Game(make_view(), players=Players(plan=PARALLEL))
     for view in game.moves():

@@ -519,7 +519,7 @@ def test_what_crosses_from_agents_to_the_service_has_one_closed_type() -> None:
     assert StepView.__dataclass_fields__["result"].type == "AgentResult | None"
 
 
-@pytest.mark.req("S-020")
+@pytest.mark.req("S-011", "S-020")
 def test_classification_planning_routing_of_context_and_rework_are_asked_of_the_orchestrator() -> None:
     game, _ = play_in_theatre(MIXED, "issues=2,0,0", "needs-rework=2", intent=None)
     asked = {phase: {step.agent for step in game.view.steps if step.phase is phase} for phase in Phase}
