@@ -222,6 +222,7 @@ def test_the_signature_is_the_exact_text_of_the_adr() -> None:
     assert FALLBACK_FLAG == "SPRINTFOUNDRY_ENABLE_CODEX_HOME_AUTH_FALLBACK"
 
 
+@pytest.mark.req("S-126")
 def test_codex_works_in_a_directory_with_a_home_of_its_own_there_and_the_prompt_on_stdin(desk: Desk) -> None:
     ran = desk.run(WORKS)
 
@@ -234,7 +235,7 @@ def test_codex_works_in_a_directory_with_a_home_of_its_own_there_and_the_prompt_
     assert not [name for name in call["env"] if name.startswith("POINTSMAN") or name == FALLBACK_FLAG]
 
 
-@pytest.mark.req("S-128", "S-136")
+@pytest.mark.req("S-126", "S-128", "S-136")
 def test_without_the_flag_there_is_no_retry_and_the_message_names_the_flag(desk: Desk) -> None:
     ran = desk.run(FAILS_AT_HOME)
 
