@@ -328,6 +328,7 @@ def test_each_inline_script_of_the_document_is_tier_2(script: str) -> None:
     "prompt",
     [
         "Add a hover underline effect with CSS",
+        "Tweak the JavaScript of the menu",
         "Add form validation to the contact form",
         "Add a smooth scroll animation to the hero section",
         "Add this analytics snippet to the site",
