@@ -61,6 +61,9 @@ def test_every_agent_has_focused_instructions_of_its_own(name: str) -> None:
     text = own_text(name)
     assert text.startswith(f"# Agent: {name}\n")
     assert claude_md(name, AGENTS[name]).count(text.strip()) == 1
+    told = replace(WORDS, agent=name)
+    order = agent_order(told, PROJECT, AGENTS[name], cap_usd=1, most_bytes=10_000, redact=lambda text: text)
+    assert order.instructions == claude_md(name, AGENTS[name])
     others = [own_text(other) for other in NAMES if other != name]
     lines = {line for line in text.splitlines() if len(line) > 60}
     assert all(len(lines & set(other.splitlines())) <= 1 for other in others)
