@@ -60,13 +60,13 @@ def test_a_file_extension_makes_a_reference(extension: str) -> None:
     assert kinds(f".{extension}")[0][1] is Kind.EXTENSION
 
 
-@pytest.mark.req("R-021")
+@pytest.mark.req("R-021", "R-083")
 @pytest.mark.parametrize("path", ["src/", "/", "~/", "./", "../", "/etc/hosts", "~/notes", "./a", "../b"])
 def test_a_path_makes_a_reference(path: str) -> None:
     assert kinds(path)[0][1] is Kind.PATH
 
 
-@pytest.mark.req("R-027")
+@pytest.mark.req("R-027", "R-083")
 @pytest.mark.parametrize("url", ["http://a.b", "https://a.b/c", "example.com", "shop.io", "web.dev", "garden.org"])
 def test_a_url_or_a_domain_makes_a_reference(url: str) -> None:
     assert kinds(url)[0][1] in (Kind.URL, Kind.DOMAIN)
