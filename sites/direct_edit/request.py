@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from routing.prompt.tokens import Kind, canonicalise
 from routing.yaml_data import load_yaml
@@ -22,10 +22,8 @@ Names = Mapping[str, tuple[str, ...]]
 """The words for each thing, by its name in a spec."""
 
 
-class Vocabulary(BaseModel):
+class Vocabulary(BaseModel, frozen=True, extra="forbid"):
     """The tables of vocabulary.yaml, which explains each."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     section_fields: Names
     clear_without_section: frozenset[str]

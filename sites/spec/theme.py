@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 from pydantic_core import PydanticCustomError
 
 from routing.yaml_data import load_yaml
@@ -120,10 +120,8 @@ def _check_colour(value: str) -> str:
 Colour = Annotated[str, AfterValidator(_check_colour), Field(max_length=30)]
 
 
-class Theme(BaseModel):
+class Theme(BaseModel, frozen=True, extra="forbid"):
     """The look of a site: a preset and the site's changes to it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     preset: PresetName = "slate"
     primary: Colour | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 from pydantic_core import PydanticCustomError
 
 from sites.spec.html import Html, tag
@@ -105,10 +105,8 @@ def _checked(line: str) -> str:
 Shape = Annotated[str, Field(max_length=MAX_LETTERS), AfterValidator(_checked)]
 
 
-class Drawing(BaseModel):
+class Drawing(BaseModel, frozen=True, extra="forbid"):
     """What a drawing shows, and its shapes from the back to the front; none until a model has drawn it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     of: Annotated[str, Field(min_length=1, max_length=200)]
     shapes: Annotated[tuple[Shape, ...], Field(max_length=MAX_SHAPES)] = ()

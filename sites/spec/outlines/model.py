@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from sites.spec.catalog import Email, ImageUrl, Phone
 from sites.spec.components.contact import Hours
@@ -20,8 +20,8 @@ MAX_FURTHER: Final = 2
 """Languages beside the first: the translations of more do not fit the tier's limits."""
 
 
-class _Outlined(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class _Outlined(BaseModel, frozen=True, extra="forbid"):
+    """Base of all that a model writes of a new site: a field that nobody knows is an error."""
 
 
 class OutlinedItem(_Outlined):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from sites.errors import refuse
 from sites.excerpts import read_page
@@ -23,9 +23,7 @@ _ENDING: Final = 3
 _PLACE: Final = r"^/(?:sections|contact|name|tagline|description|summary)(?:/|$)"
 
 
-class _Correction(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Correction(BaseModel, frozen=True, extra="forbid"):
     op: Literal["add", "replace", "remove"]
     path: Annotated[str, Field(max_length=200, pattern=_PLACE)]
     value: Annotated[Any, Field(description="any JSON value; required for add and replace")] = None
