@@ -23,6 +23,7 @@ from sites.direct_edit.text import is_only_text
 from sites.spec.catalog import Business, Link, components
 from sites.spec.expressions import SHARED_TYPE
 from sites.spec.fonts.families import FONTS, NEAREST, shipped_name
+from sites.spec.languages.versions import main_language, root_props
 from sites.spec.model import INDEX, JsonObject, Site
 from sites.spec.structure import children_of
 from sites.spec.theme import COLOUR_NAMES, PRESETS
@@ -31,15 +32,14 @@ from sites.spec.theme import COLOUR_NAMES, PRESETS
 def business_of(site: Site) -> Business:
     """Return the business of a valid site; a fact that is written in two ways counts as unknown."""
     elements = [element for _, page in sorted(site.pages.items()) for element in page["elements"].values()]
-    root = site.pages[INDEX]["elements"][site.pages[INDEX]["root"]]
     return Business(
-        name=fact(elements, "brand") or str(root.get("props", {}).get("title", ""))[:60],
+        name=fact(elements, "brand") or str(root_props(site.pages[INDEX]).get("title", ""))[:60],
         tagline=fact(elements, "tagline"),
         email=fact(elements, "email"),
         phone=fact(elements, "phone"),
         address=fact(elements, "address"),
         links=tuple(_links(elements)),
-        lang=str(root.get("props", {}).get("lang", "en")),
+        lang=main_language(site),
     )
 
 

@@ -41,6 +41,7 @@ from sites.direct_edit.targets import (
     spoken,
 )
 from sites.spec.html import complaint_about_image, complaint_about_link, say
+from sites.spec.languages.versions import lang_of
 from sites.spec.model import Site
 
 _KIND: Final = r"(?:page|browser|tab|browser tab|site|website|meta|seo|html|document)(?:'s)?"
@@ -361,15 +362,10 @@ def _forms(phrase: str, site: Site, request: Request) -> Iterator[Place]:
     named = {place[:2] for place in find_sections(wanted, site, request)} if wanted and label is None else None
     for place in places(site):
         if place.type == "ContactForm" and place.page in pages:
-            button = str(place.props.get("button") or _send_message(place.page, site))
+            button = str(place.props.get("button") or say("Send message", lang_of(site.pages[place.page])))
             is_called = label is not None and button.lower() == label.lower()
             if is_called or (label is None and (named is None or place[:2] in named)):
                 yield place
-
-
-def _send_message(page: str, site: Site) -> str:
-    root = site.pages[page]["elements"][site.pages[page]["root"]]
-    return say("Send message", str(root.get("props", {}).get("lang", "en")))
 
 
 def _link(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:

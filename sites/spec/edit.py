@@ -196,7 +196,7 @@ def apply_edit(site: Site, edit: object) -> Site:
         else:
             apply_operation(document, step, f"/operations/{index}")
     _ship_fonts(document, site)
-    edited = auto_fix(parse_site(document)).site
+    edited = auto_fix(parse_site(document))
     require_valid(edited)
     return with_shapes_of(site, edited)
 

@@ -18,10 +18,11 @@ from sites.errors import shown
 from sites.spec.catalog import components
 from sites.spec.expressions import Node, resolve_site, walk
 from sites.spec.html import without_marks
+from sites.spec.languages.versions import root_props
 from sites.spec.model import INDEX, Site
 from sites.spec.render import page_theme
 from sites.spec.structure import reachable
-from sites.spec.theme import COLOUR_NAMES, Theme, channels, palette
+from sites.spec.theme import COLOUR_NAMES, Theme, channels, palette, parse_colour
 
 MAX_REQUEST_CHARS: Final = 4000
 """Longer requests are briefs and are not judged."""
@@ -265,7 +266,8 @@ def lost_change(request: str, before: Site, after: Site) -> str | None:
         if not new.shows(text):
             return f"the request asks for the text {shown(text)}, which is nowhere on the pages"
     for text in expected.gone:
-        if old.count(text) and new.count(text) >= old.count(text) and not _is_part_of_any(text, expected.shown):
+        is_moved = any(plain(text) in plain(other) for other in expected.shown)
+        if old.count(text) and new.count(text) >= old.count(text) and not is_moved:
             return f"the request asks for {shown(text)} to go, and the pages still show it as often as before"
     for value in expected.values:
         if not new.holds(value):
@@ -374,7 +376,8 @@ class _Seen:
 
     def count(self, text: str) -> int:
         wanted = plain(text)
-        return sum(len(_whole_words(wanted).findall(held)) for held in self._texts) if wanted else 0
+        whole = re.compile(rf"(?<!\w){re.escape(wanted)}(?!\w)")
+        return sum(len(whole.findall(held)) for held in self._texts) if wanted else 0
 
     def shows(self, text: str) -> bool:
         wanted = plain(text)
@@ -423,7 +426,7 @@ def _undated(before: Site, after: Site) -> str | None:
     folders = tuple(str(node.props["path"]) for node in _nodes(after) if node.type == "Posts")
     for path in sorted(after.pages.keys() - before.pages.keys()):
         page = after.pages[path]
-        if path.startswith(folders) and "date" not in page["elements"][page["root"]].get("props", {}):
+        if path.startswith(folders) and "date" not in root_props(page):
             return path
     return None
 
@@ -439,21 +442,12 @@ def _wrong_component(old: _Seen, new: _Seen, *, fewer: str | None, touched: str 
     return None
 
 
-def _is_part_of_any(text: str, others: tuple[str, ...]) -> bool:
-    return any(plain(text) in plain(other) for other in others)
-
-
-def _whole_words(text: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
-
-
 def _forms_of(value: str) -> set[str]:
     """Return the spellings of a value in a spec."""
     value = value.casefold().strip()
     if value.startswith("#"):
-        digits = value[1:] if len(value) == 7 else "".join(digit * 2 for digit in value[1:])
-        names = {name for name, hex_digits in COLOUR_NAMES.items() if hex_digits == f"#{digits}"}
-        return {value, f"#{digits}", *names}
+        colour = parse_colour(value)
+        return {value, colour, *(name for name, named in COLOUR_NAMES.items() if named == colour)}
     if value[0] in "$€£":
         number = value[1:].strip().replace(",", ".")
         return {number, number.replace(".", ","), re.sub(r"\.?0+$", "", number) if "." in number else number}

@@ -59,14 +59,7 @@ def require_valid(site: Site) -> Mapping[str, Node]:
     return found.trees
 
 
-class Fixed(NamedTuple):
-    """A site after lossless repairs."""
-
-    site: Site
-    fixes: tuple[Finding, ...]
-
-
-def auto_fix(site: Site) -> Fixed:
+def auto_fix(site: Site) -> Site:
     """Move fields that are inside `props` by mistake to where json-render wants them, losing nothing.
 
     Upstream's fix of the same name lets the misplaced field replace one that is already in place; where the two differ,
@@ -81,14 +74,11 @@ def auto_fix(site: Site) -> Fixed:
         if _has_misplaced(element)
     ]
     if not misplaced:
-        return Fixed(site, ())
+        return site
     document = site.to_dict()
-    fixes = [
-        fix
-        for path, key in misplaced
-        for fix in _lift(document["pages"][path]["elements"][key], base=pointer("pages", path, "elements", key))
-    ]
-    return Fixed(Site(document["pages"]) if fixes else site, tuple(fixes))
+    for path, key in misplaced:
+        _lift(document["pages"][path]["elements"][key])
+    return Site(document["pages"])
 
 
 def _has_misplaced(element: Any) -> bool:
@@ -96,13 +86,12 @@ def _has_misplaced(element: Any) -> bool:
     return isinstance(props, dict) and not props.keys().isdisjoint(_LIFTED_FIELDS)
 
 
-def _lift(element: JsonObject, *, base: str) -> Iterator[Finding]:
-    """Move the misplaced fields of one element, in place; yield what was done."""
+def _lift(element: JsonObject) -> None:
+    """Move the misplaced fields of one element, in place."""
     props = element["props"]
     for name in _LIFTED_FIELDS:
         if name in props and _is_free(element, name, props[name]):
             element[name] = props.pop(name)
-            yield Finding(f"{name}_in_props", base + pointer(name), f"moved {name} out of props", "warning")
 
 
 def _is_free(element: Mapping[str, Any], name: str, value: object) -> bool:
@@ -124,7 +113,7 @@ def accept(source: str | bytes | Mapping[str, object], *, repair: bool = True) -
         source = source.decode(errors="surrogateescape")  # what is no UTF-8 is refused as text below
     site = site_of(read_document(source)) if isinstance(source, str) else parse_site(source)
     if repair:
-        site = auto_fix(site).site
+        site = auto_fix(site)
     require_valid(site)
     return site
 

@@ -151,10 +151,7 @@ def test_lossless_fixes_are_upstreams(ask: Ask) -> None:
         if not any(set(element) & set(element["props"]) for element in spec["elements"].values()):
             specs.append(spec)
     for question, answer in ask([{"ask": "fix", "spec": spec} for spec in specs]):
-        fixed = auto_fix(Site({INDEX: question["spec"]}))
-        assert fixed.site.pages[INDEX] == answer["value"]["spec"]
-        moved = [re.fullmatch(r'Moved "(\w+)" from props .*', text) for text in answer["value"]["fixes"]]
-        assert sorted(fix.code for fix in fixed.fixes) == sorted(f"{match and match[1]}_in_props" for match in moved)
+        assert auto_fix(Site({INDEX: question["spec"]})).pages[INDEX] == answer["value"]["spec"]
 
 
 def test_a_misplaced_field_never_replaces_one_in_place_as_upstreams_fix_lets_it(ask: Ask) -> None:
@@ -162,7 +159,7 @@ def test_a_misplaced_field_never_replaces_one_in_place_as_upstreams_fix_lets_it(
     spec["elements"]["t"] |= {"visible": True, "props": {"text": "x", "visible": False}}
     ((_, answer),) = ask([{"ask": "fix", "spec": spec}])
     assert answer["value"]["spec"]["elements"]["t"]["visible"] is False, "upstream loses the field in place"
-    assert auto_fix(Site({INDEX: spec})).fixes == ()
+    assert auto_fix(Site({INDEX: spec})).pages[INDEX] == spec
 
 
 def test_conditions_are_accepted_and_evaluated_as_upstream_does(ask: Ask) -> None:

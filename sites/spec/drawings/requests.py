@@ -9,6 +9,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from sites.errors import Finding, SpecError
 from sites.spec.drawings.shapes import MAX_LETTERS, MAX_SHAPES, TONES, Shape
+from sites.spec.languages.versions import root_props
 from sites.spec.model import INDEX, JsonObject, Site, pointer, site_of
 from sites.spec.theme import Theme, palette
 
@@ -86,7 +87,7 @@ def _drawing_of(element: JsonObject) -> JsonObject | None:
 
 def brief(site: Site, of: str) -> str:
     """Return what a model is told of a drawing and its site."""
-    props = site.pages[INDEX]["elements"][site.pages[INDEX]["root"]]["props"]
+    props = root_props(site.pages[INDEX])
     theme = Theme.model_validate(props.get("theme", {}))
     colours = palette(theme, dark=theme.mode == "dark")
     tones = ", ".join(f"{tone} {colours.get(f'art-{tone}', colours[name])}" for tone, name in TONES.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from sites.spec.languages.versions import primary
+from sites.spec.languages.versions import lang_of, primary
 from sites.spec.model import Site
 
 _NEGATED: Final = (
@@ -71,10 +71,7 @@ def is_to_several(texts: object, lang: str) -> bool:
 
 def _informal_share(site: Site) -> int:
     """Return how many more words of a site's pages are informal than formal."""
-    return sum(
-        _share(page["elements"], str(page["elements"][page["root"]].get("props", {}).get("lang", "en")))
-        for page in site.pages.values()
-    )
+    return sum(_share(page["elements"], lang_of(page)) for page in site.pages.values())
 
 
 def _share(texts: object, lang: str) -> int:

@@ -14,7 +14,7 @@ from sites.spec.catalog import components
 from sites.spec.expressions import SHARED_TYPE
 from sites.spec.html import say
 from sites.spec.languages.typography import typeset_text, with_prices
-from sites.spec.languages.versions import languages_of, primary
+from sites.spec.languages.versions import lang_of, languages_of, primary, root_props
 from sites.spec.model import INDEX, MAX_PAGES, JsonObject, Site, parse_site
 from sites.spec.quality import is_copy
 from sites.spec.structure import keys_below
@@ -91,7 +91,7 @@ def choose_texts(site: Site, request: str, *, without: Set[str] = frozenset()) -
 
     def rank(path: str) -> tuple[int, int, bool, str]:
         page = site.pages[path]
-        title = str(page["elements"][page["root"]].get("props", {}).get("title", ""))
+        title = str(root_props(page).get("title", ""))
         named = words.intersection(_NAME_WORD.findall(f"{path.removesuffix('.html')} {title}".casefold()))
         return -len(named), len(languages.of(path)), path != INDEX, path
 
@@ -206,7 +206,7 @@ def apply_translation(site: Site, entries: Sequence[Entry], replies: Sequence[Ma
     language = _said(replies, "language")
     for path, count in changed.items():
         if language and count * 2 > sum(entry.page == path for entry in entries):
-            _root_props(document["pages"][path])["lang"] = language
+            _props_to_set(document["pages"][path])["lang"] = language
     return _valid(document)
 
 
@@ -243,8 +243,9 @@ def add_versions(
     by_page: dict[str, _ByElement] = {}
     for entry, text in _translated(entries, replies):
         by_page.setdefault(entry.page, {}).setdefault(entry.element, []).append((entry.keys, text))
-    shared = {of for page in site.pages.values() for of in _shared_keys(page)}
-    pages = [path for path in sorted(by_page, key=_order) if path != INDEX or by_page[path].keys() - shared]
+    shared = _shared(site)
+    ordered = sorted(by_page, key=lambda path: (path != INDEX, path))
+    pages = [path for path in ordered if path != INDEX or by_page[path].keys() - shared]
     document, left, written = site.to_dict(), [], []
     for path in pages:
         target = f"{primary(language)}/{path}"
@@ -258,7 +259,7 @@ def add_versions(
         left += _write_version(document["pages"], path, target, by_page, told_in=told_in)
         if is_new and _is_partial(replies):
             _leave_out(document["pages"][target], path, by_page[path].keys())
-        _root_props(document["pages"][target])["lang"] = language
+        _props_to_set(document["pages"][target])["lang"] = language
         written.append(target)
     return Versions(_valid(document), tuple(written), tuple(left))
 
@@ -304,10 +305,6 @@ def _kept_note(kept: Sequence[str], lang: str) -> str:
 _ByElement = dict[str, list[tuple[tuple[str | int, ...], str]]]
 
 
-def _order(path: str) -> tuple[bool, str]:
-    return path != INDEX, path
-
-
 def _translated(entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]]) -> list[tuple[Entry, str]]:
     """Return the translated texts by place.
 
@@ -347,30 +344,25 @@ def _said(replies: Sequence[Mapping[str, Any]], name: str) -> str:
     return said if _LANGUAGE.fullmatch(said) else ""
 
 
-def _root_props(page: JsonObject) -> JsonObject:
+def _props_to_set(page: JsonObject) -> JsonObject:
+    """Return the props of a page's root, of a page that may not have any yet."""
     props: JsonObject = page["elements"][page["root"]].setdefault("props", {})
     return props
 
 
 def _valid(document: JsonObject) -> Site:
-    site = auto_fix(parse_site(document)).site
+    site = auto_fix(parse_site(document))
     require_valid(site)
     return site
 
 
-def _shared_keys(page: JsonObject) -> Iterator[str]:
-    for element in page["elements"].values():
-        if element["type"] == SHARED_TYPE:
-            yield element["props"]["of"]
-
-
 def _tell_languages_apart(page: JsonObject, path: str, language: str, source: str) -> None:
     """See to it that a page says another language than its version; many say none, which means English."""
-    if primary(_root_props(page).get("lang", "en")) != primary(language):
+    if primary(lang_of(page)) != primary(language):
         return
     if not source or primary(source) == primary(language):
         raise refuse("bad_operation", "/language", f"{path} is in {language} already")
-    _root_props(page)["lang"] = source
+    _props_to_set(page)["lang"] = source
 
 
 def _write_version(
@@ -380,10 +372,10 @@ def _write_version(
     original, is_new = pages[path], target not in pages
     version = pages.setdefault(target, with_prices(original, target.partition("/")[0]))
     if is_new:
-        _root_props(version).pop("language_name", None)
+        _props_to_set(version).pop("language_name", None)
     if is_new and path == INDEX:
         for name in ("theme", "url", "languages_everywhere"):  # as all pages it follows index.html
-            _root_props(version).pop(name, None)
+            _props_to_set(version).pop(name, None)
     for key, found in by_page[path].items():
         element = original["elements"][key]
         if not is_new and not _has_place(version, original, key, found):

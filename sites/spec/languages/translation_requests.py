@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from sites.spec.languages.versions import languages_of, main_language, primary
+from sites.spec.languages.versions import languages_of, main_language, primary, root_props
 from sites.spec.model import INDEX, Site
 
 _SPOKEN: Final[Mapping[str, str]] = {
@@ -96,8 +96,7 @@ def is_translation(request: str, site: Site) -> bool:
 def _is_lacking(version: re.Match[str], site: Site) -> bool:
     """Whether a page in a language is a legal one, by its name or the word before, that the site has in none."""
     before = version.string.rfind(" ", 0, max(version.start() - 1, 0)) + 1
-    pages = ((path, page["elements"][page["root"]]["props"]) for path, page in site.pages.items() if path != INDEX)
-    titles = (f"{path} {props.get('title')}" for path, props in pages)
+    titles = (f"{path} {root_props(page).get('title')}" for path, page in site.pages.items() if path != INDEX)
     return bool(_LEGAL.search(version.string, before, version.end())) and not any(map(_LEGAL.search, titles))
 
 

@@ -88,9 +88,6 @@ class Languages:
         return home if home not in (INDEX, path) and key in keys_below_root(site.pages[home]) else INDEX
 
 
-NO_LANGUAGES: Final = Languages()
-
-
 def languages_of(site: Site) -> Languages:
     """Return the languages of a site's pages, whose structure has no errors."""
     found: dict[str, list[Version]] = {}
@@ -98,23 +95,23 @@ def languages_of(site: Site) -> Languages:
         match = _IN_FOLDER.fullmatch(path)
         if match is None or match[2] not in site.pages:
             continue
-        lang, original = _lang_of(site.pages[path]), _lang_of(site.pages[match[2]])
+        lang, original = lang_of(site.pages[path]), lang_of(site.pages[match[2]])
         if primary(lang) == match[1] != primary(original) and not _is_version(site, match[2]):
             found.setdefault(match[2], [_version(site, match[2], INDEX)]).append(
                 _version(site, path, f"{match[1]}/{INDEX}")
             )
     if not found:
-        return NO_LANGUAGES
+        return Languages()
     groups = [tuple(versions) for versions in found.values()]
-    everywhere = _props_of(site.pages[INDEX]).get("languages_everywhere") is True
+    everywhere = root_props(site.pages[INDEX]).get("languages_everywhere") is True
     return Languages({version.path: versions for versions in groups for version in versions}, everywhere)
 
 
 def _version(site: Site, path: str, home: str) -> Version:
     """Return a page in its language, called as it, or else the home page in that language, wants."""
-    lang = _lang_of(site.pages[path])
+    lang = lang_of(site.pages[path])
     pages = (site.pages[each] for each in (path, home) if each in site.pages)
-    wanted = next((name for page in pages if (name := _props_of(page).get("language_name"))), None)
+    wanted = next((name for page in pages if (name := root_props(page).get("language_name"))), None)
     return Version(lang, path, wanted if isinstance(wanted, str) else own_name(lang))
 
 
@@ -151,7 +148,19 @@ def _says_else(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> bo
 
 def main_language(site: Site) -> str:
     """Return the language of a site's front page."""
-    return _lang_of(site.pages[INDEX])
+    return lang_of(site.pages[INDEX])
+
+
+def lang_of(page: Mapping[str, Any]) -> str:
+    """Return the language that a page spells out; empty for one that only an expression gives."""
+    lang = root_props(page).get("lang", "en")
+    return lang if isinstance(lang, str) else ""
+
+
+def root_props(page: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the props of a page's root."""
+    props: Mapping[str, Any] = page["elements"][page["root"]].get("props", {})
+    return props
 
 
 def primary(lang: str) -> str:
@@ -178,14 +187,4 @@ def keys_below_root(page: Mapping[str, Any]) -> list[str]:
 
 def _is_version(site: Site, path: str) -> bool:
     match = _IN_FOLDER.fullmatch(path)
-    return match is not None and match[2] in site.pages and primary(_lang_of(site.pages[path])) == match[1]
-
-
-def _lang_of(page: Mapping[str, Any]) -> str:
-    lang = _props_of(page).get("lang", "en")
-    return lang if isinstance(lang, str) else ""
-
-
-def _props_of(page: Mapping[str, Any]) -> Mapping[str, Any]:
-    props: Mapping[str, Any] = page["elements"][page["root"]].get("props", {})
-    return props
+    return match is not None and match[2] in site.pages and primary(lang_of(site.pages[path])) == match[1]
