@@ -18,7 +18,7 @@ from functools import cache
 from types import MappingProxyType, ModuleType
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 from pydantic_core import PydanticCustomError
 
 from routing.model_call import filled
@@ -37,7 +37,7 @@ from sites.spec.html import (
     relative_to,
     say,
 )
-from sites.spec.languages.versions import NO_LANGUAGES, Languages
+from sites.spec.languages.versions import Languages
 from sites.spec.model import JsonObject
 from sites.spec.theme import PRESETS
 
@@ -118,10 +118,8 @@ IconName = Literal[
 ]
 
 
-class Props(BaseModel):
+class Props(BaseModel, frozen=True, extra="forbid"):
     """Base of all props: a prop that a component does not know is an error, never ignored."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Link(Props):
@@ -158,14 +156,11 @@ class SectionProps(Props):
 class SiteFacts:
     """What a page may show of the others."""
 
-    languages: Languages = NO_LANGUAGES
-    trees: Mapping[str, Node] = field(default_factory=dict)
+    languages: Languages
+    trees: Mapping[str, Node]
     """The resolved pages by path."""
-    url: str = ""
+    url: str
     """The public address of the site; empty where it is not known."""
-
-
-NO_FACTS: Final = SiteFacts()
 
 
 @dataclass(slots=True)
@@ -182,9 +177,9 @@ class RenderContext:
     lang: str
     render: Callable[[tuple[Node, ...], int], list[Html]]
     """Renders elements whose own headings have a level."""
-    theme_class: str | None = None
+    theme_class: str | None
     """Of a page with a theme of its own."""
-    site: SiteFacts = NO_FACTS
+    site: SiteFacts
 
     def children(self, *, deeper: bool) -> Html:
         """Render the children; `deeper` if the element's own heading is above theirs."""
@@ -208,9 +203,9 @@ class RenderContext:
             address = there if not section or self._has(path, section) else address
         return relative_to(self.page, address)
 
-    def say(self, phrase: str) -> str:
-        """Return one of the builder's own phrases in the page's language."""
-        return say(phrase, self.lang)
+    def say(self, phrase: str, **values: str | int) -> str:
+        """Return one of the builder's own phrases in the page's language, with values in place of their names in {}."""
+        return say(phrase, self.lang, **values)
 
     def _has(self, path: str, id: str) -> bool:
         page = self.site.trees.get(path)

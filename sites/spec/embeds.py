@@ -108,9 +108,7 @@ def framed(ctx: RenderContext, frame: Frame, *, title: str, call: str, still: Ht
         class_=f"embed-frame embed-{frame.kind}",
         srcdoc="".join(line.strip() for line in f"<!doctype html>{part}".splitlines()),
     )
-    note = ctx.say("A click loads this from {service}, which then learns your IP address.").format(
-        service=frame.service
-    )
+    note = ctx.say("A click loads this from {service}, which then learns your IP address.", service=frame.service)
     elsewhere = tag("a", ctx.say("Open it there"), href=href, target="_blank", rel="noopener")
     return tag("figure", shown, tag("figcaption", note, " ", elsewhere), class_="embed")
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sites.spec.catalog import Link, Picture, RenderContext, SectionProps
 
 
-_VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track"})
+VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track"})
 _INLINE_NAMES: Final = "a b br code em i img span strong svg path circle ellipse rect line cite time"
 _INLINE: Final = frozenset(_INLINE_NAMES.split())
 _ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
@@ -64,7 +64,7 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
         elif value is not None and value is not False:
             opening += f'{_ATTRIBUTE_NAMES[key]}="{value}"'
     kind = Html if name in _INLINE else _Block
-    if name in _VOID:
+    if name in VOID:
         return kind(f"{opening}>")
     parts, has_block = _as_markup(tuple(map(_in_lines, children)) if name == "p" else children)
     if has_block and kind is _Block:
@@ -199,9 +199,9 @@ _MARKED: Final = re.compile(r"\[([^\[\]\n]{1,140})\]\(([^()\s]{1,1000})\)|\*\*([
 """A link, strong words, or emphasis."""
 
 
-def heading(level: int, text: str, *, id: str | None = None, class_: str | None = None) -> Html:
+def heading(level: int, text: str, *, id: str | None = None) -> Html:
     """Return a heading, its level capped at h6."""
-    return tag(f"h{min(max(level, 1), 6)}", text, id=id, class_=class_)
+    return tag(f"h{min(max(level, 1), 6)}", text, id=id)
 
 
 def section(ctx: RenderContext, props: SectionProps, *body: str | None, kind: str) -> Html:

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from sites.spec.html import Html, tag
+from sites.spec.languages.versions import primary
 
 MARK: Final = ' data-live="'
 """What stands in a page that needs the script, and, as markup, nowhere else: text has no such quotes."""
@@ -67,7 +68,7 @@ def read_hours(lines: Sequence[tuple[str, str]], lang: str) -> tuple[Line, ...] 
         lines: days and times, as visitors read them.
         lang: the page's language (BCP 47).
     """
-    names = _WEEK.get(lang.partition("-")[0].lower(), "").split()
+    names = _WEEK.get(primary(lang), "").split()
     found = []
     for days, times in lines:
         is_words = not re.search(r"\d", times) and times.casefold().strip() not in _CLOSED

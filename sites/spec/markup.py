@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sites.errors import SiteError
+from sites.spec.html import VOID
 
 Place = tuple[str | int, ...]
 """Keys and indexes in a site document, from `pages` on."""
@@ -16,7 +17,6 @@ _TOKEN: Final = re.compile(
     r"<script[^<>]*>(?s:.*?)</script>|<(?P<close>/?)(?P<name>[a-zA-Z][a-zA-Z0-9]*)(?P<rest>(?:[^<>\"]|\"[^<\"]*\")*)>|[^<]+"
 )
 _ATTRIBUTE: Final = re.compile(r"\s+([^\s=>\"]+)(?:=\"([^\"]*)\")?")
-_VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track"})
 _MAX_DEPTH: Final = 60
 _MAX_SCRIPTS: Final = 9
 
@@ -70,7 +70,7 @@ def parse_rendered(text: str) -> Element | None:
             attributes = {key: html.unescape(value) for key, value in _ATTRIBUTE.findall(match["rest"])}
             element = Element(name, attributes)
             stack[-1].children.append(element)
-            if name not in _VOID:
+            if name not in VOID:
                 stack.append(element)
             if len(stack) > _MAX_DEPTH:
                 return None

@@ -87,7 +87,12 @@ def _proposed(site: Site, path: str, wanted: Element) -> Site | None:
     marked, marks = _marked_page(site, path)
     assert shown is not None
     _locate(shown, marked, marks, site)
-    parents = {child: (page, parent) for page, parent, child in _children(site)}
+    parents = {
+        (page, child): (page, key)
+        for page, spec in site.pages.items()
+        for key, element in spec["elements"].items()
+        for child in element.get("children") or ()
+    }
     try:
         changes = _Reader(site, parents, frozenset(marks)).read(shown, wanted)
         return _apply(site, changes)
@@ -439,13 +444,6 @@ def _value(slot: tuple[Place, str, str], text: str, *, is_address: bool = False)
     if is_address and is_external(text):
         return text
     return text.removeprefix(before).removesuffix(after)
-
-
-def _children(site: Site) -> Iterator[tuple[str, str, tuple[str, str]]]:
-    for path, page in site.pages.items():
-        for key, element in page["elements"].items():
-            for child in element.get("children") or ():
-                yield path, key, (path, child)
 
 
 def _look_up(value: Any, place: Place) -> Any:

@@ -296,7 +296,7 @@ class TestimonialsProps(SectionProps):
 def _quote(item: Testimonial, ctx: RenderContext) -> Html:
     stars = None
     if item.rating:
-        label = ctx.say("{n} out of 5 stars").format(n=item.rating)
+        label = ctx.say("{n} out of 5 stars", n=item.rating)
         stars = tag("p", "★" * item.rating + "☆" * (5 - item.rating), class_="stars", role="img", aria_label=label)
     role = tag("span", item.role, class_="quote-role") if item.role else None
     words = tag("span", tag("span", item.name, class_="quote-name"), role, class_="quote-by")
