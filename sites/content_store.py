@@ -27,14 +27,7 @@ from sites.blobs import BlobStore, LocalBlobs, is_digest
 from sites.diff.canonical import unified
 from sites.disk import Disk
 from sites.errors import BlobCorruptError, BlobMissingError, ManifestError
-from sites.files import (
-    DEFAULT_MAX_TREE_BYTES,
-    DEFAULT_MAX_TREE_FILES,
-    check_path,
-    check_tree,
-    media_type_of,
-    served_part,
-)
+from sites.files import check_path, check_tree, media_type_of, served_part
 
 if TYPE_CHECKING:
     from sites.config import ContentStoreConfig
@@ -200,14 +193,7 @@ class ContentStore:
         """Whether a blob is stored."""
         return self.blobs.stat(sha256) is not None
 
-    def put_tree(
-        self,
-        files: Mapping[str, bytes],
-        *,
-        max_bytes: int = DEFAULT_MAX_TREE_BYTES,
-        max_files: int = DEFAULT_MAX_TREE_FILES,
-        public: str = "",
-    ) -> Manifest:
+    def put_tree(self, files: Mapping[str, bytes], *, public: str = "") -> Manifest:
         """Store a set of files and return its manifest; nothing is written unless all names and limits are in order.
 
         `public` is the directory that is served; empty for all.
@@ -215,7 +201,7 @@ class ContentStore:
         Raises:
             PathRefusedError, TreeRefusedError: as `check_tree`.
         """
-        checked = check_tree(files, max_bytes=max_bytes, max_files=max_files)
+        checked = check_tree(files)
         digests = self._each(self.put, checked.values())
         entries = {
             path: Entry(sha256, len(data), media_type_of(path))

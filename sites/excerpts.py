@@ -14,7 +14,7 @@ from itertools import chain, count
 from typing import Final, NamedTuple
 
 from routing.model_call import to_json
-from sites.files import is_text_file
+from sites.files import INDEX, is_text_file
 from sites.pages_meant import pages_meant
 from sites.style_excerpts import (
     MAX_SHEET_BYTES,
@@ -375,7 +375,7 @@ class _Wanted:
         common = sum(word in lower for word in self.words) / (len(self.words) or 1)
         kind = 30 * (path.endswith(".css") and asks_for_looks(self.prompt))
         kind += 5 * (path.endswith(_SCRIPTS) and bool(_SCRIPT.search(self.prompt)))
-        return named + quoted + 20 * common + kind + 3 * (path == "index.html") + (path.endswith(".html"))
+        return named + quoted + 20 * common + kind + 3 * (path == INDEX) + (path.endswith(".html"))
 
     @property
     def needs_styles(self) -> bool:

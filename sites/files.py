@@ -200,6 +200,12 @@ def check_tree(
     return {names.add(raw): data for raw, data in files.items()}
 
 
+def with_parents(path: str) -> list[str]:
+    """Return the directories of a path, the outermost first, and then itself."""
+    segments = path.split("/")
+    return ["/".join(segments[:depth]) for depth in range(1, len(segments) + 1)]
+
+
 class NameSet:
     """File names added one by one, each checked by itself and against all the others."""
 
@@ -214,9 +220,8 @@ class NameSet:
             TreeRefusedError: `name_collision` or `file_as_directory` (likewise).
         """
         path = check_path(raw)
-        segments = path.split("/")
-        for depth in range(1, len(segments)):
-            self._claim("/".join(segments[:depth]), is_file=False)
+        for directory in with_parents(path)[:-1]:
+            self._claim(directory, is_file=False)
         self._claim(path, is_file=is_file)
         return path
 

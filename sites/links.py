@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from lxml import etree, html
 
-_INDEX = "index.html"
+from sites.files import INDEX
 
 
 class DeadLink(NamedTuple):
@@ -127,8 +127,8 @@ def _has_target(page: str, href: str, *, files: Mapping[str, bytes], ids: Mappin
         return True
     parts = urlsplit(href)
     if unquote(parts.path).endswith("/") or target == ".":
-        target = posixpath.normpath(posixpath.join(target, _INDEX))
+        target = posixpath.normpath(posixpath.join(target, INDEX))
     places = ids.get(target)
     if target not in files:
-        return any(f"{target}{end}" in files for end in (".html", f"/{_INDEX}"))
+        return any(f"{target}{end}" in files for end in (".html", f"/{INDEX}"))
     return places is None or parts.fragment in ("", "top") or unquote(parts.fragment) in places

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from lxml import html
 
 from sites.diff.canonical import changes
-from sites.files import media_type_of
+from sites.files import INDEX, media_type_of
 from sites.links import path_of, read_page
 
 Status = Literal["changed", "added", "removed", "restyled"]
@@ -62,7 +62,7 @@ def changed_pages(
             change = _compare(path, read(before[path]), read(after[path]), assets)
             if path in differing or change.status == "restyled":
                 found.append(change)
-    return sorted(found, key=lambda one: (not one.is_visible, one.status == "restyled", one.path != "index.html"))
+    return sorted(found, key=lambda one: (not one.is_visible, one.status == "restyled", one.path != INDEX))
 
 
 def _is_page(path: str) -> bool:

@@ -29,7 +29,15 @@ from sites.diff.options import Option
 from sites.diff.parse import parse_diff
 from sites.diff.parse_unified import is_prefix
 from sites.errors import PathRefusedError
-from sites.files import MEDIA_TYPES, SOURCE_EXTENSIONS, check_path, collision_key, extension_of, is_planted
+from sites.files import (
+    MEDIA_TYPES,
+    SOURCE_EXTENSIONS,
+    check_path,
+    collision_key,
+    extension_of,
+    is_planted,
+    with_parents,
+)
 
 _SYMLINK_MODE, _SUBMODULE_MODE = "120000", "160000"
 _DOTS = rb"(?:\.\.\.|\xe2\x80\xa6)"
@@ -196,7 +204,7 @@ class Tree:
         Raises:
             DiffRefusedError: `symlink`, `name_collision` (the diff's fault).
         """
-        for parent in _with_parents(path):
+        for parent in with_parents(path):
             if parent in self._obstacles:
                 raise DiffRefusedError(Reason.SYMLINK, "the path is or leads through a symbolic link", path)
             if parent != path and self.has(parent) and parent not in self.vacated:
@@ -211,7 +219,7 @@ class Tree:
         self.check_reachable(path)
         if self.has(path) and (path in self._made or path not in self.vacated):
             raise DiffRefusedError(Reason.FILE_EXISTS, "the file exists already", path)
-        for name in _with_parents(path):
+        for name in with_parents(path):
             other = self._claimed_name(name)
             if other is not None and other != name:
                 raise DiffRefusedError(Reason.NAME_COLLISION, "another name differs only in case or Unicode form", path)
@@ -219,7 +227,7 @@ class Tree:
             raise DiffRefusedError(Reason.NAME_COLLISION, "a directory has this name", path)
         self.state[path] = data
         self._made.add(path)
-        for name in _with_parents(path):
+        for name in with_parents(path):
             self._names()[collision_key(name)] = name
 
     def write(self, path: str, data: bytes) -> None:
@@ -243,18 +251,13 @@ class Tree:
             stays = [path for path in (*self._base, *self._obstacles) if path not in self.vacated]
             self._keys = {}
             for path in stays:
-                for name in _with_parents(path):
+                for name in with_parents(path):
                     self._keys[collision_key(name)] = name
         return self._keys
 
     def _is_directory(self, path: str) -> bool:
         is_file = path in self._made or (path in self._base and path not in self.vacated)
         return self._claimed_name(path) == path and not is_file
-
-
-def _with_parents(path: str) -> list[str]:
-    segments = path.split("/")
-    return ["/".join(segments[:depth]) for depth in range(1, len(segments) + 1)]
 
 
 def check_names(op: FileOp) -> FileOp:

@@ -126,10 +126,9 @@ _SCHEMES: Final = {"phone": "tel:", "email": "mailto:"}
 
 def read_fact(order: Put, request: Request, site: PlainSite) -> Iterator[ProposedEdit]:
     """Change a site's only phone number or mail address, in texts and links."""
+    named, literal = named_fact(order, request), request.literal(order.target)
     for name in FACT_SHAPES:
-        named = named_fact(order, request)
         olds = {_number(text) if name == "phone" else text.lower() for text in _known(name, site)}
-        literal = request.literal(order.target)
         if named and (named[0] != name or named[1]):
             continue
         stated = named[2] if named else literal
@@ -147,17 +146,20 @@ def _number(text: str) -> str:
     return phone_url(text).removeprefix("tel:")
 
 
-def _known(name: str, site: PlainSite) -> Iterator[str]:
-    """Yield a site's phone numbers or mail addresses, from links and visible texts."""
+def _known(name: str, site: PlainSite) -> set[str]:
+    """Return a site's phone numbers or mail addresses as they are spelled in links and visible texts."""
+    linked = (address for _, _, address in _linked(name, site))
+    return {*(address.split("?")[0] for address in linked), *_written(name, site)}
+
+
+def _linked(name: str, site: PlainSite) -> Iterator[tuple[str, Node, str]]:
+    """Yield the links that ring a number or write to an address, each with its page and what follows the scheme."""
     scheme = _SCHEMES[name]
-    pattern = _PHONE if name == "phone" else FACT_SHAPES["email"]
-    for document in site.pages.values():
+    for path, document in site.pages.items():
         for link in document.elements("a"):
             href = link.attributes.get("href", "")
             if href.lower().startswith(scheme):
-                yield href[len(scheme) :].split("?")[0]
-    for _, text in site.visible_texts():
-        yield from pattern.findall(text)
+                yield path, link, href[len(scheme) :]
 
 
 def _written(name: str, site: PlainSite) -> set[str]:
@@ -167,19 +169,15 @@ def _written(name: str, site: PlainSite) -> set[str]:
 
 def _mentions(name: str, site: PlainSite) -> int:
     """Count a fact in all of its spellings in all files, scripts and style sheets included."""
-    return sum(site.mentions(text) for text in {*_written(name, site), *_known(name, site)})
+    return sum(map(site.mentions, _known(name, site)))
 
 
 def _everywhere(name: str, value: str, site: PlainSite) -> Iterator[tuple[str, Change]]:
     """Yield the change of every link and visible text with a fact."""
-    scheme = _SCHEMES[name]
     target = _number(value) if name == "phone" else value
-    for path, document in site.pages.items():
-        for link in document.elements("a"):
-            href = link.attributes.get("href", "")
-            if href.lower().startswith(scheme):
-                query = href[len(scheme) :].partition("?")
-                yield path, set_attribute(document, link, "href", scheme + target + "".join(query[1:]))
+    for path, link, address in _linked(name, site):
+        query = "".join(address.partition("?")[1:])
+        yield path, set_attribute(site.pages[path], link, "href", _SCHEMES[name] + target + query)
     for text in sorted(_written(name, site)):
         for page, node, start, end in site.find_text(text):
             if node is None:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from sites.direct_edit.html_document import Attribute, Document, Node, NotEditableError, Span
 from sites.direct_edit.request import VOCABULARY, plain, whole_words
+from sites.files import INDEX
 
 _BARE_VALUE: Final = re.compile(r"[\w.:#?&;,%+-][\w./:#?&;,%+-]*(?<!/)", re.ASCII)
 
@@ -153,7 +154,6 @@ def _escaped(text: str, document: Document) -> str:
 
 MAX_SITE_BYTES: Final = 1024 * 1024
 """Of all pages together; more cannot be parsed within a job's time."""
-INDEX: Final = "index.html"
 _PAGE: Final = re.compile(r"\.html?$", re.I)
 _TEXT_FILE: Final = re.compile(r"\.(?:html?|css|m?js|json|xml|txt|svg|webmanifest|md)$", re.I)
 _INLINE_NAMES: Final = (

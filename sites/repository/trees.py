@@ -9,7 +9,7 @@ from __future__ import annotations
 import stat
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import BinaryIO, NamedTuple, TypeVar
@@ -18,7 +18,7 @@ from dulwich.object_store import BaseObjectStore
 from dulwich.objects import Blob, Commit, ObjectID, ShaFile, Tree
 
 from sites.errors import PathRefusedError, RepositoryRefusedError, TreeRefusedError, WorkspaceMissingError
-from sites.files import MAX_DEPTH, NameSet, collision_key, is_planted
+from sites.files import MAX_DEPTH, NameSet, collision_key, is_planted, with_parents
 
 MEBIBYTE = 1_048_576
 DIRECTORY = 0o040000
@@ -55,7 +55,7 @@ class Snapshot:
 
     def hides(self, path: str) -> bool:
         """Whether something hidden stands where `path` would stand, on any file system."""
-        return any(collision_key(place) in self._hidden for place in (*parents_of(path), path))
+        return any(collision_key(place) in self._hidden for place in with_parents(path))
 
     @cached_property
     def _hidden(self) -> frozenset[str]:
@@ -79,12 +79,6 @@ class Entry(NamedTuple):
     def is_object(self) -> bool:
         """Whether its target is in this repository: a submodule's commit is not."""
         return stat.S_ISREG(self.mode) or stat.S_ISLNK(self.mode) or self.is_directory
-
-
-def parents_of(path: str) -> Iterator[str]:
-    """Yield the directories of a path, the outermost first."""
-    segments = path.split("/")
-    return ("/".join(segments[:depth]) for depth in range(1, len(segments)))
 
 
 def object_of(store: BaseObjectStore, name: ObjectID, kind: type[KindT]) -> KindT:

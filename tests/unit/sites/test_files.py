@@ -3,11 +3,12 @@ import unicodedata
 
 import pytest
 
-from sites.errors import PathRefusedError
+from sites.errors import PathRefusedError, TreeRefusedError
 from sites.files import (
     MAX_DEPTH,
     MAX_PATH_BYTES,
     check_path,
+    check_tree,
     collision_key,
     is_built,
     is_planted,
@@ -224,6 +225,15 @@ def test_ordinary_files_are_not_planted(path: str) -> None:
 
 
 # Which part of a release visitors get.
+
+
+@pytest.mark.req("H-103", "H-104", "H-105")
+@pytest.mark.parametrize("cap", [2 * 2**20, 5 * 2**20, 20 * 2**20])
+def test_a_tree_of_exactly_the_cap_passes_and_one_byte_more_does_not(cap: int) -> None:
+    assert check_tree({"a": bytes(cap - 1), "b": b"x"}, max_bytes=cap)
+    with pytest.raises(TreeRefusedError) as caught:
+        check_tree({"a": bytes(cap), "b": b"x"}, max_bytes=cap)
+    assert caught.value.reason == "too_many_bytes"
 
 
 def site(*paths: str, **package: object) -> dict[str, bytes]:
