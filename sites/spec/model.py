@@ -15,9 +15,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from sites.errors import SpecError, refuse, shown
+from sites.errors import Finding, SpecError, refuse, shown
 
 if TYPE_CHECKING:
     from sites.spec.expressions import Node
@@ -36,6 +37,7 @@ MAX_ELEMENTS = 400
 INDEX = "index.html"
 _PAGE_PATH = re.compile(r"(?:[a-z0-9][a-z0-9-]{0,40}/){0,4}[a-z0-9][a-z0-9_-]{0,60}\.html")
 _NUMBERS = (int, float)
+_MAX_FINDINGS = 20
 _FORBIDDEN_KEYS = frozenset({"__proto__", "prototype", "constructor"})
 _FORBIDDEN_TEXT = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
@@ -242,6 +244,12 @@ def _check_each(value: object) -> None:
 def pointer(*segments: str | int) -> str:
     """Return the JSON pointer of the given keys and indexes (RFC 6901)."""
     return "".join(["/" + str(segment).replace("~", "~0").replace("/", "~1") for segment in segments])
+
+
+def refused_by(error: ValidationError, code: str, base: str) -> SpecError:
+    """Return the error that holds what pydantic found first, each with its place below a path."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_FINDINGS]
+    return SpecError(tuple(Finding(code, (base + pointer(*each["loc"]))[:300], each["msg"][:300]) for each in problems))
 
 
 def _object_of(pairs: Iterable[tuple[str, Any]]) -> JsonObject:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from routing.model_call import SUMMARY, WAYS_OUT
-from sites.errors import Finding, SpecError, refuse, shown
+from sites.errors import refuse, shown
 from sites.spec.catalog import Business, Component, Day, Link, OutlineSection, components, is_link
 from sites.spec.components.page import LEGAL, footer_of, header_of
 from sites.spec.components.posts import NEWS
@@ -21,12 +21,12 @@ from sites.spec.html import complaint_about_link, phone_url, say
 from sites.spec.languages.address import is_familiar, is_to_several
 from sites.spec.languages.typography import typeset
 from sites.spec.languages.versions import primary
-from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
+from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, refused_by
 from sites.spec.outlines.arrange import arranged, opening_of, repeats
 from sites.spec.outlines.links import lead, lead_of, leads_of, menu_words, page_path, slug
 from sites.spec.outlines.looks import GROUNDS, STYLES, look_of, plain_of, shape_of, style_of
 from sites.spec.outlines.model import Outline, OutlinedItem, OutlinedSection
-from sites.spec.theme import PAIRINGS
+from sites.spec.theme import PAIRINGS, Theme
 from sites.spec.trades import TRADES, Trade, trade_of
 from sites.spec.validate import require_valid
 
@@ -200,9 +200,10 @@ def _theme(outline: Outline) -> JsonObject:
     pairing = trade.fonts if trade else PAIRINGS[preset]
     fonts = {} if "font" in chosen else pairing._asdict()
     mode = {"mode": trade.mode} if trade and trade.mode != "auto" else {}
-    theme = {"preset": preset, "align": "left", **fonts, **mode, **chosen}
-    style = theme.get("style") or style_of(theme)
-    return {**shape_of(theme, style), **theme, **plain_of(theme), "style": style}
+    settings = {"preset": preset, "align": "left", **fonts, **mode, **chosen}
+    theme = Theme(**settings)
+    style = theme.style or style_of(theme)
+    return {**shape_of(theme, style), **settings, **plain_of(theme), "style": style}
 
 
 def _navigation(pages: _Pages, lang: str) -> list[Link]:
@@ -250,7 +251,7 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
         wanted[1] = wanted[1].model_copy(update={"heading": None})
     if business.contact_href == f"{path}#contact" and not any(part.kind == "ContactForm" for part in wanted):
         wanted.append(OutlinedSection(kind="ContactForm"))
-    look = look_of(_theme(outline), page=list(pages).index(path), ground=outline.theme.ground)
+    look = look_of(Theme(**_theme(outline)), page=list(pages).index(path), ground=outline.theme.ground)
     body = arranged([(part.kind, _expand(part, outline, business)) for part in wanted], business, look)
     where = _news_page(pages)
     for kind, props in body if is_home and where != INDEX else ():
@@ -371,12 +372,7 @@ def _parse(outline: object) -> Outline:
         )
         parsed = Outline.model_validate(_as_written(_without_blanks(given)))
     except ValidationError as error:
-        raise SpecError(
-            tuple(
-                Finding("bad_outline", ("/outline" + pointer(*problem["loc"]))[:300], problem["msg"][:300])
-                for problem in error.errors(include_url=False, include_context=False, include_input=False)[:20]
-            )
-        ) from None
+        raise refused_by(error, "bad_outline", "/outline") from None
     kinds = outline_kinds()
     for index, section in enumerate(parsed.sections):
         if section.kind not in kinds:

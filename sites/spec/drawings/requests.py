@@ -7,16 +7,16 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from sites.errors import Finding, SpecError
 from sites.spec.drawings.shapes import MAX_LETTERS, MAX_SHAPES, TONES, Shape
 from sites.spec.languages.versions import root_props
-from sites.spec.model import INDEX, JsonObject, Site, pointer, site_of
+from sites.spec.model import INDEX, JsonObject, Site, refused_by, site_of
 from sites.spec.theme import Theme, palette
 
 _MIN_SHAPES: Final = 3
 """Of a mark; a picture has many more."""
-_Shapes = Annotated[tuple[Shape, ...], Field(min_length=_MIN_SHAPES, max_length=MAX_SHAPES)]
-_SHAPES: Final[TypeAdapter[tuple[str, ...]]] = TypeAdapter(_Shapes)
+_SHAPES: Final[TypeAdapter[tuple[str, ...]]] = TypeAdapter(
+    Annotated[tuple[Shape, ...], Field(min_length=_MIN_SHAPES, max_length=MAX_SHAPES)]
+)
 
 
 def wanted(site: Site) -> tuple[str, ...]:
@@ -126,9 +126,4 @@ def shapes_of(reply: Mapping[str, Any]) -> tuple[str, ...]:
     try:
         return _SHAPES.validate_python(reply.get("shapes"))
     except ValidationError as error:
-        raise SpecError(
-            tuple(
-                Finding("bad_drawing", pointer("shapes", *problem["loc"])[:300], problem["msg"][:300])
-                for problem in error.errors(include_url=False, include_context=False, include_input=False)[:20]
-            )
-        ) from None
+        raise refused_by(error, "bad_drawing", "/shapes") from None

@@ -1,7 +1,7 @@
 """The fonts of a theme: looks that a visitor's system has, and families whose files come with the builder.
 
-A document from before there were files names a family for its look, and looks as it always did. So the families that
-are shipped have names of their own (`fraunces-1`), which `shipped_name` puts in place of what people say.
+In a document the name of any other family means the look that is nearest to it. So the families that are shipped have
+names of their own (`fraunces-1`), which `shipped_name` puts in place of what people say.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from sites.spec.catalog import Tone
 from sites.spec.fonts.families import FONTS
@@ -63,33 +63,30 @@ def _is_colour(colour: str) -> bool:
     return _chroma(colour) >= max(least, saturation * max(channels(colour)) / 255)
 
 
-def style_of(theme: dict[str, Any]) -> Style:
+def style_of(theme: Theme) -> Style:
     """Return `poster` where colours or letters are loud, else `display`."""
-    parsed = Theme(**theme)
-    colours = chosen_colours(parsed)
-    headings, _ = fonts_of(parsed)
+    colours = chosen_colours(theme)
+    headings, _ = fonts_of(theme)
     *_, second, first = sorted(map(_chroma, colours))
     is_loud = first >= _LOUD and (second >= _LOUD or luminance(colours.background) < _NIGHT)
-    return "poster" if headings in _POSTER_FONTS or (is_loud and not _is_calm(parsed)) else "display"
+    return "poster" if headings in _POSTER_FONTS or (is_loud and not _is_calm(theme)) else "display"
 
 
-def shape_of(theme: dict[str, Any], style: Style) -> Mapping[str, str]:
+def shape_of(theme: Theme, style: Style) -> Mapping[str, str]:
     """Return what else of a theme is so in a style, where nobody chose.
 
     Small letters are set larger, and a dark page has its fields in the colour that was asked for.
     """
-    parsed = Theme(**theme)
-    _, text = fonts_of(parsed)
+    _, text = fonts_of(theme)
     larger = {"size": "large"} if float(FONTS[text].scale) >= _SMALL else {}
-    is_dark = parsed.mode == "dark" or luminance(chosen_colours(parsed).background) < DARK
+    is_dark = theme.mode == "dark" or luminance(chosen_colours(theme).background) < DARK
     return {**_SHAPES.get(style, {}), **larger, **({"fills": "true"} if is_dark else {})}
 
 
-def plain_of(theme: dict[str, Any]) -> Mapping[str, str]:
+def plain_of(theme: Theme) -> Mapping[str, str]:
     """Return the ground of bands and the colour of words where all shall be dark on light ground, else nothing."""
-    parsed = Theme(**theme)
-    primary, _, background = chosen_colours(parsed)
-    return {"deep": mix(background, primary, 0.1), "ink": mix(BLACK, primary, 0.1)} if _is_plain(parsed) else {}
+    primary, _, background = chosen_colours(theme)
+    return {"deep": mix(background, primary, 0.1), "ink": mix(BLACK, primary, 0.1)} if _is_plain(theme) else {}
 
 
 def _is_plain(theme: Theme) -> bool:
@@ -97,14 +94,14 @@ def _is_plain(theme: Theme) -> bool:
     return theme.contrast is not None and is_light
 
 
-def look_of(theme: dict[str, Any], *, page: int = 0, ground: Ground | None = None) -> Look:
+def look_of(theme: Theme, *, page: int = 0, ground: Ground | None = None) -> Look:
     """Return the grounds of the strong parts of a page, which each second further page changes for its other colour.
 
     A bright field glares on a dark page, and a red or pink one beside letters with serifs. A chosen `ground` is that of
     all pages.
     """
     look = _look_of(theme)
-    if _is_plain(Theme(**theme)):
+    if _is_plain(theme):
         ground = "none"
     if ground:
         return _with_ground(look, ground)
@@ -119,13 +116,12 @@ def _with_ground(look: Look, ground: Ground) -> Look:
     return look._replace(band=band, strip="deep" if look.strip == band else look.strip)
 
 
-def _look_of(theme: dict[str, Any]) -> Look:
-    parsed = Theme(**theme)
-    primary, accent, background = chosen_colours(parsed)
-    style = parsed.style or style_of(theme)
+def _look_of(theme: Theme) -> Look:
+    primary, accent, background = chosen_colours(theme)
+    style = theme.style or style_of(theme)
     if luminance(background) < DARK and style != "poster":
         return Look("deep", "filled" if _is_colour(primary) else "tinted", "deep", style)
-    may_be_accent = _is_colour(accent) and not (_is_calm(parsed) and is_red(accent))
+    may_be_accent = _is_colour(accent) and not (_is_calm(theme) and is_red(accent))
     call: Tone = "accent" if _is_colour(accent) else "filled"
     if _is_colour(primary):
         return Look("filled", "accent" if may_be_accent else "deep", call, style)
