@@ -151,7 +151,7 @@ class Theme(BaseModel, frozen=True, extra="forbid"):
     ink: Colour | None = None
     """The colour of words, as far as they can be read in it."""
     style: Style | None = None
-    """How large and how closely sections are set: every new site has one, a document that is imported may do without."""
+    """How large and how closely sections are set: every new site has one, an imported document may not."""
     contrast: Literal["strong"] | None = None
     """That of words in grey: nearly that of the others."""
     fills: Literal["true"] | None = None
