@@ -161,110 +161,20 @@ def test_the_same_code_on_every_page_is_one_piece_of_code() -> None:
     assert report({f"{number}.html": body for number in range(5)}).js_bytes == 800
 
 
-@pytest.mark.threat("G1", "G2", "G3", "G4", "G6", "G8", "G9", "G12")
+# More of what is refused, and by which rule, stands in tests/data/hostile/; this is what no text file can hold.
+
+
+@pytest.mark.threat("G6")
 @pytest.mark.parametrize(
     ("body", "rule"),
     [
-        ("<script type=speculationrules>{}</script>", "unknown-script-type"),
-        ("<script type=importmap>{}</script>", "unknown-script-type"),
-        ("<p ONLOAD=x>", "event-handler"),
-        ("<p/onload\x0c=x>", "event-handler"),
-        ("<p a='x'onload=x>", "event-handler"),
-        ("<svg onbegin=x>", "event-handler"),
-        ("<body><body onpageshow=x>", "event-handler"),
-        ("<html><html onfocus=x>", "event-handler"),
-        ("<a href='java&#9;script:x'>", "script-url"),
-        ("<a href='&#1;java&NewLine;script&colon;x'>", "script-url"),
-        ("<a href=' JaVaScRiPt:x'>", "script-url"),
-        ("<a href=vbscript:x>", "script-url"),
-        ("<a href='data:text/html,<script>x</script>'>", "script-url"),
-        ("<a href=blob:x>", "script-url"),
-        ("<form action=javascript:x>", "script-url"),
-        ("<button formaction=javascript:x>", "script-url"),
-        ("<svg><a xlink:href=javascript:x>", "script-url"),
-        ("<iframe src=x></iframe>", "frame-loose"),
-        ("<iframe srcdoc='<p>'></iframe>", "frame-loose"),
-        ("<a ping=//evil.example href=x>", "dangerous-attribute"),
-        ("<object data=x>", "dangerous-element"),
-        ("<embed src=x>", "dangerous-element"),
-        ("<frameset onload=x><frame src=x>", "dangerous-element"),
-        ("<portal src=x>", "dangerous-element"),
-        ("<plaintext>", "dangerous-element"),
-        ("<link rel=import href=x>", "link-rel"),
-        ("<link rel='stylesheet prerender' href=x.css>", "link-rel"),
-        ("<link rel=preload as=image href=//evil.example/x>", "image-host"),
-        ("<link rel=manifest href=//evil.example/x>", "manifest-host"),
-        ("<link rel=preconnect href=//evil.example>", "connect-host"),
-        ("<link rel='shortcut icon' href=//evil.example/x.ico>", "image-host"),
-        ("<base href=//evil.example>", "base-element"),
-        ("<meta http-equiv=refresh content='0;url=//evil.example'>", "meta-http-equiv"),
-        ("<meta http-equiv=Set-Cookie content=x>", "meta-http-equiv"),
-        ("<meta http-equiv=Content-Security-Policy content=x>", "meta-http-equiv"),
-        ("<meta name=referrer content=unsafe-url>", "meta-referrer"),
-        ("<a referrerpolicy=unsafe-url href=x>", "meta-referrer"),
-        ("<svg><animate attributeName=href to=javascript:x>", "svg-active"),
-        ("<svg><set attributeName=xlink:href to=javascript:x>", "svg-active"),
-        ("<svg><use href='data:image/svg+xml,<svg/>'>", "svg-active"),
-        ("<svg><use href=//evil.example/a.svg#b>", "image-host"),
-        ("<svg><rect fill='url(//evil.example/a.svg#b)'>", "image-host"),
-        ("<svg><foreignObject><p>", "dangerous-element"),
-        ('<img src=\'data:image/svg+xml,<svg xmlns="http://www.w3.org/2000/svg" onload="x"/>\'>', "event-handler"),
-        ("<img src='data:text/html,x'>", "data-url"),
-        ('<noscript><p title="</noscript><img src=x onerror=y>">', "event-handler"),
-        ("<noscript><img src=//evil.example/x></noscript>", "image-host"),
-        ("<svg><style><img src=x onerror=y></style></svg>", "html-ambiguous"),
-        ("<svg a=b/><style><a title='</style><img onerror=x>'></style>", "html-ambiguous"),
-        ("<svg><![CDATA[><img src=x onerror=y>]]></svg>", "html-ambiguous"),
-        ("<math><mtext><table><mglyph><style><img onerror=x>", "html-ambiguous"),
-        ("<svg></p><style><a title='</style><img onerror=x>'></style>", "html-ambiguous"),
-        ("<svg><desc></svg><style>", "html-ambiguous"),
-        ("<select><style></select><img onerror=x><style></style>", "html-ambiguous"),
-        ("<template><col><style></template><img onerror=x><style></style>", "html-ambiguous"),
-        ("<title>x<img onerror=y>", "html-ambiguous"),
-        ("<style></ſtyle></style><p onclick=x>", "event-handler"),
-        ("<script></ſcript><!--</script><p onclick=x>", "event-handler"),
-        ("<!--><p onclick=x>-->", "event-handler"),
-        ("<!-- --!><p onclick=x>", "event-handler"),
-        ("<!DOCTYPE html PUBLIC '><p onclick=x>'>", "event-handler"),
-        ("<script><!--<script></script>--></script><p onclick=x>", "event-handler"),
-        ("<template><p onclick=x></template>", "event-handler"),
-        ("<form action=//evil.example>", "form-host"),
-        ("<form action=tel:1>", "form-host"),
-        ("<button formaction=//evil.example>", "form-host"),
-        ("<input type=PassWord>", "password-field"),
-        ("<script src=//evil.example/x.js></script>", "script-host"),
-        ("<script src=https://cdn.example/x.js></script>", "script-integrity"),
-        (f"<script src=https://cdn.example/x.js integrity={SHA384}></script>", "script-integrity"),
-        ("<script src=http://cdn.example/x.js></script>", "insecure-url"),
-        ("<script src=https://cdn.example.evil.example/x.js></script>", "script-host"),
-        ("<script src=https://cdn.example@evil.example/x.js></script>", "deceptive-url"),
-        ("<script src='https://evil.example\\@cdn.example/x.js'></script>", "script-host"),
-        ("<script src='/\\evil.example/x.js'></script>", "script-host"),
-        ("<script src='/\t/evil.example/x.js'></script>", "script-host"),
-        ("<script src='https:evil.example/x.js'></script>", "deceptive-url"),
-        ("<script src='https:///evil.example/x.js'></script>", "deceptive-url"),
-        ("<link rel=stylesheet href=//cdn.example/a.css>", "style-host"),
-        ("<link rel='&#115;tylesheet' href=//evil.example/a.css>", "style-host"),
-        ("<img src=//1.2.3.4/x>", "deceptive-url"),
-        ("<img src=//0x7f.1/x>", "deceptive-url"),
-        ("<img src='//[::1]/x'>", "deceptive-url"),
-        ("<img src=//img.example:8443/x>", "deceptive-url"),
-        ("<img srcset='data:image/png;base64,xx 1x, //evil.example/a 2x'>", "image-host"),
-        ("<video poster=//evil.example/x>", "image-host"),
-        ("<video src=//evil.example/x>", "media-host"),
-        ("<td background=//evil.example/x>", "image-host"),
-        ("<a href='https://аpple.com/'>", "deceptive-url"),
-        ("<a href='https://bank.example@evil.example/'>", "deceptive-url"),
-        ("<p style='background:u\\72l(//evil.example/x)'>", "image-host"),
-        ("<p style='behavior:url(x)'>", "css-active"),
-        ("<style>@import '//evil.example/a'</style>", "style-host"),
         (b"<p>\xff", "not-utf8"),
         ("<p>".encode("utf-16"), "not-utf8"),
         (b"<scr\0ipt>", "not-utf8"),
         ("<a " + "a " * 301 + ">", "html-too-complex"),
     ],
 )
-def test_hostile_markup_is_refused_by_its_rule(body: str | bytes, rule: str) -> None:
+def test_a_page_that_cannot_be_read_as_it_stands_is_refused(body: str | bytes, rule: str) -> None:
     assert rule in page(body)
 
 
@@ -291,35 +201,6 @@ def test_hostile_markup_is_refused_by_its_rule(body: str | bytes, rule: str) -> 
 )
 def test_honest_markup_passes(body: str) -> None:
     assert page(body) == set()
-
-
-@pytest.mark.threat("G7")
-@pytest.mark.parametrize(
-    ("source", "rule"),
-    [
-        ("eval(x)", "eval-like"),
-        ("eval/**/ (x)", "eval-like"),
-        ("(0,eval)(x)", "eval-like"),
-        ("window['eval'](x)", "eval-like"),
-        ("\\u0065val(x)", "eval-like"),
-        ("new Function('x')", "eval-like"),
-        ("[].constructor.constructor('x')()", "eval-like"),
-        ("setTimeout('x', 1)", "eval-like"),
-        ("document.write(x)", "eval-like"),
-        ("WebAssembly.instantiate(x)", "eval-like"),
-        ("import('data:text/javascript,x')", "data-script"),
-        ("new Worker('x.js')", "worker"),
-        ("navigator.serviceWorker.register('x')", "worker"),
-        ("importScripts('x')", "worker"),
-        ("fetch('https://evil.example/')", "connect-host"),
-        ("import x from '//evil.example/x.js'", "connect-host"),
-        ("r.open('GET', 'https://evil.example/')", "connect-host"),
-        ("new WebSocket(`wss://evil.example/`)", "connect-host"),
-    ],
-)
-def test_constructs_that_the_header_would_stop_are_named(source: str, rule: str) -> None:
-    assert rule in rules({"a.js": source.encode()})
-    assert rule in page(f"<script>{source}</script>")
 
 
 @pytest.mark.parametrize(
@@ -356,47 +237,10 @@ def test_ordinary_javascript_passes(source: str) -> None:
     assert rules({"a.js": source.encode()}) == set()
 
 
-@pytest.mark.threat("D2", "G8", "G11")
 @pytest.mark.req("H-002")
-@pytest.mark.parametrize(
-    ("name", "data", "rule"),
-    [
-        ("index.php", b"<?php", "file-type"),
-        ("api/hello.js", b"export default 1", "host-config-file"),
-        ("_headers", b"/*", "host-config-file"),
-        ("sub/_Redirects", b"/*", "host-config-file"),
-        ("netlify.toml", b"", "host-config-file"),
-        (".htaccess", b"", "host-config-file"),
-        (".claude/settings.json", b"{}", "planted-file"),
-        (".hidden", b"", "hidden-file"),
-        ("a.exe", b"MZ", "file-type"),
-        ("a.wasm", b"\0asm", "file-type"),
-        ("a.xhtml", b"<html/>", "file-type"),
-        ("noextension", b"x", "file-type"),
-        ("a.jpg", b"<html><script>x</script>", "type-mismatch"),
-        ("a.png", b"GIF89a", "type-mismatch"),
-        ("a.txt", b"\n <!DOCTYPE html>", "type-mismatch"),
-        ("a.json", b"<script>x</script>", "type-mismatch"),
-        ("a.html", b"%PDF-1.4", "type-mismatch"),
-        ("a.svg", b"<!DOCTYPE svg [<!ENTITY a 'b'>]><svg>&a;</svg>", "svg-doctype"),
-        ("a.svg", b"<!DOCTYPE svg SYSTEM 'http://evil.example/x'><svg/>", "svg-doctype"),
-        ("a.svg", b"<svg><script/></svg>", "svg-active"),
-        ("a.svg", b"<s:svg xmlns:s='http://www.w3.org/2000/svg'><s:script>x</s:script></s:svg>", "svg-active"),
-        ("a.svg", b"<svg><x xmlns='http://www.w3.org/1999/xhtml'/></svg>", "svg-active"),
-        ("a.svg", b"<svg><foreignObject/></svg>", "dangerous-element"),
-        ("a.svg", b"<svg ONLOAD='x'/>", "event-handler"),
-        ("a.svg", b"<svg><g", "xml-malformed"),
-        ("a.svg", b"<?xml-stylesheet href='x'?><svg/>", "xml-active"),
-        ("a.svg", b"<svg><image href='//evil.example/a'/></svg>", "image-host"),
-        ("a.svg", b"<svg><a xmlns:x='http://www.w3.org/1999/xlink' x:href='javascript:x'/></svg>", "script-url"),
-        ("a.xml", b"<html xmlns='http://www.w3.org/1999/xhtml'><script/></html>", "xml-active"),
-        ("a.xml", b"<?xml-stylesheet type='text/xsl' href='x'?><a/>", "xml-active"),
-        ("a.css", b"@import url(//evil.example/a.css);", "style-host"),
-        ("a.css", b"@font-face{src:url(https://evil.example/f.woff)}", "font-host"),
-    ],
-)
-def test_hostile_files_are_refused_by_their_rule(name: str, data: bytes, rule: str) -> None:
-    assert rule in rules({name: data})
+@pytest.mark.parametrize("name", ["index.php", "api/hello.js"])
+def test_what_a_server_would_run_is_refused(name: str) -> None:
+    assert rules({name: b"<?php"}) & {"file-type", "host-config-file"}
 
 
 def test_more_files_than_the_profile_allows_are_refused() -> None:
