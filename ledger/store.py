@@ -45,6 +45,8 @@ from routing.config import UNSTORABLE
 
 logger = logging.getLogger(__name__)
 
+LEDGER_UNREACHABLE = (OperationalError, InterfaceError, PoolTimeoutError)
+"""The ledger is down or restarting, or every connection of this process is busy."""
 WORK_CHANNEL = "pointsman_work"
 """NOTIFY channel that wakes the dispatcher."""
 _WAKE = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{WORK_CHANNEL}', '')"
@@ -281,7 +283,7 @@ class Ledger:
         try:
             with self.look() as connection:
                 Statement(_WAKE).all(connection)
-        except (OperationalError, InterfaceError, PoolTimeoutError):
+        except LEDGER_UNREACHABLE:
             logger.info("dispatcher_not_woken")  # its next tick finds the work
 
     @contextmanager

@@ -11,12 +11,11 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.exc import SQLAlchemyError
 
 from ledger.attempts import renew_all
 from ledger.start_attempt import Claim
-from ledger.store import Ledger, Statement
+from ledger.store import LEDGER_UNREACHABLE, Ledger, Statement
 from workers import dense
 from workers.errors import CancelledByOwnerError, LeaseLostError
 
@@ -132,7 +131,7 @@ class Lease:
         try:
             with self._ledger.look() as connection:
                 found = _HELD.one(connection, {"attempt": self._claim.attempt.id})
-        except (OperationalError, InterfaceError, PoolTimeoutError):
+        except LEDGER_UNREACHABLE:
             logger.warning("checked_without_ledger")
             return
         if self._is_lost or found is None:

@@ -17,8 +17,6 @@ from types import FrameType, MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import func, select
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlmodel import Session
 
 from gateway.errors import GatewayUnreachableError, LedgerUnreachableError
@@ -32,7 +30,7 @@ from ledger.jobs import close_attempt, end, move, requeue
 from ledger.provider_circuits import circuit_wait
 from ledger.runs.steps import StepOrder, charge_unmetered_step, step_order
 from ledger.start_attempt import Claim, claim
-from ledger.store import Ledger, now
+from ledger.store import LEDGER_UNREACHABLE, Ledger, now
 from ledger.tables import Job
 from monitoring import logs, traces
 from monitoring.config import CellsConfig
@@ -140,9 +138,6 @@ def _trace_facts(claimed: Claim) -> traces.Facts:
 
 
 logger = logging.getLogger(__name__)
-
-LEDGER_UNREACHABLE = (OperationalError, InterfaceError, PoolTimeoutError)
-"""The ledger is down or restarting, or every connection of this process is busy."""
 
 SETTLE_PAUSES = (0.2, 1.0, 3.0)
 """Seconds between tries to settle while the ledger is unreachable, the last one again and again: an outage must not

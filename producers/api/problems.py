@@ -12,8 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
-from sqlalchemy.exc import DataError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.exc import DataError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -35,6 +34,7 @@ from ledger.errors import (
     SiteNotFoundError,
     WrongStateError,
 )
+from ledger.store import LEDGER_UNREACHABLE
 from producers.errors import (
     AdmissionRefusedError,
     AuthenticationError,
@@ -220,7 +220,7 @@ _RESPONSES: Mapping[type[Exception], Callable[[Any], JSONResponse]] = {
     NotReplayableError: _refused("not_replayable"),
     NotUndoableError: _refused("not_undoable"),
     **dict.fromkeys((WrongStateError, PublishConflictError, SiteConflictError), _told(409, "conflict")),
-    **dict.fromkeys((OperationalError, InterfaceError, PoolTimeoutError), _on_ledger_away),
+    **dict.fromkeys(LEDGER_UNREACHABLE, _on_ledger_away),
     StoreUnavailableError: _away(
         "content_store_unreachable", "the content store cannot be reached; nothing is lost, try again"
     ),

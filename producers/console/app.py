@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, FastAPI, Form, Request
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import DataError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.exc import DataError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from ledger.errors import GateNotFoundError, JobNotFoundError, ReleaseNotFoundError, SiteNotFoundError
+from ledger.store import LEDGER_UNREACHABLE
 from producers.api.operations_routes import NO_TELEMETRY
 from producers.api.problems import on_too_many_streams
 from producers.api.requests import MAX_RAW_BYTES, Resources
@@ -168,7 +168,7 @@ _HANDLERS: Mapping[type[Exception], Handler] = {
         (GateNotFoundError, JobNotFoundError, PageNotFoundError, ReleaseNotFoundError, SiteNotFoundError), _on_not_found
     ),
     RequestValidationError: _on_invalid,
-    **dict.fromkeys((OperationalError, InterfaceError, PoolTimeoutError), _on_ledger_away),
+    **dict.fromkeys(LEDGER_UNREACHABLE, _on_ledger_away),
     StoreUnavailableError: _shows(503, "The files cannot be reached. Nothing was done; try again in a moment."),
     **dict.fromkeys((BlobCorruptError, BlobMissingError, ReleaseAlteredError), _on_damaged),
     DataError: _shows(422, "The text holds a character that cannot be stored or searched for."),

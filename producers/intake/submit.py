@@ -14,8 +14,6 @@ from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlmodel import Session
 
 from ledger.dispatch_window import Push
@@ -24,7 +22,7 @@ from ledger.job_control import supersede
 from ledger.job_ends import owe_notices
 from ledger.releases import ensure_site
 from ledger.runs.run import new_run
-from ledger.store import Ledger
+from ledger.store import LEDGER_UNREACHABLE, Ledger
 from ledger.submission import AcceptedJob, Headroom, KnownKey, accept_all, load_submission_context
 from ledger.tables import Job, NewJob
 from monitoring import traces
@@ -63,7 +61,6 @@ Environment = Callable[[], Mapping[str, str]]
 
 BATCH = 500
 """The most jobs that one transaction accepts."""
-_LEDGER_AWAY = (OperationalError, InterfaceError, PoolTimeoutError)
 
 
 class Submitted(NamedTuple):
@@ -205,7 +202,7 @@ class Submitter:
             if refused:
                 with self.ledger.begin() as session:
                     record_refusals(session, refused, tenant=origin.tenant, source=origin.source)
-        except _LEDGER_AWAY:
+        except LEDGER_UNREACHABLE:
             if not any(isinstance(one, Submitted) for one in outcomes.values()):
                 raise
             logger.warning("batch_broken_off", extra={"answered": len(outcomes), "asked": len(bodies)})

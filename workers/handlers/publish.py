@@ -24,6 +24,7 @@ from ledger.record_tables import Approval
 from ledger.releases import activate, note_projection
 from ledger.runs.tables import Run
 from ledger.start_attempt import Claim
+from ledger.store import LEDGER_UNREACHABLE
 from ledger.tables import Release, Site
 from monitoring import traces
 from routing.jobs import JobMessage, Reason, State
@@ -33,7 +34,7 @@ from sites.ownership import check_owner
 from sites.releases import check_release_integrity, lay_out, try_show_active
 from sites.repository.workspace import Workspace
 from workers.lease import Lease
-from workers.lifecycle import LEDGER_UNREACHABLE, Resources, claim_job, hand_back, retry_later, trace_attempt
+from workers.lifecycle import Resources, claim_job, hand_back, retry_later, trace_attempt
 from workers.retries import is_passing, unavailable_reason, words_of
 from workers.runs.coordinator import Advance
 from workers.runs.publishing import publish_run

@@ -28,7 +28,7 @@ from sqlalchemy.exc import OperationalError
 from ledger.cells.tenant_rows import TENANT_CLOSED, is_closed_error
 from ledger.errors import LedgerError
 from ledger.runs.shells import ShellOrder, begin_shell, end_shell
-from ledger.store import Ledger, create_ledger_engine
+from ledger.store import LEDGER_UNREACHABLE, Ledger, create_ledger_engine
 from monitoring.config import LedgerConfig
 from routing.config import PolicyConfig, collect_secrets, read_settings
 from routing.errors import PolicyError
@@ -45,7 +45,7 @@ from sites.content_store import ContentStore
 from sites.errors import SiteError, WriteConflictError
 from sites.repository.workspace import Step, Workspace
 from workers.config import RunsConfig
-from workers.lifecycle import LEDGER_UNREACHABLE, with_ledger
+from workers.lifecycle import with_ledger
 from workers.runs.cli_runners import collect, put
 from workers.runs.git.sync import tree_limits
 from workers.runs.step import collect_output
