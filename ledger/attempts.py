@@ -47,14 +47,6 @@ HANDED_BACK = frozenset({Reason.WORKER_STOPPED, Reason.LEDGER_UNREACHABLE})
 """Losses that are not the job's: it waits again at once, and nothing is counted against it."""
 
 
-class Renewal(NamedTuple):
-    """The outcome of renewing a lease."""
-
-    holds: bool
-    """False when the job was taken away: the worker must stop, nothing it does will count."""
-    cancel_requested: bool
-
-
 def new_token() -> str:
     """Return a fresh token; it is worth something once an attempt's row holds its hash."""
     return f"pma_{secrets.token_urlsafe(32)}"
@@ -103,14 +95,6 @@ def renew_all(session: Session, attempts: Collection[UUID], *, lease_seconds: fl
     attempt that another transaction is just changing is passed over: it waits for nobody, and is not in the answer.
     """
     return {row.id: row.holds for row in _RENEW.all(session, {"ids": list(attempts), "seconds": float(lease_seconds)})}
-
-
-def renew(session: Session, attempt: Attempt | ClaimedAttempt, *, lease_seconds: float) -> Renewal:
-    """Extend one attempt's lease, and return whether it still holds the job."""
-    session.flush()
-    holds = renew_all(session, [attempt.id], lease_seconds=lease_seconds).get(attempt.id, False)
-    cancelled_at = session.scalar(select(col(Job.cancel_requested_at)).where(col(Job.id) == attempt.job_id))
-    return Renewal(holds, cancelled_at is not None)
 
 
 def lock_owned_job(session: Session, attempt: Attempt | ClaimedAttempt) -> Job:

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import text
 from sqlmodel import SQLModel
 
-from ledger.attempts import lock_owned_job
+from ledger.attempts import lock_owned_job, renew_all
 from ledger.dispatch_window import release_due
 from ledger.job_control import approve, await_approval
 from ledger.jobs import close_attempt, end, move
@@ -118,6 +118,10 @@ class Shop:
         claimed = self.try_claim(self.message(job_id), worker=worker)
         assert claimed is not None
         return claimed
+
+    def renews(self, claimed: Claim) -> bool:
+        with self.ledger.begin() as session:
+            return renew_all(session, [claimed.attempt.id], lease_seconds=20)[claimed.attempt.id]
 
     def running(self, **overrides: Any) -> Claim:
         return self.claim(self.accept(**overrides))

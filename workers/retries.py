@@ -65,9 +65,6 @@ class Abandon:
     """The job is no longer this attempt's: stop silently."""
 
 
-Decision = Ended | Deferred | Retry | Abandon
-
-
 def decide_call(error: GatewayError, *, tries: int, left_seconds: float = math.inf) -> Retry | None:
     """Return how to retry a failed model call; None when the attempt has to deal with the error."""
     if tries > BUSY_RETRIES:

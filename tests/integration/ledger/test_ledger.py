@@ -20,7 +20,6 @@ from ledger.attempts import (
     find_lapsed_attempts,
     lock_owned_job,
     recover,
-    renew,
     report_loss,
 )
 from ledger.errors import FencedError, IdempotencyConflictError, JobNotFoundError, PublishConflictError, WrongStateError
@@ -320,14 +319,12 @@ def test_a_question_does_not_wait_for_its_site(shop: Shop) -> None:
 # ------------------------------------------------------------------------------------------------------------ leases
 
 
-def test_a_renewal_prolongs_the_lease_and_tells_of_a_wish_to_cancel(shop: Shop) -> None:
+def test_a_renewal_prolongs_the_lease_also_of_a_job_that_is_to_be_cancelled(shop: Shop) -> None:
     claimed = shop.running()
     shop.execute("UPDATE attempt SET lease_until = now() + interval '1 second'")
     with shop.ledger.begin() as session:
-        assert renew(session, claimed.attempt, lease_seconds=20) == (True, False)
         request_cancel(session, session.get_one(Job, claimed.job.id), actor="owner")
-    with shop.ledger.begin() as session:
-        assert renew(session, claimed.attempt, lease_seconds=20) == (True, True)
+    assert shop.renews(claimed)
     left = shop.scalar("SELECT extract(epoch FROM lease_until - clock_timestamp()) FROM attempt")
     assert 18 < float(left) <= 20
 
@@ -336,8 +333,7 @@ def test_an_attempt_that_lost_its_job_cannot_renew_nor_take_effect(shop: Shop) -
     claimed = shop.running()
     shop.lapse(claimed)
     take_back(shop)
-    with shop.ledger.begin() as session:
-        assert not renew(session, claimed.attempt, lease_seconds=20).holds
+    assert not shop.renews(claimed)
     with pytest.raises(FencedError), shop.ledger.begin() as session:
         lock_owned_job(session, claimed.attempt)
 
@@ -346,7 +342,7 @@ def test_an_attempt_whose_child_was_reported_dead_cannot_renew(shop: Shop) -> No
     claimed = shop.running()
     with shop.ledger.begin() as session:
         report_loss(session, JobMessage(job_id=claimed.job.id, fence=0), worker="w1", cause=Reason.WORKER_LOST)
-        assert not renew(session, claimed.attempt, lease_seconds=20).holds
+    assert not shop.renews(claimed)
     take_back(shop)
     assert shop.job(claimed.job.id).state == "queued"
 
@@ -355,7 +351,7 @@ def test_a_report_about_an_older_attempt_takes_nothing_away(shop: Shop) -> None:
     claimed = shop.running()
     with shop.ledger.begin() as session:
         report_loss(session, JobMessage(job_id=claimed.job.id, fence=7), worker="w1", cause=Reason.WORKER_LOST)
-        assert renew(session, claimed.attempt, lease_seconds=20).holds
+    assert shop.renews(claimed)
 
 
 def test_a_stopping_worker_hands_back_its_own_jobs_and_no_others(shop: Shop) -> None:
@@ -363,15 +359,14 @@ def test_a_stopping_worker_hands_back_its_own_jobs_and_no_others(shop: Shop) -> 
     shop.execute("UPDATE attempt SET worker = 'another' WHERE id = :id", id=another.attempt.id)
     with shop.ledger.begin() as session:
         assert expire_worker_leases(session, mine.attempt.worker) == 1
-        assert not renew(session, mine.attempt, lease_seconds=20).holds
-        assert renew(session, another.attempt, lease_seconds=20).holds
+    assert not shop.renews(mine)
+    assert shop.renews(another)
 
 
 def test_an_attempt_past_its_deadline_cannot_renew_so_a_hung_one_loses_its_job(shop: Shop) -> None:
     claimed = shop.running()
     shop.execute("UPDATE attempt SET deadline = now() - interval '1 second'")
-    with shop.ledger.begin() as session:
-        assert not renew(session, claimed.attempt, lease_seconds=20).holds
+    assert not shop.renews(claimed)
 
 
 def test_nothing_is_held_after_the_end(shop: Shop) -> None:
@@ -473,8 +468,7 @@ def test_an_attempt_that_renewed_after_it_was_found_lapsed_keeps_its_job(shop: S
     shop.lapse(claimed)
     with shop.ledger.begin() as session:
         (found,) = find_lapsed_attempts(session)
-    with shop.ledger.begin() as session:
-        assert renew(session, claimed.attempt, lease_seconds=20).holds
+    assert shop.renews(claimed)
     with shop.ledger.begin() as session:
         recover(session, found, max_lost=2)
     assert (shop.job(claimed.job.id).state, shop.job(claimed.job.id).fence) == ("running", 1)

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ledger.attempts import escalate, find_lapsed_attempts, lock_owned_job, recover, renew, report_loss
+from ledger.attempts import escalate, find_lapsed_attempts, lock_owned_job, recover, report_loss
 from ledger.errors import FencedError, NotUndoableError, PublishConflictError, WrongStateError
 from ledger.job_control import approved_release, expire, reject, request_cancel, undo_approval
 from ledger.jobs import end
@@ -82,8 +82,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(claimed=claims)
     def renew(self, claimed: Claim | None) -> None:
         if claimed is not None:
-            with self.shop.ledger.begin() as session:
-                renew(session, claimed.attempt, lease_seconds=20)
+            self.shop.renews(claimed)
 
     @rule(claimed=claims, past_deadline=st.booleans())
     def lapse(self, claimed: Claim | None, past_deadline: bool) -> None:
