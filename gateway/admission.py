@@ -328,15 +328,6 @@ def _lowered(policy: Policy, overrides: str) -> Policy:
         raise RefusedError(Code.OVERRIDES_INVALID, "the tenant's overrides do not fit the platform's policy") from None
 
 
-class Ended(NamedTuple):
-    """How a call ended, as far as its circuit is concerned."""
-
-    trouble: Trouble | None
-    """None when the provider is healthy."""
-    retry_after: float | None
-    """Seconds the provider asked callers to wait."""
-
-
 class CircuitReporter:
     """Reports one call to the circuit of its account and model.
 
@@ -365,18 +356,21 @@ class CircuitReporter:
         if self._is_test:
             await self._run(provider_circuits.give_up_test(self._circuit.account, self._model))
 
-    async def report_end(self, ended: Ended) -> float:
-        """Report how the call ended, and return for how many seconds that opens its circuit."""
-        if ended.trouble is None:
+    async def report_end(self, trouble: Trouble | None, *, retry_after: float | None) -> float:
+        """Report how the call ended, and return for how many seconds that opens its circuit.
+
+        `trouble` is None when the provider is healthy; `retry_after` are the seconds that it asked callers to wait.
+        """
+        if trouble is None:
             await self.report_success()
             return 0.0
-        pause_steps = pauses(ended.trouble, self._circuit.rules, retry_after=ended.retry_after, is_probe=self._is_test)
+        pause_steps = pauses(trouble, self._circuit.rules, retry_after=retry_after, is_probe=self._is_test)
         statement = provider_circuits.fail(
             self._circuit.account,
             self._model,
-            trouble=ended.trouble,
+            trouble=trouble,
             pauses=pause_steps,
-            asked=ended.retry_after,
+            asked=retry_after,
             is_test=self._is_test,
         )
         rows = await self._run(statement)
@@ -385,7 +379,7 @@ class CircuitReporter:
             "circuit_failure",
             extra={
                 "model": self._model,
-                "trouble": ended.trouble.value,
+                "trouble": trouble.value,
                 "failures": failure.failures,
                 "open_seconds": round(failure.open_seconds, 3),
             },

@@ -20,7 +20,7 @@ from typing import Any
 import aiohttp
 from pydantic_core import from_json
 
-from gateway.admission import Admitted, Caller, CircuitReporter, Ended
+from gateway.admission import Admitted, Caller, CircuitReporter
 from gateway.errors import LedgerUnreachableError
 from gateway.ledger_client import Ledger
 from gateway.messages import MALFORMED, Code, ModelRequest, RefusedError, ReplyReader, retry_headers
@@ -183,7 +183,7 @@ class Relay:
             return await self._circuit.report_unknown()
         status = self._status if is_answered else None
         trouble = call.admitted.caller.provider.trouble_of(status, kind=meter.error_kind)
-        self._open_seconds = await self._circuit.report_end(Ended(trouble, self._retry_after))
+        self._open_seconds = await self._circuit.report_end(trouble, retry_after=self._retry_after)
         if self._open_seconds and not self._has_begun:
             headers = [(name, value) for name, value in self._headers if name not in _WAITING]
             self._headers = [*headers, *retry_headers(self._open_seconds)]

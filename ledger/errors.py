@@ -142,7 +142,7 @@ class _RefusedError(LedgerError, ValueError):
         return self.text.format(subject, self.reasons.get(reason, "{}").format(fact))
 
 
-ApprovalRefusal = Literal["expired", "other_release", "other_report", "site_moved_on", "own_request", "no_reason"]
+ApprovalRefusal = Literal["expired", "other_release", "other_report", "site_moved_on", "own_request"]
 GateRefusal = Literal["decided", "expired", "own_request", "no_reason", "changed"]
 RoundRefusal = Literal[
     "continued",

@@ -7,7 +7,7 @@ live, previous or pending (threat H7).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -53,7 +53,7 @@ class NewRelease:
     reverse_sha256: str | None = None
     build_seconds: float | None = None
     base_release_id: UUID | None = None
-    job_id: UUID | None = field(default=None)
+    job_id: UUID | None = None
 
 
 def ensure_site(session: Session, tenant: str, name: str) -> Site:

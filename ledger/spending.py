@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -103,28 +102,17 @@ NO_AGENT = "-"
 
 
 class CallUsage(NamedTuple):
-    """One model call of a run. Money is in nanodollars."""
+    """One model call of a run."""
 
-    call_id: UUID
     step: str | None
     attempt: int | None
     agent: str
     provider: str
     model: str
     key_hash: str
-    state: str
-    finish: str | None
-    input_tokens: int
-    output_tokens: int
-    cache_write_tokens: int
-    cache_read_tokens: int
+    tokens: int
+    """All of them, read and written."""
     cost_nanousd: int
-    started_at: datetime
-
-    @property
-    def tokens(self) -> int:
-        """All tokens, read and written."""
-        return self.input_tokens + self.output_tokens + self.cache_write_tokens + self.cache_read_tokens
 
 
 class Total(NamedTuple):
@@ -137,35 +125,23 @@ class Total(NamedTuple):
 
 def usage_of_run(session: Session, run_id: UUID) -> Sequence[CallUsage]:
     """Return every model call of a run, oldest first, including those before it was planned."""
+    read = col(Call.input_tokens) + col(Call.cache_write_tokens) + col(Call.cache_read_tokens)
     rows = session.execute(
-        select(Call, AgentExecution)
+        select(
+            col(AgentExecution.step_key),
+            col(AgentExecution.attempt),
+            func.coalesce(col(AgentExecution.agent), NO_AGENT),
+            col(Call.provider),
+            col(Call.model),
+            col(Call.key_hash),
+            read + col(Call.output_tokens),
+            col(Call.cost_nanousd),
+        )
         .outerjoin(AgentExecution, col(AgentExecution.job_id) == col(Call.job_id))
         .where(col(Call.job_id).in_(members_of(run_id)))
         .order_by(col(Call.started_at), col(Call.id))
     )
-    return [_usage(call, execution) for call, execution in rows]
-
-
-def _usage(call: Call, execution: AgentExecution | None) -> CallUsage:
-    step, attempt = (execution.step_key, execution.attempt) if execution is not None else (None, None)
-    agent = execution.agent if execution is not None else None
-    return CallUsage(
-        call.id,
-        step,
-        attempt,
-        agent or NO_AGENT,
-        call.provider,
-        call.model,
-        call.key_hash,
-        call.state,
-        call.finish,
-        call.input_tokens,
-        call.output_tokens,
-        call.cache_write_tokens,
-        call.cache_read_tokens,
-        call.cost_nanousd,
-        call.started_at,
-    )
+    return [CallUsage(*row) for row in rows]
 
 
 def total_by(calls: Iterable[CallUsage], key: Callable[[CallUsage], str]) -> dict[str, Total]:

@@ -193,7 +193,7 @@ class Job(SQLModel, table=True):
     pushed_at: datetime | None = when_column()
     """When its message went to the broker; empty while it waits for room in the dispatch window."""
     held_for: str | None = None
-    """Why a waiting job must not go to the broker yet (routing.scheduling.Hold); empty when it may in its turn."""
+    """Why a waiting job must not go to the broker yet, a `WaitReason`; empty when it may in its turn."""
     held_until: datetime | None = when_column()
     """When the dispatcher releases it; empty for a job that is held for its site."""
     supersede_key: str | None = None

@@ -306,7 +306,6 @@ def sweep_periodically(
     reaper: Reaper,
     stopping: threading.Event,
     *,
-    seconds: float = SWEEP_SECONDS,
     before: Callable[[], None] = lambda: None,
     after: Callable[[Swept], None] = lambda swept: None,
 ) -> None:
@@ -322,7 +321,7 @@ def sweep_periodically(
                 after(swept)
         except SandboxError as error:
             logger.warning("sweep_failed", extra={"reason": getattr(error, "reason", type(error).__name__)})
-        if stopping.wait(seconds):
+        if stopping.wait(SWEEP_SECONDS):
             return
 
 
@@ -348,10 +347,9 @@ def is_due(found: Leftover, *, now: float, judge: Judge, given_up: Collection[st
 class Reaper:
     """Removes one installation's leftovers from one engine."""
 
-    def __init__(self, engine: Engine, *, judge: Judge = is_alive, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, engine: Engine, *, judge: Judge = is_alive) -> None:
         self._engine = engine
         self._judge = judge
-        self._now = now
 
     def sweep(self) -> Swept:
         """Remove what is due; containers first, because they use the rest.
@@ -361,7 +359,7 @@ class Reaper:
             BoxLostError: the engine went away.
         """
         with translating_use_errors():
-            standing, given_up, now = list(self._engine.leftovers()), frozenset(self._engine.given_up), self._now()
+            standing, given_up, now = list(self._engine.leftovers()), frozenset(self._engine.given_up), time.time()
             due = [found for found in standing if is_due(found, now=now, judge=self._judge, given_up=given_up)]
             return self._remove(due)
 

@@ -86,12 +86,10 @@ class Callers:
         policy: Policy,
         *,
         believed_seconds: float,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ledger = ledger
         self._policy = policy
         self._believed_seconds = believed_seconds
-        self._clock = clock
         self._admitted: dict[tuple[str, str | None], tuple[str, float]] = {}
         """Attempts, and until when they are believed."""
 
@@ -101,7 +99,7 @@ class Callers:
         if address is None:
             raise MirrorRefusedError(401, "packages are for boxes: this request has no address")
         token_hash = hash_token(token_of(headers)) if b"authorization" in headers else None
-        now = self._clock()
+        now = time.monotonic()
         attempt, until = self._admitted.get((address, token_hash), ("", 0.0))
         if until > now:
             return attempt
