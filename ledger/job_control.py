@@ -23,7 +23,7 @@ from sqlmodel import Session, col
 from ledger import audit
 from ledger.attempts import effective_policy
 from ledger.errors import ApprovalRefusal, ApprovalRefusedError, NotUndoableError, UndoRefusal, WrongStateError
-from ledger.job_ends import is_run, is_step, live_steps
+from ledger.job_ends import is_live_step_of, is_run, is_step
 from ledger.jobs import end, find_job, lock_job, move, requeue, stop_waiting
 from ledger.record_tables import Approval
 from ledger.runs.steps import has_live_attempt
@@ -335,15 +335,14 @@ def request_cancel(session: Session, job: Job, *, actor: str) -> None:
 def _cancel_run(session: Session, job: Job, *, actor: str) -> None:
     """Cancel the steps of a locked run, and end it when nobody works on it; otherwise its next advance does."""
     cancel_steps(session, job)
-    if not live_steps(session, job) and not has_live_attempt(session, job):
+    is_live = session.scalar(select(col(AgentExecution.job_id)).where(is_live_step_of(job)).limit(1)) is not None
+    if not is_live and not has_live_attempt(session, job):
         end(session, job, State.CANCELLED, reason=Reason.CANCELLED, actor=actor)
 
 
 def cancel_steps(session: Session, job: Job, *, keys: Sequence[str] | None = None) -> None:
     """Cancel all unfinished executions of a locked run, or only those of some steps."""
-    live = select(col(AgentExecution.job_id)).where(
-        col(AgentExecution.run_id) == job.id, col(AgentExecution.settled_at).is_(None)
-    )
+    live = select(col(AgentExecution.job_id)).where(is_live_step_of(job))
     if keys is not None:
         live = live.where(col(AgentExecution.step_key).in_(keys))
     for step_id in session.scalars(live.order_by(col(AgentExecution.job_id))).all():

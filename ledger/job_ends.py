@@ -182,9 +182,7 @@ def settle_end(session: Session, job: Job, target: State, *, reason: Reason, det
 
 def _close_run(session: Session, job: Job) -> None:
     """Stop the live steps of a run that ends, and close its gates."""
-    live = select(col(AgentExecution.job_id)).where(
-        col(AgentExecution.run_id) == job.id, col(AgentExecution.settled_at).is_(None)
-    )
+    live = select(col(AgentExecution.job_id)).where(is_live_step_of(job))
     stopped = (col(Job.id).in_(live)) & (col(Job.cancel_requested_at).is_(None))
     session.execute(sql_update(Job).where(stopped).values(cancel_requested_at=now()))
     unstarted = (col(RunStep.run_id) == job.id) & (col(RunStep.state) == "pending")
@@ -195,10 +193,9 @@ def _close_run(session: Session, job: Job) -> None:
         owe_ticket_note(session, run, ENDED)
 
 
-def live_steps(session: Session, job: Job) -> int:
-    """Return how many executions of a run have not ended."""
-    live = (col(AgentExecution.run_id) == job.id) & col(AgentExecution.settled_at).is_(None)
-    return session.scalar(select(func.count()).where(live)) or 0
+def is_live_step_of(job: Job) -> ColumnElement[bool]:
+    """Return what is true of the executions of a run that have not ended."""
+    return (col(AgentExecution.run_id) == job.id) & col(AgentExecution.settled_at).is_(None)
 
 
 ASKING = (State.AWAITING_APPROVAL, State.CLARIFYING)

@@ -366,7 +366,6 @@ CONVERSATION_FILE = "/home/agent/conversation.jsonl"
 """What a session goes on from: outside of the workspace, and read once, before anything runs."""
 MAX_OUTPUT_TOKENS = 6000
 """Limit of a reply; with more, the worst case of one call would not fit its budgets."""
-MAX_PROMPT_BYTES = 262_144
 _RETRIES = "5"
 """Retries of a broken call: about fifteen seconds with the CLI's pauses, enough for a restart of the gateway."""
 

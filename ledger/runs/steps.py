@@ -139,41 +139,37 @@ def execution_id(run_id: UUID, key: str, attempt: int) -> UUID:
     return uuid5(run_id, f"{key}/{attempt}")
 
 
-def start_steps(session: Session, job: Job, starts: Iterable[StepStart]) -> list[UUID]:
-    """Queue executions of steps, each as a job of its own on the run's bill, and return the ids of these jobs.
+def start_step(session: Session, job: Job, start: StepStart) -> UUID | None:
+    """Queue an execution of a step as a job of its own on the run's bill, and return that job's id.
 
-    The caller holds the run's job. Attempts that were started before are skipped.
+    The caller holds the run's job. None for an attempt that was started before.
     """
-    run = session.get_one(Run, job.id)
-    started = []
-    for start in starts:
-        step = session.get_one(RunStep, (job.id, start.key), populate_existing=True)
-        if step.tries >= start.attempt or step.state in ("running", "completed", "skipped"):
-            continue
-        step.tries, step.state = start.attempt, "running"
-        step.context = list(start.context) if start.context is not None else step.context
-        session.flush()
-        before = session.get(Job, execution_id(job.id, step.key, step.tries - 1))
-        begun = before.result.get("begun") if before is not None else None
-        step_job = accept(session, _step_job(job, step, begun), actor="pointsman").job
-        session.add(
-            AgentExecution(
-                job_id=step_job.id,
-                run_id=job.id,
-                step_key=step.key,
-                attempt=step.tries,
-                agent=step.agent,
-                model=start.model,
-                provider=start.provider,
-                cap_nanousd=start.cap_nanousd,
-                base_commit=run.head_commit,
-            )
+    step = session.get_one(RunStep, (job.id, start.key), populate_existing=True)
+    if step.tries >= start.attempt or step.state in ("running", "completed", "skipped"):
+        return None
+    step.tries, step.state = start.attempt, "running"
+    step.context = list(start.context) if start.context is not None else step.context
+    session.flush()
+    before = session.get(Job, execution_id(job.id, step.key, step.tries - 1))
+    begun = before.result.get("begun") if before is not None else None
+    step_job = accept(session, _step_job(job, step, begun), actor="pointsman").job
+    session.add(
+        AgentExecution(
+            job_id=step_job.id,
+            run_id=job.id,
+            step_key=step.key,
+            attempt=step.tries,
+            agent=step.agent,
+            model=start.model,
+            provider=start.provider,
+            cap_nanousd=start.cap_nanousd,
+            base_commit=session.get_one(Run, job.id).head_commit,
         )
-        session.flush()
-        if start.pause_seconds > 0:
-            hold_back(session, step_job, WaitReason.TIME, seconds=start.pause_seconds)
-        started.append(step_job.id)
-    return started
+    )
+    session.flush()
+    if start.pause_seconds > 0:
+        hold_back(session, step_job, WaitReason.TIME, seconds=start.pause_seconds)
+    return step_job.id
 
 
 def _step_job(job: Job, step: RunStep, begun: Mapping[str, Any] | None) -> NewJob:

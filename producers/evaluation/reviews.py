@@ -27,7 +27,7 @@ from gateway.fake_provider.config import FakeProviderConfig
 from ledger.dispatch_window import pause_queue
 from ledger.jobs import lock_job
 from ledger.runs.specs import NewStep, Phase
-from ledger.runs.steps import StepStart, add_steps, start_steps
+from ledger.runs.steps import StepStart, add_steps, start_step
 from ledger.runs.tables import AgentExecution, Run, RunStep
 from ledger.store import Ledger
 from ledger.tables import Call
@@ -224,7 +224,8 @@ class _Runner:
             done = session.get_one(RunStep, (run_id, "develop"))
             done.state, done.result = "completed", {"status": "complete", "summary": case.summary}
             session.flush()
-            (job_id,) = start_steps(session, job, [StepStart(key="review", attempt=1, cap_nanousd=cap_nanousd)])
+            job_id = start_step(session, job, StepStart(key="review", attempt=1, cap_nanousd=cap_nanousd))
+            assert job_id is not None
         return job_id
 
     def _wait(self, asked: Asked, job_id: UUID, share: Share, *, seconds: float) -> Verdict:

@@ -55,10 +55,6 @@ class Step(StrEnum):
 Observe = Callable[[Step], None]
 
 
-def unobserved(_: Step) -> None:
-    """Ignore a step."""
-
-
 class _Approved(NamedTuple):
     site: Site
     release: Release
@@ -172,7 +168,7 @@ def _record_lag(claimed: Claim, resources: Resources, lag: str) -> None:
         note_projection(session, claimed.job.id, text)
 
 
-def run_control(message: JobMessage, resources: Resources, *, observe: Observe = unobserved) -> None:
+def run_control(message: JobMessage, resources: Resources, *, observe: Observe = lambda step: None) -> None:
     """Process one message of queue `control`, without any model: advance or publish a run, or publish a site.
 
     All of it is safe to repeat, so an error of ours loses the attempt, as a worker's death would, and not yet the job.

@@ -14,7 +14,7 @@ from ledger.events import EventKind, record
 from ledger.job_control import cancel_steps
 from ledger.jobs import end, move, wait_on
 from ledger.runs.run import RunRows, open_gate, plan_gates, skip_gate
-from ledger.runs.steps import StepStart, add_steps, skip_steps, start_steps
+from ledger.runs.steps import StepStart, add_steps, skip_steps, start_step
 from ledger.runs.tables import RunStep
 from ledger.tables import Job
 from routing.estimate import estimate_agents
@@ -166,7 +166,7 @@ def _start(scene: Scene, action: StartStep) -> None:
     if agent is not None:
         cap = None if agent.step_usd is None else round(agent.step_usd * NANOUSD_PER_USD)
         start = replace(start, model=agent.model, provider=scene.accounts[agent.provider], cap_nanousd=cap)
-    start_steps(scene.session, scene.job, [start])
+    start_step(scene.session, scene.job, start)
 
 
 def _publish(scene: Scene) -> None:

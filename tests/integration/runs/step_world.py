@@ -8,7 +8,7 @@ from uuid import UUID
 
 from ledger.jobs import lock_job
 from ledger.runs.specs import NewStep
-from ledger.runs.steps import StepStart, add_steps, start_steps
+from ledger.runs.steps import StepStart, add_steps, start_step
 from ledger.runs.tables import AgentExecution, Run, RunStep
 from ledger.tables import Job
 from producers.dispatch.broker import Publisher
@@ -110,7 +110,8 @@ class StepYard:
             job = lock_job(session, self.run_id)
             add_steps(session, job, [NewStep(key=key, agent=agent, phase=phase, task=task, **fields)])
             tries = session.get_one(RunStep, (self.run_id, key)).tries
-            (job_id,) = start_steps(session, job, [StepStart(key=key, attempt=tries + 1)])
+            job_id = start_step(session, job, StepStart(key=key, attempt=tries + 1))
+            assert job_id is not None
         return job_id
 
     def do(self, agent: str | None, task: str, *, handler: Handler | None = None, **fields: Any) -> Done:

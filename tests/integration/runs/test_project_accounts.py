@@ -11,7 +11,7 @@ from aiohttp import web
 from ledger.attempts import bind_egress
 from ledger.jobs import lock_job
 from ledger.runs.specs import NewStep
-from ledger.runs.steps import StepStart, add_steps, start_steps
+from ledger.runs.steps import StepStart, add_steps, start_step
 from ledger.start_attempt import claim
 from ledger.store import Ledger
 from ledger.tables import Attempt
@@ -67,9 +67,8 @@ class Accounts:
         with ledger.begin() as session:
             job = lock_job(session, run_id)
             add_steps(session, job, [NewStep(key="step", agent=agent, phase="work", task="t")])
-            (job_id,) = start_steps(
-                session, job, [StepStart(key="step", attempt=1, model=mine.model, provider=account)]
-            )
+            job_id = start_step(session, job, StepStart(key="step", attempt=1, model=mine.model, provider=account))
+            assert job_id is not None
         given = JobMessage(job_id=job_id, fence=0)
         claimed = claim(ledger, given, queue=QueueName.STEPS, worker="w", policy=policy)
         assert claimed is not None

@@ -48,7 +48,8 @@ def decide_round(facts: Facts, round: int) -> Decision | None:
 
 
 def _decide_after_work(facts: Facts, round: int) -> Decision | None:
-    if not facts.select(round, Phase.REMEDY) and _is_made(facts, round):
+    makers = _makers(facts, round)
+    if makers and facts.are_satisfied(makers) and not facts.select(round, Phase.REMEDY):
         checked = decide_check(facts, round, cycle=0)
         if checked is not None:
             return checked
@@ -101,15 +102,14 @@ def _is_ready(step: StepView, facts: Facts) -> bool:
 
 def _may_review(facts: Facts, round: int) -> bool:
     """Whether a round can be judged as a whole: everything is made, and it builds."""
-    made = [step for step in facts.select(round, Phase.WORK) if makes(step.agent, facts.book.agents)]
-    if not facts.are_satisfied(made):
+    makers = _makers(facts, round)
+    if not facts.are_satisfied(makers):
         return False
-    return not made or decide_check(facts, round, cycle=0) is None
+    return not makers or decide_check(facts, round, cycle=0) is None
 
 
-def _is_made(facts: Facts, round: int) -> bool:
-    made = [step for step in facts.select(round, Phase.WORK) if makes(step.agent, facts.book.agents)]
-    return bool(made) and facts.are_satisfied(made)
+def _makers(facts: Facts, round: int) -> list[StepView]:
+    return [step for step in facts.select(round, Phase.WORK) if makes(step.agent, facts.book.agents)]
 
 
 def context_of(step: NewStep, facts: Facts) -> tuple[str, ...]:
