@@ -11,9 +11,7 @@ import logging
 import math
 import os
 import secrets
-import signal
 import socket
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -33,7 +31,7 @@ from gateway.open_calls import CLIENT_GONE, OpenCall, OpenCalls
 from gateway.reconciliation import Reconciliation
 from gateway.relay import Relay, trace_call
 from gateway.upstream import open_session, read_up_to
-from monitoring.asgi import Server, uvicorn_config
+from monitoring.asgi import Server, leave_on_signals, uvicorn_config
 from monitoring.config import CellsConfig
 from routing.policy.platform import Policy
 
@@ -251,13 +249,8 @@ def listeners(config: GatewayConfig, server: uvicorn.Config) -> list[socket.sock
 
 def serve(config: GatewayConfig, ledger_url: str, policy: Policy, cells: CellsConfig = ALONE) -> None:
     """Serve until SIGTERM or SIGINT, then leave with exit code 0."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)  # the server raises the signal again when it has shut down
+    leave_on_signals()
     server = server_config(config, ledger_url, policy, cells)
     gc.freeze()
     gc.set_threshold(10_000)  # a call leaves few cycles; at the default, looking for them is a tenth of its CPU
     Server(server).run(listeners(config, server))
-
-
-def _leave(_number: int, _frame: object) -> None:
-    sys.exit(0)

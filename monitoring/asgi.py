@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 from asyncio import TimerHandle, Transport
 from typing import Any, Literal
 
@@ -113,6 +115,12 @@ class TimedHttpProtocol(HttpToolsProtocol):
         if self._has_begun and not is_answering:
             self.transport.write(why)
         self.transport.close()
+
+
+def leave_on_signals() -> None:
+    """Let SIGTERM and SIGINT end this process with exit code 0: a server raises them again when it has shut down."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
 
 
 def uvicorn_config(

@@ -251,6 +251,10 @@ def build_limits(config: BoxConfig) -> BoxLimits:
     )
 
 
+def _reference_of(config: BoxConfig) -> str:
+    return config.image or image_reference(config.base_image)
+
+
 def build_spec(config: BoxConfig, engine: Engine) -> BoxSpec:
     """Return the spec of boxes, with the image pinned to its current id.
 
@@ -258,7 +262,7 @@ def build_spec(config: BoxConfig, engine: Engine) -> BoxSpec:
         SandboxUnavailableError: no engine, or no image (the operator's fault).
     """
     return BoxSpec(
-        image=engine.image_id(config.image or image_reference(config.base_image)),
+        image=engine.image_id(_reference_of(config)),
         gateway=Target(config.gateway_host, config.gateway_port),
         mirror=Target(config.mirror_host or config.gateway_host, config.mirror_port) if config.mirror_port else None,
         limits=build_limits(config),
@@ -457,7 +461,7 @@ def _networks(config: BoxConfig, engine: Engine) -> Finding:
 
 
 def _image(config: BoxConfig, engine: Engine) -> Finding:
-    reference = config.image or image_reference(config.base_image)
+    reference = _reference_of(config)
     try:
         engine.image_id(reference)
     except SandboxError:
@@ -469,7 +473,7 @@ def _bridge(config: BoxConfig, engine: Engine) -> Iterator[Finding]:
     """Close the host to a network as each box's is; without the image nothing can."""
     slot = Slot.new(config.install, current_owner(), lifetime_seconds=0)
     try:
-        image = engine.image_id(config.image or image_reference(config.base_image))
+        image = engine.image_id(_reference_of(config))
         with translating_start_errors():
             engine.create_inner(slot)
             engine.close_bridge(slot, image)

@@ -43,7 +43,6 @@ _FETCH_SECONDS = 600
 _BOOTSTRAP_SECONDS = 1800
 ENGINE_SECONDS = 900
 PATH = "/usr/local/bin:/usr/bin:/bin"
-_PIECE_BYTES = 1_048_576
 _PACKAGES = ("python3", "python3-venv", "make")
 """What debootstrap's base gets beside the least system; a base that is pulled has Python, or is refused."""
 
@@ -106,11 +105,8 @@ def _unpack_npm(cache: Path, wheel: Path) -> list[str]:
 
 
 def _digest(path: Path, algorithm: str) -> bytes:
-    digest = hashlib.new(algorithm)
     with path.open("rb") as stream:
-        while piece := stream.read(_PIECE_BYTES):
-            digest.update(piece)
-    return digest.digest()
+        return hashlib.file_digest(stream, algorithm).digest()
 
 
 def _call(argv: list[str], *, cwd: Path, what: str) -> None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -25,7 +23,7 @@ from gateway.ledger_client import Ledger
 from gateway.messages import RefusedError
 from ledger import events
 from ledger.attempts import attempt_at, hash_token
-from monitoring.asgi import Server, uvicorn_config
+from monitoring.asgi import Server, leave_on_signals, uvicorn_config
 from routing.policy.platform import Policy
 from sandbox.box import MirrorRefusedError
 from sandbox.config import MirrorConfig
@@ -80,13 +78,7 @@ class Callers:
     The ledger's answer is cached for a moment, since an install makes hundreds of requests.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        policy: Policy,
-        *,
-        believed_seconds: float,
-    ) -> None:
+    def __init__(self, ledger: Ledger, policy: Policy, *, believed_seconds: float) -> None:
         self._ledger = ledger
         self._policy = policy
         self._believed_seconds = believed_seconds
@@ -414,10 +406,5 @@ def serve(config: MirrorConfig, ledger_url: str, policy: Policy, *, environment:
         RegistryConfigError: the operator's fault: neither npm nor an npmrc names a registry, or pip's is no URL.
     """
     registries = read_all(config, environment)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)  # the server raises the signal again when it has shut down
+    leave_on_signals()
     Server(server_config(config, fleet_mirror(config, ledger_url, policy, registries))).run()
-
-
-def _leave(_number: int, _frame: object) -> None:
-    sys.exit(0)
