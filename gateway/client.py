@@ -39,7 +39,7 @@ from gateway.errors import (
     ProviderDownError,
     ProviderError,
 )
-from gateway.messages import MALFORMED, MESSAGES_PATH, Code, ReplyReader
+from gateway.messages import MALFORMED, MESSAGES_PATH, Code, ReplyReader, usage_of
 from gateway.network import authorities
 from gateway.providers.provider import EventSplitter, data_of, trouble_of
 from monitoring import traces
@@ -432,19 +432,14 @@ _STOPS = {"max_tokens": Stop.MAX_TOKENS, "refusal": Stop.REFUSED}
 
 
 def _reply_of(message: Mapping[str, Any]) -> ModelReply:
-    content, usage = message["content"], message["usage"]
+    content = message["content"]
     return ModelReply(
         text="\n".join(block["text"] for block in content if block["type"] == "text").strip(),
         tool_uses=tuple(
             ToolUse(block["id"], block["name"], block["input"]) for block in content if block["type"] == "tool_use"
         ),
         stop=_STOPS.get(message["stop_reason"], Stop.DONE),
-        usage=Usage(
-            usage["input_tokens"],
-            usage["output_tokens"],
-            usage.get("cache_creation_input_tokens", 0),
-            usage.get("cache_read_input_tokens", 0),
-        ),
+        usage=usage_of(message),
         content=tuple(content),
     )
 

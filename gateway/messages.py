@@ -18,6 +18,7 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from gateway.errors import GatewayError
+from routing.policy.prices import Usage
 
 MESSAGES_PATH = "/v1/messages"
 COUNT_PATH = "/v1/messages/count_tokens"
@@ -195,6 +196,13 @@ class ReplyReader:
         return {
             name: _filled(value) for name, value in (self._message | {"content": blocks}).items() if value is not None
         }
+
+
+def usage_of(message: Mapping[str, Any]) -> Usage:
+    """Return the usage that a message states; raises one of `MALFORMED` if it states none."""
+    usage = message["usage"]
+    cached = (usage.get("cache_creation_input_tokens", 0), usage.get("cache_read_input_tokens", 0))
+    return Usage(usage["input_tokens"], usage["output_tokens"], *cached)
 
 
 def _filled(value: Any) -> Any:

@@ -22,8 +22,8 @@ from pydantic_core import from_json
 from gateway.errors import GatewayError
 from gateway.fake_provider.request import Request, RequestError
 from gateway.fake_provider.wire import Reply, Text, ToolUse, Written
+from gateway.messages import usage_of
 from routing.model_call import request_digest
-from routing.policy.prices import Usage
 from routing.redaction import redact_all
 from routing.yaml_data import load_yaml
 
@@ -224,19 +224,13 @@ class Recordings:
         if not left:
             raise RequestError("no reply is recorded for this request", 404)
         message = left.pop(0)
-        usage = message["usage"]
         return Reply(
             message["id"],
             message["model"],
             tuple(_written(block) for block in message["content"]),
             message["stop_reason"],
             message.get("stop_sequence"),
-            Usage(
-                usage["input_tokens"],
-                usage["output_tokens"],
-                usage.get("cache_creation_input_tokens", 0),
-                usage.get("cache_read_input_tokens", 0),
-            ),
+            usage_of(message),
         )
 
 

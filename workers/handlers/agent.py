@@ -49,69 +49,60 @@ TOO_LARGE = frozenset({"too_many_bytes", "stream_too_long", "file_too_large"})
 
 
 @dataclass(frozen=True)
-class Session:
-    """What is known when a session's box is gone."""
-
-    verdict: Verdict
-    exceeded: BudgetExceeded | None
-    """The budget that refused or cut one of its model calls, by the ledger."""
-    refused: PathRefusedError | TreeRefusedError | None
-    """Why none of its files are accepted."""
-    has_changes: bool
-
-
-def end_of(session: Session) -> Ended | None:
-    """Return how the job ends; None when the session's files become a candidate."""
-    if session.verdict.is_done:
-        return _end_of_done(session)
-    verdict = session.verdict
-    if session.exceeded is not None and verdict.end in (End.FAILED, End.BUDGET):
-        return Ended(State.BUDGET_EXCEEDED, Reason.COST_CAP, f"{session.exceeded}; {_kept(session)}")
-    state, reason = ENDS[verdict.end]
-    return Ended(state, reason, f"the agent's session ended: {verdict.text}; {_kept(session)}")
-
-
-def answer_of(session: Session) -> str:
-    """Return what a session tells its owner that found nothing to change; empty for any other."""
-    said = session.verdict.text.strip()
-    is_done = session.verdict.is_done and session.refused is None and not session.has_changes
-    return said.removeprefix(NOTHING_TO_CHANGE).strip() if is_done and said.startswith(NOTHING_TO_CHANGE) else ""
-
-
-def _end_of_done(session: Session) -> Ended | None:
-    if session.refused is not None:
-        is_large = session.refused.reason in TOO_LARGE
-        state, reason = (
-            (State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP) if is_large else (State.FAILED, Reason.OUTPUT_REFUSED)
-        )
-        return Ended(state, reason, f"the agent's files are not accepted: {session.refused}; nothing was kept")
-    if not session.has_changes:
-        said = session.verdict.text or "it said nothing"
-        return Ended(State.FAILED, Reason.AGENT_FAILED, f"the agent changed no file; its own words: {said[:500]}")
-    return None
-
-
-def _kept(session: Session) -> str:
-    if session.refused is not None:
-        return f"its files are not accepted: {session.refused}"
-    return "the files as it left them are kept" if session.has_changes else "nothing was changed"
-
-
-_GRACE_SECONDS = 8.0
-_LEAST_SECONDS = 5.0
-_RULES = CollectRules(max_bytes=0)
-
-
-@dataclass(frozen=True)
-class _Work:
-    """The result of a session."""
+class Work:
+    """The result of a session whose box is gone."""
 
     verdict: Verdict
     files: Mapping[str, bytes] | None
     """The site as the session left it; None when its files are not accepted."""
     changes: ChangeSet
     refused: PathRefusedError | TreeRefusedError | None
+    """Why none of its files are accepted."""
     facts: Mapping[str, Any]
+    exceeded: BudgetExceeded | None = None
+    """The budget that refused or cut one of its model calls, by the ledger."""
+
+
+def end_of(work: Work) -> Ended | None:
+    """Return how the job ends; None when the session's files become a candidate."""
+    if work.verdict.is_done:
+        return _end_of_done(work)
+    verdict = work.verdict
+    if work.exceeded is not None and verdict.end in (End.FAILED, End.BUDGET):
+        return Ended(State.BUDGET_EXCEEDED, Reason.COST_CAP, f"{work.exceeded}; {_kept(work)}")
+    state, reason = ENDS[verdict.end]
+    return Ended(state, reason, f"the agent's session ended: {verdict.text}; {_kept(work)}")
+
+
+def answer_of(work: Work) -> str:
+    """Return what a session tells its owner that found nothing to change; empty for any other."""
+    said = work.verdict.text.strip()
+    is_done = work.verdict.is_done and work.refused is None and work.changes.is_empty
+    return said.removeprefix(NOTHING_TO_CHANGE).strip() if is_done and said.startswith(NOTHING_TO_CHANGE) else ""
+
+
+def _end_of_done(work: Work) -> Ended | None:
+    if work.refused is not None:
+        is_large = work.refused.reason in TOO_LARGE
+        state, reason = (
+            (State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP) if is_large else (State.FAILED, Reason.OUTPUT_REFUSED)
+        )
+        return Ended(state, reason, f"the agent's files are not accepted: {work.refused}; nothing was kept")
+    if work.changes.is_empty:
+        said = work.verdict.text or "it said nothing"
+        return Ended(State.FAILED, Reason.AGENT_FAILED, f"the agent changed no file; its own words: {said[:500]}")
+    return None
+
+
+def _kept(work: Work) -> str:
+    if work.refused is not None:
+        return f"its files are not accepted: {work.refused}"
+    return "nothing was changed" if work.changes.is_empty else "the files as it left them are kept"
+
+
+_GRACE_SECONDS = 8.0
+_LEAST_SECONDS = 5.0
+_RULES = CollectRules(max_bytes=0)
 
 
 def edit_with_agent(attempt: Attempt) -> Outcome:
@@ -125,14 +116,13 @@ def edit_with_agent(attempt: Attempt) -> Outcome:
     with attempt.step("snapshot"):
         files = attempt.files
         before = _manifest(attempt.start)
-    work = _in_a_box(attempt, files, before)
-    session = Session(work.verdict, attempt.budget_exceeded(), work.refused, has_changes=not work.changes.is_empty)
-    if answer := answer_of(session):
+    work = replace(_in_a_box(attempt, files, before), exceeded=attempt.budget_exceeded())
+    if answer := answer_of(work):
         return unchanged(attempt, answer, work.facts)
-    ended: Ended | Deferred | None = end_of(session)
+    ended: Ended | Deferred | None = end_of(work)
     obstacle = None
     if ended is not None:
-        obstacle = obstacle_to(attempt, work.verdict, model=_model(attempt), exceeded=session.exceeded)
+        obstacle = obstacle_to(attempt, work.verdict, model=_model(attempt), exceeded=work.exceeded)
     if obstacle is not None and isinstance(deferred := decide_end(obstacle), Deferred):
         ended = deferred
     if work.files is None or work.changes.is_empty:
@@ -144,7 +134,7 @@ def edit_with_agent(attempt: Attempt) -> Outcome:
     return _built(attempt, candidate)
 
 
-def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) -> _Work:
+def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) -> Work:
     with attempt.step("provision"):
         box = attempt.boxes.acquire()
     try:
@@ -212,7 +202,7 @@ def _left_out(files: Mapping[str, bytes], dropped: tuple[str, ...]) -> dict[str,
 
 def _extract(
     attempt: Attempt, box: Box, verdict: Verdict, *, left_out: Mapping[str, bytes], facts: Mapping[str, Any]
-) -> _Work:
+) -> Work:
     """Take the files out, however the session ended: what is there when time or money ran out is worth keeping."""
     nothing = ChangeSet((), (), ())
     before = _manifest(attempt.start)
@@ -221,21 +211,21 @@ def _extract(
         rules = replace(_RULES, max_bytes=attempt.limits.output_bytes)
         after = attempt.store(partial(box.collect, attempt.content_store, rules))
     except (PathRefusedError, TreeRefusedError) as error:
-        return _Work(verdict, None, nothing, error, facts)
+        return Work(verdict, None, nothing, error, facts)
     except BoxLostError:
         if verdict.is_done:
             raise
-        return _Work(verdict, None, nothing, None, facts)
+        return Work(verdict, None, nothing, None, facts)
     files = {**attempt.content_store.read_tree(after), **left_out}
     kept = {path: entry for path, entry in before.items() if path in left_out}
-    return _Work(verdict, files, change_set(compared, Manifest({**after, **kept})), None, facts)
+    return Work(verdict, files, change_set(compared, Manifest({**after, **kept})), None, facts)
 
 
 def _manifest(release: Release | None) -> Manifest:
     return manifest_of(release) if release is not None else Manifest({})
 
 
-def _candidate(before: Mapping[str, bytes], work: _Work) -> Candidate:
+def _candidate(before: Mapping[str, bytes], work: Work) -> Candidate:
     assert work.files is not None
     changes = work.changes
     lists = {"added": changes.added, "changed": changes.changed, "removed": changes.removed}

@@ -13,31 +13,40 @@ from routing.jobs import Reason, State
 from routing.policy.prices import BudgetExceeded
 from routing.queues import QueueName
 from sandbox.claude_code import End, Verdict
+from sites.content_store import ChangeSet
 from sites.errors import PathRefusedError, TreeRefusedError
 from tests.factories import make_attempt
 from workers.boxes import PoolOnDemand
-from workers.handlers.agent import NOTHING_TO_CHANGE, Session, _built, answer_of, end_of
+from workers.handlers.agent import NOTHING_TO_CHANGE, Work, _built, answer_of, end_of
 from workers.outcomes import Candidate, Ended
 
-DONE = Session(Verdict(End.DONE, "All done."), None, None, has_changes=True)
+Refused = PathRefusedError | TreeRefusedError
 
 
-def end(session: Session) -> tuple[State, Reason]:
-    ended = end_of(session)
+def work_of(
+    end: End,
+    text: str = "why",
+    *,
+    exceeded: BudgetExceeded | None = None,
+    refused: Refused | None = None,
+    has_changes: bool = True,
+) -> Work:
+    changes = ChangeSet((), ("index.html",) if has_changes else (), ())
+    return Work(Verdict(end, text), {}, changes, refused, {}, exceeded)
+
+
+def end(work: Work) -> tuple[State, Reason]:
+    ended = end_of(work)
     assert ended is not None
     return ended.state, ended.reason
 
 
-def of(verdict: End, *, exceeded: BudgetExceeded | None = None, has_changes: bool = True) -> Session:
-    return Session(Verdict(verdict, "why"), exceeded, None, has_changes=has_changes)
-
-
 def test_a_session_that_is_done_and_changed_something_goes_on() -> None:
-    assert end_of(DONE) is None
+    assert end_of(work_of(End.DONE)) is None
 
 
 def test_a_session_that_is_done_goes_on_even_if_a_call_of_its_was_refused_on_the_way() -> None:
-    assert end_of(Session(DONE.verdict, BudgetExceeded("job"), None, has_changes=True)) is None
+    assert end_of(work_of(End.DONE, exceeded=BudgetExceeded("job"))) is None
 
 
 @pytest.mark.parametrize(
@@ -55,13 +64,13 @@ def test_a_session_that_is_done_goes_on_even_if_a_call_of_its_was_refused_on_the
 def test_every_other_end_of_a_session_ends_the_job_with_its_own_reason(
     verdict: End, state: State, reason: Reason
 ) -> None:
-    assert end(of(verdict)) == (state, reason)
+    assert end(work_of(verdict)) == (state, reason)
 
 
 def test_it_is_the_ledger_that_says_whether_money_ran_out() -> None:
-    assert end(of(End.FAILED, exceeded=BudgetExceeded("job"))) == (State.BUDGET_EXCEEDED, Reason.COST_CAP)
-    assert end(of(End.FAILED)) == (State.FAILED, Reason.AGENT_FAILED)
-    assert end(of(End.TIME, exceeded=BudgetExceeded("job"))) == (State.TIMED_OUT, Reason.TIME_LIMIT)
+    assert end(work_of(End.FAILED, exceeded=BudgetExceeded("job"))) == (State.BUDGET_EXCEEDED, Reason.COST_CAP)
+    assert end(work_of(End.FAILED)) == (State.FAILED, Reason.AGENT_FAILED)
+    assert end(work_of(End.TIME, exceeded=BudgetExceeded("job"))) == (State.TIMED_OUT, Reason.TIME_LIMIT)
 
 
 @pytest.mark.parametrize(
@@ -74,30 +83,28 @@ def test_it_is_the_ledger_that_says_whether_money_ran_out() -> None:
         (TreeRefusedError("stream_too_long", "a", "x"), State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP),
     ],
 )
-def test_files_that_are_not_taken_end_a_job_that_is_done(
-    refused: TreeRefusedError | PathRefusedError, state: State, reason: Reason
-) -> None:
-    assert end(Session(DONE.verdict, None, refused, has_changes=False)) == (state, reason)
+def test_files_that_are_not_taken_end_a_job_that_is_done(refused: Refused, state: State, reason: Reason) -> None:
+    assert end(work_of(End.DONE, refused=refused, has_changes=False)) == (state, reason)
 
 
 def test_a_session_without_a_change_is_a_failure_in_the_agent_s_words() -> None:
-    ended = end_of(Session(DONE.verdict, None, None, has_changes=False))
+    ended = end_of(work_of(End.DONE, "All done.", has_changes=False))
     assert ended is not None
     assert (ended.reason, "All done." in ended.detail) == (Reason.AGENT_FAILED, True)
 
 
 @pytest.mark.parametrize(
-    ("session", "answer"),
+    ("work", "answer"),
     [
-        (Session(Verdict(End.DONE, "Nothing to change: Tuesday is right."), None, None, False), "Tuesday is right."),
-        (Session(Verdict(End.DONE, "Nothing to change: Tuesday is right."), None, None, True), ""),
-        (Session(Verdict(End.TIME, "Nothing to change: Tuesday is right."), None, None, False), ""),
-        (Session(Verdict(End.DONE, "I changed nothing."), None, None, False), ""),
+        (work_of(End.DONE, "Nothing to change: Tuesday is right.", has_changes=False), "Tuesday is right."),
+        (work_of(End.DONE, "Nothing to change: Tuesday is right."), ""),
+        (work_of(End.TIME, "Nothing to change: Tuesday is right.", has_changes=False), ""),
+        (work_of(End.DONE, "I changed nothing.", has_changes=False), ""),
     ],
     ids=["says so", "changed", "not done", "other words"],
 )
-def test_a_session_that_says_that_nothing_has_to_change_answers(session: Session, answer: str) -> None:
-    assert answer_of(session) == answer
+def test_a_session_that_says_that_nothing_has_to_change_answers(work: Work, answer: str) -> None:
+    assert answer_of(work) == answer
 
 
 def test_the_rules_of_a_session_say_how_it_answers() -> None:
@@ -105,7 +112,7 @@ def test_the_rules_of_a_session_say_how_it_answers() -> None:
 
 
 def test_the_owner_is_told_whether_work_is_kept() -> None:
-    kept, nothing = end_of(of(End.TIME)), end_of(of(End.TIME, has_changes=False))
+    kept, nothing = end_of(work_of(End.TIME)), end_of(work_of(End.TIME, has_changes=False))
     assert kept is not None
     assert nothing is not None
     assert "are kept" in kept.detail

@@ -203,16 +203,6 @@ def planning(*plans: dict[str, Any] | None) -> list[Outcome]:
     return [done(plan=plan) for plan in plans]
 
 
-@pytest.mark.req("S-020")
-def test_classifying_planning_and_rework_are_asked_of_the_orchestrator() -> None:
-    game = play(Players({"orchestrator": planning(SMALL, SMALL), "test": REWORK, "r1_test": done()}), intent=None)
-
-    asked = {one.phase: one.agent for one in game.view.steps if one.phase in (Phase.CLASSIFY, Phase.PLAN)}
-    assert asked == {Phase.CLASSIFY: "orchestrator:classify", Phase.PLAN: "orchestrator"}
-    assert [one.key for one in game.view.steps if one.phase is Phase.PLAN] == ["plan_1", "r1_plan_1"]
-    assert game.published
-
-
 @pytest.mark.req("S-012", "S-018")
 def test_a_refused_plan_is_asked_for_once_more_with_its_problems() -> None:
     no_qa = plan_of(step("dev", "frontend-dev"))

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from ledger.runs.specs import GateKind, GateState, Phase, StepState
 from routing.decision.router import Intent
 from routing.jobs import JobMessage, Reason, State, is_end
-from tests.unit.gateway.fake_provider.agent_workspace import FEATURE, MIXED
+from tests.unit.gateway.fake_provider.agent_workspace import MIXED
 from tests.unit.workers.runs.scheduling.fake_run import (
     BOOK,
     BUILD_CHOICE,
@@ -627,12 +627,6 @@ def test_a_batch_takes_as_long_as_its_longest_member_and_not_as_long_as_all_toge
     reviewed = max(clock.ends[name] for name in ("code-review", "qa", "security"))
     assert reviewed - clock.ends["styling"] == 50
     assert clock.now < sum(seconds.get(step.agent or "", 1.0) for step in game.view.steps)
-
-
-def test_a_feature_s_steps_that_can_run_together_do() -> None:
-    game, _ = play_in_theatre(FEATURE, "parts=2")
-    assert {"research", "architect"} in [set(batch) for batch in game.batches]
-    assert {"code-review", "qa", "security"} in [set(batch) for batch in game.batches]
 
 
 @pytest.mark.req("S-027")
