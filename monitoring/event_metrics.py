@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, select, text
+from sqlalchemy import Connection, Row, select
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
@@ -255,6 +255,11 @@ class FoldStep(NamedTuple):
     """False if events are left."""
 
 
+_HORIZON = Statement("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+_LAG = Statement("""
+    SELECT extract(epoch FROM clock_timestamp() - at)::float FROM event
+     WHERE xid >= coalesce((SELECT xid FROM rollup_mark WHERE id = 1), 0) ORDER BY xid LIMIT 1
+""")
 _HAS_PENDING = Statement("""
     SELECT EXISTS (SELECT FROM event WHERE xid >= mark.xid AND xid < mark.horizon) OR mark.horizon < mark.xid
       FROM (SELECT coalesce((SELECT xid FROM rollup_mark WHERE id = 1), 0) AS xid,
@@ -290,10 +295,10 @@ def fold_step(session: Session, *, batch: int = BATCH_EVENTS) -> FoldStep:
     Raises:
         ForeignMarkError: the operator's fault: the ledger was copied from another cluster without `rebase`.
     """
-    if not session.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": _LOCK_KEY}):
+    if not Statement(f"SELECT pg_try_advisory_xact_lock({_LOCK_KEY})").scalar(session):
         return FoldStep(0, is_done=True)
     mark = session.scalar(select(col(RollupMark.xid)).where(col(RollupMark.id) == 1)) or 0
-    horizon = session.scalar(text("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")) or 0
+    horizon: int = _HORIZON.scalar(session)
     if horizon < mark:
         raise ForeignMarkError(mark, horizon)
     until = _end_of_batch(session, mark, horizon, batch=batch)
@@ -313,7 +318,7 @@ def rebase(session: Session) -> int:
     To be called after a logical restore into another cluster, before anything writes: transaction numbers mean nothing
     there, so every event is marked as folded.
     """
-    session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+    Statement(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})").all(session)
     mark = session.scalar(select(col(RollupMark.xid)).where(col(RollupMark.id) == 1)) or 0
     events = session.execute(select(col(Event.kind), col(Event.data)).where(col(Event.xid) >= mark)).all()
     _add(session, fold(events))
@@ -330,13 +335,7 @@ def read_series(session: Session) -> dict[SeriesKey, float]:
 
 def fold_lag_seconds(session: Session) -> float:
     """Return the age of the oldest event not folded yet; 0 if there is none."""
-    age = session.scalar(
-        text("""
-            SELECT extract(epoch FROM clock_timestamp() - at) FROM event
-             WHERE xid >= coalesce((SELECT xid FROM rollup_mark WHERE id = 1), 0) ORDER BY xid LIMIT 1
-        """)
-    )
-    return float(age or 0)
+    return float(_LAG.scalar(session) or 0)
 
 
 def _end_of_batch(session: Session, mark: int, horizon: int, *, batch: int) -> int:

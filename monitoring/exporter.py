@@ -21,12 +21,11 @@ import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
-from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session
 
 from ledger.errors import ForeignMarkError
-from ledger.store import Ledger, create_ledger_engine
+from ledger.store import Ledger, Statement, create_ledger_engine
 from monitoring.asgi import Server, uvicorn_config
 from monitoring.event_metrics import fold_pending, has_pending, read_series
 from monitoring.gauges import (
@@ -200,7 +199,7 @@ class ExporterApp:
             if path == "/metrics":
                 return 200, render_metrics(self._ledger, policy=self._policy, others=self._others), CONTENT_TYPE
             with self._ledger.begin() as session:
-                session.execute(text("SELECT 1"))
+                Statement("SELECT 1").all(session)
         except (DBAPIError, ForeignMarkError):
             logger.warning("ledger_unreadable", exc_info=True)
             return 503, b"the ledger cannot be read\n", plain

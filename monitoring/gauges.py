@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from redis import Redis
 from redis.exceptions import RedisError
-from sqlalchemy import select, text
+from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session, col
 
@@ -24,6 +24,7 @@ from ledger.operations.activity import read_blockers, read_connections
 from ledger.operations.leaders import DISPATCHER, leaders
 from ledger.operations.workers import fleet_slots, slots_by_queue
 from ledger.provider_circuits import circuits
+from ledger.store import Statement
 from ledger.tables import Tenant
 from monitoring.capacity.queueing import Demand, wanted_slots
 from monitoring.capacity.workload import default_work
@@ -61,17 +62,19 @@ _ATTEMPTS_IN_A_WINDOW = 3
 NEWEST = 1_000
 """Recent attempts that are read, over all queues."""
 
-_RECENT = text("""
-    SELECT queue, count(*), count(seconds), coalesce(avg(seconds), 0), coalesce(var_pop(seconds), 0),
-           coalesce(avg(nanousd) FILTER (WHERE seconds IS NOT NULL), 0)::float,
-           (count(*) FILTER (WHERE ago <= 300) / 300.0)::float, (count(*) FILTER (WHERE ago <= 1800) / 1800.0)::float
+_RECENT = Statement("""
+    SELECT queue, count(*) AS begun, count(seconds) AS ended, coalesce(avg(seconds), 0) AS mean,
+           coalesce(var_pop(seconds), 0) AS variance,
+           coalesce(avg(nanousd) FILTER (WHERE seconds IS NOT NULL), 0)::float AS nanousd,
+           (count(*) FILTER (WHERE ago <= 300) / 300.0)::float AS in_5_minutes,
+           (count(*) FILTER (WHERE ago <= 1800) / 1800.0)::float AS in_30_minutes
       FROM (
         SELECT queue, extract(epoch FROM ended_at - started_at)::float AS seconds,
                extract(epoch FROM clock_timestamp() - started_at)::float AS ago,
                (SELECT coalesce(sum(cost_nanousd), 0) FROM call WHERE call.attempt_id = attempt.id) AS nanousd
           FROM attempt
          WHERE started_at > (SELECT clock_timestamp() - interval '1 hour')
-         ORDER BY started_at DESC LIMIT :newest
+         ORDER BY started_at DESC LIMIT %(newest)s
     ) AS newest GROUP BY queue
 """)
 
@@ -92,7 +95,7 @@ class RecentAttempts(NamedTuple):
 
 def read_recent_attempts(session: Session) -> Mapping[str, RecentAttempts]:
     """Return the newest attempts by queue."""
-    return {queue: RecentAttempts(*values) for queue, *values in session.execute(_RECENT, {"newest": NEWEST})}
+    return {queue: RecentAttempts(*values) for queue, *values in _RECENT.all(session, {"newest": NEWEST})}
 
 
 class AttemptAverage(NamedTuple):
@@ -137,20 +140,20 @@ def _expected_attempt(
     return AttemptAverage(limits.soft_seconds, limits.llm_nanousd)
 
 
-_STANDING = text("""
+_STANDING = Statement("""
     SELECT name AS queue,
            (SELECT count(*) FROM (SELECT FROM job WHERE queue = name AND waiting_since IS NOT NULL
                                      AND pushed_at IS NULL AND held_for IS NULL
-                                   ORDER BY tenant, priority, created_at LIMIT :most) AS ready)
+                                   ORDER BY tenant, priority, created_at LIMIT %(most)s) AS ready)
            + (SELECT count(*) FROM (SELECT FROM job WHERE queue = name AND waiting_since IS NOT NULL
-                                       AND pushed_at IS NOT NULL ORDER BY tenant LIMIT :most) AS pushed) AS waiting,
+                                       AND pushed_at IS NOT NULL ORDER BY tenant LIMIT %(most)s) AS pushed) AS waiting,
            (SELECT count(*) FROM attempt WHERE queue = name AND ended_at IS NULL) AS running,
            coalesce((SELECT drained_per_second FROM backlog WHERE queue = name AND tenant = ''
                         AND counted_at > clock_timestamp() - interval '1 minute'), 0) AS starts_per_second,
            EXISTS (SELECT FROM queue_control WHERE queue = name AND paused_at IS NOT NULL) AS is_paused
-      FROM unnest(CAST(:queues AS text[])) AS names (name)
+      FROM unnest(CAST(%(queues)s AS text[])) AS names (name)
 """)
-"""The ORDER BYs match the indexes: without them a short queue costs a scan of the whole table."""
+"""The ORDER BYs match the indexes, here and below: without them a short queue costs a scan of the whole table."""
 
 
 def read_wanted_slots(
@@ -158,18 +161,17 @@ def read_wanted_slots(
 ) -> Mapping[QueueName, int]:
     """Return how many slots each queue wants; queues with few recent attempts count by the policy's defaults."""
     is_whole = sum(newest.begun for newest in recent.values()) < NEWEST
-    rows = session.execute(_STANDING, {"queues": [queue.value for queue in policy.queues], "most": MOST_COUNTED})
+    rows = _STANDING.all(session, {"queues": [queue.value for queue in policy.queues], "most": MOST_COUNTED})
     wanted = {}
     for row in rows:
         queue, newest = QueueName(row.queue), recent.get(row.queue)
         mean_seconds, variability = _attempt_seconds(newest, policy, queue)
-        in_a_minute = float(row.starts_per_second)
         demand = Demand(
             waiting=row.waiting,
             running=row.running,
             mean_seconds=mean_seconds,
             variability=variability,
-            starts_per_second=_rate(newest, mean_seconds, in_a_minute=in_a_minute, is_whole=is_whole),
+            starts_per_second=_rate(newest, mean_seconds, in_a_minute=row.starts_per_second, is_whole=is_whole),
             is_paused=row.is_paused,
         )
         wanted[queue] = wanted_slots(demand, target_seconds=QUEUES[queue].target_seconds)
@@ -200,7 +202,6 @@ def _rate(newest: RecentAttempts | None, mean_seconds: float, *, in_a_minute: fl
 
 COUNTED_AT_MOST = 10_000
 """The limit to which held jobs and dead letters are counted."""
-
 LOOKED_AT_MOST = 50
 """How many of a queue's oldest jobs are searched for a ready one; as many of those sent, and of those to be sent."""
 
@@ -307,43 +308,43 @@ class Reading(NamedTuple):
 
 
 _SEEN = "SELECT waiting_since, held_for FROM job WHERE queue = name AND waiting_since IS NOT NULL"
-_QUEUES = text(f"""
+_QUEUES = Statement(f"""
     SELECT name, coalesce(extract(epoch FROM clock_timestamp() - (SELECT min(waiting_since) FROM ({_SEEN}) AS x)), 0),
            coalesce((SELECT extract(epoch FROM clock_timestamp() - min(waiting_since)) FROM (
-                         ({_SEEN} ORDER BY waiting_since LIMIT :most)
-                         UNION ALL ({_SEEN} AND pushed_at IS NOT NULL ORDER BY tenant LIMIT :most)
-                         UNION ALL ({_SEEN} AND {IS_READY} ORDER BY tenant, priority, created_at LIMIT :most)
-                     ) AS seen WHERE held_for IS NULL), 0),
-           EXISTS (SELECT FROM queue_control WHERE queue = name AND paused_at IS NOT NULL)
-      FROM unnest(CAST(:queues AS text[])) AS names (name)
+                         ({_SEEN} ORDER BY waiting_since LIMIT %(most)s)
+                         UNION ALL ({_SEEN} AND pushed_at IS NOT NULL ORDER BY tenant LIMIT %(most)s)
+                         UNION ALL ({_SEEN} AND {IS_READY} ORDER BY tenant, priority, created_at LIMIT %(most)s)
+                     ) AS seen WHERE held_for IS NULL), 0) AS ready_age,
+           EXISTS (SELECT FROM queue_control WHERE queue = name AND paused_at IS NOT NULL) AS is_paused
+      FROM unnest(CAST(%(queues)s AS text[])) AS names (name)
 """)
 
-_ATTEMPTS = text("""
-    SELECT queue, max(extract(epoch FROM clock_timestamp() - started_at))::float,
-           max(:lease_seconds - extract(epoch FROM lease_until - clock_timestamp()))::float, count(egress_address)
+_ATTEMPTS = Statement("""
+    SELECT queue, max(extract(epoch FROM clock_timestamp() - started_at))::float AS age,
+           max(%(lease_seconds)s - extract(epoch FROM lease_until - clock_timestamp()))::float AS lease_age,
+           count(egress_address) AS boxes
       FROM attempt WHERE ended_at IS NULL GROUP BY queue
 """)
 """There are never more of them than slots."""
 
-_HELD = text("""
-    SELECT 'site', count(*) FROM (
-        SELECT FROM job WHERE held_for = 'site' ORDER BY site_id, queue, priority, created_at LIMIT :most
+_HELD = Statement("""
+    SELECT 'site' AS reason, count(*) AS jobs FROM (
+        SELECT FROM job WHERE held_for = 'site' ORDER BY site_id, queue, priority, created_at LIMIT %(most)s
     ) AS held
     UNION ALL
     SELECT held_for, count(*) FROM (
-        SELECT held_for FROM job WHERE held_until IS NOT NULL ORDER BY held_until LIMIT :most
+        SELECT held_for FROM job WHERE held_until IS NOT NULL ORDER BY held_until LIMIT %(most)s
     ) AS held GROUP BY held_for
 """)
-"""The ORDER BYs match the indexes: without them the planner may read the whole table."""
 
-_DEAD = text("""
+_DEAD = Statement("""
     SELECT queue, count(*) FROM (
         SELECT queue FROM job WHERE failure_signature IS NOT NULL AND dismissed_at IS NULL
-         ORDER BY tenant, failure_signature, ended_at LIMIT :most
+         ORDER BY tenant, failure_signature, ended_at LIMIT %(most)s
     ) AS dead GROUP BY queue
 """)
 
-_BUDGETS = text("""
+_BUDGETS = Statement("""
     WITH day AS (SELECT to_char(timezone('UTC', clock_timestamp()), 'YYYY-MM-DD') AS today),
     budget AS (
         SELECT cap.* FROM day JOIN cap ON cap.scope = 'fleet_day' AND cap.key = day.today
@@ -351,14 +352,14 @@ _BUDGETS = text("""
         SELECT cap.* FROM day CROSS JOIN tenant
           JOIN cap ON cap.scope = 'tenant_day' AND cap.key = tenant.name || '/' || day.today
     )
-    SELECT scopes.name, coalesce(sum(limit_nanousd), 0), coalesce(sum(spent_nanousd), 0),
-           coalesce(sum(reserved_nanousd), 0),
-           coalesce(max((spent_nanousd + reserved_nanousd) / nullif(limit_nanousd, 0)::float), 0)
+    SELECT scopes.name, coalesce(sum(limit_nanousd), 0) AS most, coalesce(sum(spent_nanousd), 0) AS spent,
+           coalesce(sum(reserved_nanousd), 0) AS reserved,
+           coalesce(max((spent_nanousd + reserved_nanousd) / nullif(limit_nanousd, 0)::float), 0) AS used
       FROM (VALUES ('fleet_day'), ('tenant_day')) AS scopes (name) LEFT JOIN budget ON budget.scope = scopes.name
      GROUP BY scopes.name
 """)
 
-_UNSEALED = text("""
+_UNSEALED = Statement("""
     SELECT coalesce((SELECT extract(epoch FROM clock_timestamp() - at) FROM audit
                       WHERE seq > coalesce((SELECT last_seq FROM audit_seal ORDER BY number DESC LIMIT 1), 0)
                       ORDER BY seq LIMIT 1), 0)
@@ -384,7 +385,7 @@ def read_gauges(
         *_read_ledger(session),
         Reading("dispatcher_leader_present", (), float(DISPATCHER in leaders(session))),
         Reading("fold_lag_seconds", (), fold_lag_seconds(session)),
-        Reading("audit_unsealed_age_seconds", (), float(session.scalar(_UNSEALED) or 0)),
+        Reading("audit_unsealed_age_seconds", (), float(_UNSEALED.scalar(session) or 0)),
         Reading("build_info", (version("pointsman"), policy.version, policy.prices_as_of), 1),
     ]
 
@@ -413,15 +414,15 @@ def _read_workers(session: Session) -> Iterator[Reading]:
 
 
 def _read_attempts(session: Session, lease_seconds: float) -> Iterator[Reading]:
-    running = {queue: values for queue, *values in session.execute(_ATTEMPTS, {"lease_seconds": lease_seconds})}
+    running = {queue: values for queue, *values in _ATTEMPTS.all(session, {"lease_seconds": lease_seconds})}
     names = ("attempt_oldest_age_seconds", "lease_age_seconds_max", "boxes_working")
     return _columns(names, ((queue, *running.get(queue, (0, 0, 0))) for queue in SERVED))
 
 
 def _read_counts(session: Session) -> list[Reading]:
     most = {"most": COUNTED_AT_MOST}
-    held = {hold.value: 0 for hold in WaitReason} | {reason: count for reason, count in session.execute(_HELD, most)}
-    dead = dict.fromkeys(SERVED, 0) | {queue: count for queue, count in session.execute(_DEAD, most)}
+    held = {hold.value: 0 for hold in WaitReason} | {reason: count for reason, count in _HELD.all(session, most)}
+    dead = dict.fromkeys(SERVED, 0) | {queue: count for queue, count in _DEAD.all(session, most)}
     return [
         *(Reading("held_jobs", (reason,), count) for reason, count in held.items()),
         *(Reading("dead_letters", (queue,), count) for queue, count in dead.items()),
@@ -430,7 +431,7 @@ def _read_counts(session: Session) -> list[Reading]:
 
 def _read_queues(session: Session) -> Iterator[Reading]:
     names = ("queue_oldest_age_seconds", "queue_ready_oldest_age_seconds", "queue_paused")
-    return _columns(names, session.execute(_QUEUES, {"queues": list(SERVED), "most": LOOKED_AT_MOST}))
+    return _columns(names, _QUEUES.all(session, {"queues": list(SERVED), "most": LOOKED_AT_MOST}))
 
 
 def _read_circuits(session: Session, possible: Iterable[tuple[str, str]]) -> Iterator[Reading]:
@@ -446,7 +447,7 @@ def _read_circuits(session: Session, possible: Iterable[tuple[str, str]]) -> Ite
 
 def _read_budgets(session: Session) -> Iterator[Reading]:
     names = ("budget_limit_usd", "budget_spent_usd", "budget_reserved_usd", "budget_used_ratio_max")
-    for scope, *nanousd, used in session.execute(_BUDGETS):
+    for scope, *nanousd, used in _BUDGETS.all(session):
         yield from _columns(names, [(scope, *(float(amount) / NANOUSD_PER_USD for amount in nanousd), used)])
 
 
@@ -474,8 +475,7 @@ def read_cell(directory: Directory, cell: str) -> list[Reading]:
     ]
 
 
-_LISTS: dict[str, tuple[str, ...]] = {queue.value: (list_of(queue),) for queue in QueueName}
-_LISTS["celery_intake"] = INTAKE_LISTS
+_LISTS = {queue.value: (list_of(queue),) for queue in QueueName} | {"celery_intake": INTAKE_LISTS}
 """The broker's lists by label: each queue's, and those of Celery clients."""
 
 

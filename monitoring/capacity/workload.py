@@ -17,13 +17,12 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from psycopg.errors import QueryCanceled
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlmodel import Session
 
 from ledger.errors import CapacityError
 from ledger.operations.workers import slots_by_queue
-from ledger.store import Ledger
+from ledger.store import Ledger, Statement
 from routing.policy.platform import ModelCall, Policy
 from routing.policy.prices import NANOUSD_PER_USD, Usage, cost_nanousd
 from routing.queues import QUEUES, QueueName
@@ -242,16 +241,16 @@ _TIMEOUT_MS = 60_000
 
 _NEWEST = """
     WITH newest AS (
-        SELECT name AS queue, found.* FROM unnest(CAST(:queues AS text[])) AS names (name)
+        SELECT name AS queue, found.* FROM unnest(CAST(%(queues)s AS text[])) AS names (name)
          CROSS JOIN LATERAL (
             SELECT id, job_id, number, started_at, ended_at FROM attempt
-             WHERE queue = name AND ended_at IS NOT NULL AND started_at > now() - make_interval(hours => :hours)
-             ORDER BY started_at DESC LIMIT :most
+             WHERE queue = name AND ended_at IS NOT NULL AND started_at > now() - make_interval(hours => %(hours)s)
+             ORDER BY started_at DESC LIMIT %(most)s
          ) AS found
     )
 """
 
-_ATTEMPTS = text(f"""{_NEWEST}
+_ATTEMPTS = Statement(f"""{_NEWEST}
     SELECT newest.queue, extract(epoch FROM newest.started_at)::float AS started_at,
            extract(epoch FROM newest.ended_at)::float AS ended_at,
            (SELECT (data ->> 'wait_seconds')::float FROM event
@@ -262,7 +261,7 @@ _ATTEMPTS = text(f"""{_NEWEST}
       FROM newest
 """)
 
-_CALLS = text(f"""{_NEWEST}
+_CALLS = Statement(f"""{_NEWEST}
     SELECT newest.queue, call.provider || '/' || call.model AS model, count(*) AS calls,
            sum(input_tokens + output_tokens + cache_write_tokens + cache_read_tokens) AS tokens,
            sum(cost_nanousd) AS nanousd
@@ -270,11 +269,11 @@ _CALLS = text(f"""{_NEWEST}
      GROUP BY newest.queue, call.provider, call.model
 """)
 
-_ARRIVED = text("""
+_ARRIVED = Statement("""
     WITH minutes AS (
         SELECT queue, floor(extract(epoch FROM started_at) / 60)::bigint AS minute, count(*) AS jobs FROM attempt
-         WHERE number = 1 AND queue = ANY(CAST(:queues AS text[]))
-           AND started_at > now() - make_interval(hours => :hours)
+         WHERE number = 1 AND queue = ANY(CAST(%(queues)s AS text[]))
+           AND started_at > now() - make_interval(hours => %(hours)s)
          GROUP BY queue, minute
     )
     SELECT queue, sum(jobs)::bigint AS jobs,
@@ -286,11 +285,11 @@ _ARRIVED = text("""
 """)
 """Arrivals in all and in the busiest sixty minutes, however many attempts are read."""
 
-_TENANTS = text("""
+_TENANTS = Statement("""
     SELECT count(DISTINCT tenant) FROM job WHERE id IN (
         SELECT job_id FROM attempt
-         WHERE started_at > now() - make_interval(hours => :hours)
-         ORDER BY started_at DESC LIMIT :most)
+         WHERE started_at > now() - make_interval(hours => %(hours)s)
+         ORDER BY started_at DESC LIMIT %(most)s)
 """)
 
 
@@ -342,13 +341,13 @@ def measure(ledger: Ledger, policy: Policy, *, hours: int, least: int = LEAST_AT
     window = {"queues": [queue.value for queue in assumed.queues], "hours": hours, "most": MOST_ATTEMPTS}
     try:
         with ledger.begin() as session:
-            session.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
-            session.execute(text(f"SET LOCAL statement_timeout = {_TIMEOUT_MS}"))
+            Statement("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY").all(session)
+            Statement(f"SET LOCAL statement_timeout = {_TIMEOUT_MS}").all(session)
             attempts = _read_attempts(session, window)
             calls = _read_calls(session, window)
-            arrived = session.execute(_ARRIVED, window).all()
+            arrived = _ARRIVED.all(session, window)
             slots = {QueueName(each.queue): each.slots for each in slots_by_queue(session) if each.slots > 0}
-            tenants = session.scalar(_TENANTS, window) or 1
+            tenants = _TENANTS.scalar(session, window) or 1
     except OperationalError as error:
         if isinstance(error.orig, QueryCanceled):
             rule = f"the ledger took more than {_TIMEOUT_MS / 1000:g} s to read {hours} h: ask for fewer --hours"
@@ -415,7 +414,7 @@ def handover(attempts: Sequence[AttemptFact]) -> Handover:
 
 def _read_attempts(session: Session, window: dict[str, object]) -> dict[QueueName, list[AttemptFact]]:
     attempts: dict[QueueName, list[AttemptFact]] = defaultdict(list)
-    for row in session.execute(_ATTEMPTS, window):
+    for row in _ATTEMPTS.all(session, window):
         next_queue = QueueName(row.next_queue) if row.next_queue else None
         arrived_at = row.started_at - (row.waited or 0.0)
         attempts[QueueName(row.queue)].append(AttemptFact(arrived_at, row.started_at, row.ended_at, next_queue))
@@ -424,7 +423,7 @@ def _read_attempts(session: Session, window: dict[str, object]) -> dict[QueueNam
 
 def _read_calls(session: Session, window: dict[str, object]) -> dict[QueueName, list[CallTotals]]:
     calls: dict[QueueName, list[CallTotals]] = defaultdict(list)
-    for row in session.execute(_CALLS, window):
+    for row in _CALLS.all(session, window):
         usd = float(row.nanousd or 0) / NANOUSD_PER_USD
         calls[QueueName(row.queue)].append(CallTotals(row.model, row.calls, int(row.tokens or 0), usd))
     return calls

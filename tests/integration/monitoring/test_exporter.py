@@ -25,7 +25,7 @@ from ledger.job_control import reject, request_cancel
 from ledger.jobs import end, lock_job, move, wait_on
 from ledger.operations.leaders import lead
 from ledger.start_attempt import Claim
-from ledger.store import Ledger, create_ledger_engine
+from ledger.store import Ledger, Statement, create_ledger_engine
 from ledger.tables import Attempt, Job
 from monitoring.event_metrics import fold_pending, fold_step, read_series, rebase
 from monitoring.exporter import ExporterApp, render_metrics
@@ -347,11 +347,8 @@ def test_a_scrape_costs_the_same_with_a_long_backlog(fleet: Fleet) -> None:
     """)
     with fleet.ledger.begin() as session:
         session.execute(text("ANALYZE job"))
-        queues = ",".join(queue.value for queue in QueueName)
-        plan = session.execute(
-            text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {_QUEUES.text}"),
-            {"queues": f"{{{queues}}}", "most": LOOKED_AT_MOST},
-        ).scalar_one()
+        explained = Statement(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {_QUEUES.sql}")
+        plan = explained.scalar(session, {"queues": [queue.value for queue in QueueName], "most": LOOKED_AT_MOST})
     assert plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"] < 100
 
 
