@@ -258,6 +258,12 @@ def find_notification(session: Session, job_id: UUID, *, tenant: str) -> Notific
     return NotificationState(notification, session.scalars(query.limit(_SHOWN_DELIVERIES)).all()[::-1])
 
 
+def _is(wanted: Wanted, table: type[Notification] | type[Notice]) -> ColumnElement[bool]:
+    """Return what is true of messages that were given up (`undelivered`), or that are still being tried."""
+    due = col(table.next_at)
+    return col(table.delivered_at).is_(None) & (due.is_(None) if wanted == "undelivered" else due.is_not(None))
+
+
 def not_delivered(
     session: Session, tenant: str, *, wanted: Wanted, after: NotificationMark | None = None, limit: int = 50
 ) -> Sequence[Notification]:
@@ -265,11 +271,8 @@ def not_delivered(
     query = (
         select(Notification)
         .join(Job, col(Job.id) == col(Notification.job_id))
-        .where(col(Job.tenant) == tenant, col(Notification.delivered_at).is_(None))
-        .where(col(Notification.callback_url).is_not(None))
+        .where(col(Job.tenant) == tenant, _is(wanted, Notification), col(Notification.callback_url).is_not(None))
     )
-    due = col(Notification.next_at)
-    query = query.where(due.is_(None) if wanted == "undelivered" else due.is_not(None))
     place = tuple_(col(Notification.created_at), col(Notification.job_id))
     if after is not None:
         query = query.where(place < tuple_(*after))
@@ -311,10 +314,7 @@ def find_notices(
     """Return a tenant's notices, newest first; with `wanted`, those that were given up or are still being tried."""
     query = select(Notice).where(col(Notice.tenant) == tenant)
     if wanted is not None:
-        due = col(Notice.next_at)
-        query = query.where(
-            col(Notice.delivered_at).is_(None), due.is_(None) if wanted == "undelivered" else due.is_not(None)
-        )
+        query = query.where(_is(wanted, Notice))
     place = tuple_(col(Notice.created_at), col(Notice.id))
     if after is not None:
         query = query.where(place < tuple_(*after))
