@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import BaseModel, create_model
 
 from docs.generate import sections
@@ -17,6 +16,7 @@ from monitoring.config import ExporterConfig
 from producers.config import ApiConfig
 from routing.config import PREFIX, SECTIONS, read_settings
 from routing.queues import QUEUES
+from routing.yaml_data import load_yaml
 from sandbox.config import MirrorConfig
 from sites.spec.languages.translation import MAX_CHUNKS
 from workers.compute import MOST_CHILDREN
@@ -37,7 +37,7 @@ def stack(*files: str) -> dict[str, Any]:
     """The files as Compose reads them, without a variable set."""
     whole: dict[str, Any] = {"services": {}}
     for file in files or FILES:
-        read = yaml.safe_load(_interpolated((COMPOSE / file).read_text()))
+        read = load_yaml(_interpolated((COMPOSE / file).read_text()))
         for name, service in read["services"].items():
             own = whole["services"].setdefault(name, {})
             merged = {key: own.get(key, {}) | service.get(key, {}) for key in ("environment", "depends_on")}
@@ -215,8 +215,8 @@ def test_docker_compose_takes_the_files(files: tuple[str, ...]) -> None:
 
 def test_grafana_and_prometheus_read_what_is_written_for_them() -> None:
     folder = COMPOSE / "grafana" / "provisioning"
-    (source,) = yaml.safe_load((folder / "datasources" / "pointsman.yml").read_text())["datasources"]
-    (boards,) = yaml.safe_load((folder / "dashboards" / "pointsman.yml").read_text())["providers"]
+    (source,) = load_yaml((folder / "datasources" / "pointsman.yml").read_text())["datasources"]
+    (boards,) = load_yaml((folder / "dashboards" / "pointsman.yml").read_text())["providers"]
     assert source["url"] == "http://prometheus:9090"
     assert f"dashboards:{boards['options']['path']}:ro" in SERVICES["grafana"]["volumes"]
     written = SERVICES["dashboards"]["command"]
@@ -225,12 +225,12 @@ def test_grafana_and_prometheus_read_what_is_written_for_them() -> None:
     rules = Path(written[written.index("--rules") + 1])
     assert f"rules:{rules.parent}" in SERVICES["dashboards"]["volumes"]
     assert "rules:/etc/prometheus/rules:ro" in SERVICES["prometheus"]["volumes"]
-    prometheus = yaml.safe_load((COMPOSE / "prometheus.yml").read_text())
+    prometheus = load_yaml((COMPOSE / "prometheus.yml").read_text())
     assert prometheus["rule_files"] == [f"/etc/prometheus/rules/{rules.name}"]
 
 
 def test_prometheus_scrapes_services_of_the_stack_at_the_ports_where_they_listen() -> None:
-    scraped = yaml.safe_load((COMPOSE / "prometheus.yml").read_text())["scrape_configs"]
+    scraped = load_yaml((COMPOSE / "prometheus.yml").read_text())["scrape_configs"]
     looked_up = [each for job in scraped for each in job.get("dns_sd_configs", ())]
     found = {(name, each["port"]) for each in looked_up for name in each["names"]}
     assert found == {("exporter", ExporterConfig().port), ("api", ApiConfig().port)}

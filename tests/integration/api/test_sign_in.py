@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
@@ -217,9 +218,14 @@ def test_four_eyes_are_two_people_whatever_they_call_themselves(office: Office, 
     assert re.fullmatch(rf"user:{world.tenant}/fred-[0-9a-f]{{12}}", actor)
 
 
-KEY, OTHER = RSAKey.generate_key(2048, {"kid": "k1"}), RSAKey.generate_key(2048, {"kid": "k1"})
 SHARED = OctKey.import_key("s3" * 20, {"kid": "k1"})
 TICKET = Ticket("state", "nonce", "v" * 64)
+
+
+@cache
+def rsa_key(name: str) -> Any:
+    """A key of that name, made when it is used: that takes each process of the suite longer than most tests."""
+    return RSAKey.generate_key(2048, {"kid": "k1"})
 
 
 @contextmanager
@@ -237,7 +243,7 @@ def forging(make: Callable[[str], str]) -> Iterator[str]:
 
         def do_GET(self) -> None:
             facts = {"issuer": url, "authorization_endpoint": url, "token_endpoint": f"{url}/t", "jwks_uri": f"{url}/k"}
-            self.answer({"keys": [KEY.as_dict(private=False)]} if self.path == "/k" else facts)
+            self.answer({"keys": [rsa_key("own").as_dict(private=False)]} if self.path == "/k" else facts)
 
         def do_POST(self) -> None:
             sent = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode())
@@ -258,7 +264,7 @@ def forging(make: Callable[[str], str]) -> Iterator[str]:
             thread.join()
 
 
-def token(url: str, *, key: Any = KEY, alg: str = "RS256", **changed: Any) -> str:
+def token(url: str, *, key: Any = None, alg: str = "RS256", **changed: Any) -> str:
     now = int(time.time())
     claims = {
         "iss": url,
@@ -270,7 +276,7 @@ def token(url: str, *, key: Any = KEY, alg: str = "RS256", **changed: Any) -> st
         "groups": "admin",
     }
     claims = {name: value for name, value in (claims | changed).items() if value is not None}
-    return jwt.encode({"alg": alg, "kid": "k1"}, claims, key, algorithms=[alg])
+    return jwt.encode({"alg": alg, "kid": "k1"}, claims, key or rsa_key("own"), algorithms=[alg])
 
 
 def unsigned(url: str) -> str:
@@ -288,7 +294,7 @@ def test_a_token_that_is_right_is_taken() -> None:
     "make",
     [
         unsigned,
-        lambda url: token(url, key=OTHER),
+        lambda url: token(url, key=rsa_key("other")),
         lambda url: token(url, key=SHARED, alg="HS256"),
         lambda url: token(url, iss="https://evil.example"),
         lambda url: token(url, aud="another-client"),

@@ -27,6 +27,7 @@ from producers.local.supervisor import free_port
 from routing.config import read_settings
 from routing.policy.platform import platform_policy
 from routing.queues import QUEUES
+from routing.yaml_data import LOADER
 from tests.factories import Shop
 from tests.services import wait_until
 from workers.config import WorkerConfig
@@ -39,7 +40,7 @@ PREFIX = "pointsman-worker-"
 
 def documents(name: str) -> dict[str, dict[str, Any]]:
     """The documents of a file by their queue."""
-    found = [document for document in yaml.safe_load_all((KEDA / name).read_text()) if document]
+    found = [document for document in yaml.load_all((KEDA / name).read_text(), Loader=LOADER) if document]
     return {document["metadata"]["name"].removeprefix(PREFIX): document for document in found}
 
 

@@ -271,13 +271,10 @@ def test_requests_of_any_words_stay_valid(chosen):
     assert edited(" ".join(chosen))
 
 
-RULES = load_rules([], faults=True)
-
-
 def play(text: str, tool: dict[str, Any], *, max_tokens: int = 1500) -> Reply:
     choice = {"type": "tool", "name": tool["name"]}
     request = make_request(user(text), tools=[tool], tool_choice=choice, max_tokens=max_tokens)
-    match = RuleBook(RULES).match(request)
+    match = RuleBook(load_rules([], faults=True)).match(request)
     assert match is not None
     return plan_reply(request, match, counted=Usage())
 
@@ -342,7 +339,7 @@ def test_a_long_description_stays_within_the_tokens_of_the_policys_call() -> Non
 
 
 def test_an_invalid_spec_is_what_its_tag_asks_for_and_only_once_if_it_says_so() -> None:
-    rules = RuleBook(RULES)
+    rules = RuleBook(load_rules([], faults=True))
     names = []
     for _ in range(2):
         request = make_request(

@@ -12,7 +12,6 @@ from gateway.fake_provider.wire import PromptCache, Reply, message_body, stream_
 from routing.policy.prices import Usage
 from tests.unit.gateway.fake_provider.factories import make_body, make_request, tool, tool_turn, user
 
-RULES = load_rules([], faults=True)
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=20) | st.floats(allow_nan=False)
 WORDS = """
 type text tool_use tool_result content id tool_use_id name input object array string properties required items minItems
@@ -129,7 +128,7 @@ FILE_TOOLS = [tool("list_files"), tool("read_file")]
 def shipped(*messages, **overrides) -> list[dict[str, Any]]:
     """Return the blocks that the shipped scenarios reply with."""
     request = make_request(*messages, **overrides)
-    match = RuleBook(RULES).match(request)
+    match = RuleBook(load_rules([], faults=True)).match(request)
     assert match is not None
     return [block.as_block() for block in plan_reply(request, match, counted=Usage()).content]
 
@@ -184,7 +183,7 @@ def test_every_request_gets_a_reply_or_an_api_error() -> None:
         body |= {"output_config": output_config} if isinstance(output_config, dict) else {}
         try:
             request = parse_request(json.dumps(body).encode())
-            match = RuleBook(RULES).match(request)
+            match = RuleBook(load_rules([], faults=True)).match(request)
             assert match is not None
             counted = PromptCache().usage(request, owner="k", now=0.0)
             reply = plan_reply(request, match, counted=counted)

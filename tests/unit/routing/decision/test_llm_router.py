@@ -259,14 +259,20 @@ def test_an_action_never_becomes_a_question_by_a_model_s_word(said: object, inte
     assert merged.model_copy(update={"intent": route.intent}) == route
 
 
-ROUTES = st.sampled_from([undecided(), *(ruled(signals) for signals in DECIDED.values())])
-
-
 @pytest.mark.req("H-061", "H-064", "R-011")
 @settings(max_examples=70, deadline=None)
-@given(route=ROUTES, said=ANY_JSON | st.builds(reply, ANY_JSON, reason=ANY_JSON))
-@example(route=undecided().model_copy(update={"tier": Tier.PATCH, "queue": QueueName.PATCH}), said=reply(1))
-def test_no_reply_raises_lowers_a_tier_answers_or_touches_what_is_decided(route: Route, said: Any) -> None:
+@given(
+    signals=st.sampled_from([Signals(prompt=UNCLEAR, site=SITE), *DECIDED.values()]),
+    placed=st.just({}),
+    said=ANY_JSON | st.builds(reply, ANY_JSON, reason=ANY_JSON),
+)
+@example(
+    signals=Signals(prompt=UNCLEAR, site=SITE), placed={"tier": Tier.PATCH, "queue": QueueName.PATCH}, said=reply(1)
+)
+def test_no_reply_raises_lowers_a_tier_answers_or_touches_what_is_decided(
+    signals: Signals, placed: dict[str, Any], said: Any
+) -> None:
+    route = ruled(signals).model_copy(update=placed)
     merged = merge_intent(merge_assist(route, said, signals=BOUND, redact=redact), said)
     assert merged.mode is route.mode
     assert (merged.tier or 0) >= (route.tier or 0)
