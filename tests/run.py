@@ -4,8 +4,8 @@ import os
 import subprocess
 import sys
 
-WHOLE = ("-q", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=30", "--durations-min=5")
-"""Four processes for two processors, as most of what a test does is wait; each has servers and network of its own.
+WHOLE = ("-q", "-n", "6", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=30", "--durations-min=5")
+"""Six processes for two processors, as most of what a test does is wait; each has servers and network of its own.
 
 A file's tests stay together and share them. The longest come first (tests/order.py): left to itself xdist begins with
 the files of most tests, and ends with the longest, files of one test each. It is one run, as tests of boxes wait for
