@@ -52,7 +52,7 @@ class Accepted(NamedTuple):
 def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accepted:
     """Insert a job, or find the one that was accepted before for the same request.
 
-    The actor is the tenant by default.
+    The actor is by default who asks for it.
 
     Raises:
         IdempotencyConflictError: the caller's fault: the key or the id was used with another body.
@@ -116,7 +116,7 @@ def accept_all(
     Args:
         where: the caller's transaction, or a connection on which this statement is one.
         batch: the jobs.
-        actor: the tenant by default.
+        actor: by default who asks for the first of them.
         limits: of their tenant; without them jobs wait where they say.
         seen: what they were decided on, from `SubmissionContext.seen`, if that was not read in this transaction.
 
@@ -142,7 +142,7 @@ def accept_all(
             written.add((new.queue, new.site_id))
     values = {
         "tenant": batch[0].tenant,
-        "actor": actor or f"tenant:{batch[0].tenant}",
+        "actor": actor or batch[0].requested_by or f"tenant:{batch[0].tenant}",
         "jobs": dump_json(sorted(jobs, key=lambda facts: facts.get("idempotency_key", ""))),
         "routes": dump_json([*routes.values()]),
         "shown": dump_json(shown),

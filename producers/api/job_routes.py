@@ -209,7 +209,9 @@ def record_refusals(resources: Resources, caller: Caller) -> Iterator[None]:
         refusal = (
             error if isinstance(error, InvalidJobError) else InvalidJobError((FieldError("body", _rule_of(error)),))
         )
-        resources.submitter.record_refusal(refusal, tenant=caller.tenant, source=caller.source)
+        resources.submitter.record_refusal(
+            refusal, tenant=caller.tenant, source=caller.source, actor=caller.actor
+        )
         raise
 
 

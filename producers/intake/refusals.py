@@ -30,8 +30,11 @@ class Refused(NamedTuple):
     """The Celery task id, under which the sender finds the refusal."""
 
 
-def record_refusals(session: Session, refused: Iterable[Refused], *, tenant: str, source: Source) -> None:
-    """Record refusals, except idempotency conflicts; of unknown tenants only those that a task id leads to."""
+def record_refusals(session: Session, refused: Iterable[Refused], *, tenant: str, source: Source, actor: str) -> None:
+    """Record refusals, except idempotency conflicts; of unknown tenants only those that a task id leads to.
+
+    The trail names who asked, the `actor`; of an unknown tenant nobody did.
+    """
     if session.get(Tenant, tenant) is None:
         for error, job_id in refused:
             if isinstance(error, InvalidJobError) and job_id is not None and source is Source.CELERY:
@@ -39,7 +42,7 @@ def record_refusals(session: Session, refused: Iterable[Refused], *, tenant: str
         return
     for error, job_id in refused:
         if isinstance(error, InvalidJobError):
-            row = _record_invalid(session, error, source=source, actor=f"tenant:{tenant}", tenant=tenant)
+            row = _record_invalid(session, error, source=source, actor=actor, tenant=tenant)
         elif isinstance(error, AdmissionRefusedError):
             row = _record_full(session, error, source=source)
         else:

@@ -110,7 +110,7 @@ class Submitter:
             IdempotencyConflictError: the caller's fault.
             AdmissionRefusedError: nobody's fault: no headroom now; it says when to come back.
         """
-        origin = _Origin(tenant, source, actor or f"{source.value}:{tenant}")
+        origin = _origin(tenant, source, actor)
         with traces.begin("submit", facts={"pointsman.source": source.value, "pointsman.tenant": tenant}) as span:
             (outcome,) = self._submit(origin, [body], [job_id])
             if not isinstance(outcome, Submitted):
@@ -152,7 +152,7 @@ class Submitter:
         Raises:
             UnknownTenantError: the caller's fault.
         """
-        origin = _Origin(tenant, source, actor or f"{source.value}:{tenant}")
+        origin = _origin(tenant, source, actor)
         facts: traces.Facts = {
             "pointsman.source": source.value,
             "pointsman.tenant": tenant,
@@ -169,7 +169,7 @@ class Submitter:
         Raises:
             InvalidJobError, IdempotencyConflictError, AdmissionRefusedError, UnknownTenantError: as `submit` does.
         """
-        origin, outcomes = _Origin(tenant, source, ""), dict[int, Outcome]()
+        origin, outcomes = _origin(tenant, source, None), dict[int, Outcome]()
         with self.ledger.begin() as session:
             for routed in self._decide(session, [BatchItem(0, new_id(), request)], origin, outcomes):
                 check_headroom(session, routed.stage.queue, tenant, policy=routed.policy)
@@ -179,11 +179,18 @@ class Submitter:
         return outcome
 
     def record_refusal(
-        self, error: InvalidJobError, *, tenant: str, source: Source, job_id: UUID | None = None
+        self,
+        error: InvalidJobError,
+        *,
+        tenant: str,
+        source: Source,
+        job_id: UUID | None = None,
+        actor: str | None = None,
     ) -> None:
-        """Record a refusal: all that is written about a request that breaks a rule."""
+        """Record a refusal: all that is written about a request that breaks a rule; `actor` is as for `submit`."""
+        origin = _origin(tenant, source, actor)
         with self.ledger.begin() as session:
-            record_refusals(session, [Refused(error, job_id)], tenant=tenant, source=source)
+            record_refusals(session, [Refused(error, job_id)], **origin._asdict())
 
     def _submit(self, origin: _Origin, bodies: Sequence[object], ids: Sequence[UUID | None]) -> list[Outcome]:
         items: list[BatchItem] = []
@@ -201,7 +208,7 @@ class Submitter:
             refused = [Refused(one, ids[place]) for place, one in outcomes.items() if not isinstance(one, Submitted)]
             if refused:
                 with self.ledger.begin() as session:
-                    record_refusals(session, refused, tenant=origin.tenant, source=origin.source)
+                    record_refusals(session, refused, **origin._asdict())
         except LEDGER_UNREACHABLE:
             if not any(isinstance(one, Submitted) for one in outcomes.values()):
                 raise
@@ -309,6 +316,10 @@ class Submitter:
             logger.warning(
                 "push_failed_dispatcher_will_retry", extra={"jobs": [str(push.job_id) for push, _ in pushes]}
             )
+
+
+def _origin(tenant: str, source: Source, actor: str | None) -> _Origin:
+    return _Origin(tenant, source, actor or f"{source.value}:{tenant}")
 
 
 def _sent_request(body: object) -> JobRequest:

@@ -138,6 +138,7 @@ def assert_only_refused(world: World, before: dict[str, int]) -> None:
         row = session.scalars(select(AuditRow).order_by(col(AuditRow.seq).desc()).limit(1)).one()
     assert (event.kind, event.data["source"]) == ("refused", "http")
     assert (row.action, row.tenant, row.prompt) == ("job_refused", world.tenant, None)
+    assert row.actor.startswith(f"key:{world.tenant}/")
     assert SECRET not in json.dumps([event.data, row.detail])
 
 

@@ -72,6 +72,23 @@ def test_an_accepted_job_holds_its_decision_before_anything_worked_on_it(
     assert lengths(broker) == {"spec": 1}
 
 
+@pytest.mark.parametrize("actor", ["key:acme/ci", None])
+def test_the_trail_names_who_submitted_however_often_the_tenant_was_seen(
+    shop: Shop, submitter: Submitter, actor: str | None
+) -> None:
+    shop.site("shop")
+    jobs = [
+        submitter.submit({"prompt": EDIT, "site": "shop"}, tenant="acme", source=Source.HTTP, actor=actor).job.id
+        for _ in range(2)  # the second with one statement
+    ]
+    with pytest.raises(InvalidJobError):
+        submitter.submit({"prompt": EDIT, "wrong": 1}, tenant="acme", source=Source.HTTP, actor=actor)
+    rows = shop.rows("SELECT action, actor FROM audit WHERE action IN ('job_accepted', 'job_refused') ORDER BY seq")
+    asked = shop.job(jobs[0]).requested_by
+    assert asked == (actor or "http:acme")
+    assert [tuple(row) for row in rows] == [("job_accepted", asked), ("job_accepted", asked), ("job_refused", asked)]
+
+
 def test_a_message_carries_ids_and_nothing_of_the_request(shop: Shop, submit: Submit, broker: Any) -> None:
     job = submit(prompt="What is the secret word?")
     (body,) = broker.lrange("answer", 0, -1)
