@@ -210,14 +210,6 @@ class Push(NamedTuple):
     """The tenant's, which its time limits depend on."""
 
 
-class Depth(NamedTuple):
-    """The backlog of a queue."""
-
-    queue: str
-    waiting: int
-    oldest_age_seconds: float
-
-
 class Work(NamedTuple):
     """What the dispatcher has to do."""
 
@@ -383,17 +375,6 @@ def pause_queue(session: Session, queue: QueueName, *, is_paused: bool) -> None:
         .on_conflict_do_update(index_elements=["queue"], set_={"paused_at": paused_at})
     )
     wake_dispatcher(session)
-
-
-def depths(session: Session, *, tenant: str | None = None) -> Sequence[Depth]:
-    """Return the backlog of each queue that has one, for one tenant or for all; what is held grows no age."""
-    oldest = func.min(col(Job.waiting_since)).filter(col(Job.held_for).is_(None))
-    age = func.greatest(0, func.coalesce(func.extract("epoch", now() - oldest), 0))
-    waits = select(col(Job.queue), func.count(), age).where(col(Job.waiting_since).is_not(None))
-    if tenant is not None:
-        waits = waits.where(col(Job.tenant) == tenant)
-    rows = session.execute(waits.group_by(col(Job.queue)))
-    return [Depth(queue, waiting, round(float(seconds), 3)) for queue, waiting, seconds in rows]
 
 
 def paused_queues(session: Session) -> dict[str, datetime]:

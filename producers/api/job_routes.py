@@ -209,9 +209,7 @@ def record_refusals(resources: Resources, caller: Caller) -> Iterator[None]:
         refusal = (
             error if isinstance(error, InvalidJobError) else InvalidJobError((FieldError("body", _rule_of(error)),))
         )
-        resources.submitter.record_refusal(
-            refusal, tenant=caller.tenant, source=caller.source, actor=caller.actor
-        )
+        resources.submitter.record_refusal(refusal, tenant=caller.tenant, source=caller.source, actor=caller.actor)
         raise
 
 
@@ -363,7 +361,8 @@ def _view(resources: Resources, job: Job) -> JobView:
 
 def _view_of(resources: Resources, job_id: UUID, *, tenant: str) -> JobView:
     with resources.ledger.begin() as session:
-        return describe(session, find_job(session, job_id, tenant=tenant), links=resources.links)
+        job = find_job(session, job_id, tenant=tenant)
+        return describe(session, job, links=resources.links, policy=resources.policy)
 
 
 MAX_JOBS = 1_000

@@ -11,26 +11,24 @@ from uuid import UUID
 
 from sqlmodel import Session
 
-from ledger.dispatch_window import paused_queues
 from ledger.events import EventKind, newest_events, newest_of_kinds
 from ledger.jobs import find_job
-from ledger.operations.workers import slots_by_queue
-from ledger.provider_circuits import circuits
 from ledger.record_tables import Approval
 from ledger.spending import calls_of
-from ledger.tables import Call, Job, Release, Site, Tenant
+from ledger.tables import Call, Job, Release, Site
 from producers.api.requests import Resources
 from producers.console.failures import failure_of
-from producers.console.presentation import excerpt, name_of, words
+from producers.console.presentation import excerpt, name_of
 from producers.console.waterfall import CUTS, MOST_CUTS, MOST_PROGRESS, waterfall_of
 from producers.use_cases.job_search import JobFilter, find_job_ids
 from producers.use_cases.jobs import CONSOLE_AUDIENCE, EventView, JobView, describe, describe_events
 from producers.use_cases.replays import tiers_instead
 from producers.use_cases.sites import compare_releases, releases_of_job, scan_view
+from producers.use_cases.waits import cause_of
 from routing.jobs import State
+from routing.policy.platform import Policy
 from routing.policy.prices import decimal_usd
 from routing.rounds import Verb, can_go_on
-from routing.scheduling import WaitReason
 from sites.page_changes import PageChange, changed_pages
 from sites.releases import manifest_of
 
@@ -122,7 +120,7 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str, path: str = "")
     """
     with resources.ledger.begin() as session:
         job = find_job(session, job_id, tenant=tenant)
-        view = describe(session, job, links=resources.links)
+        view = describe(session, job, links=resources.links, policy=resources.policy)
         page = _page_of_events(session, job_id)
         cuts = describe_events(session, newest_of_kinds(session, job_id, CUTS, limit=MOST_CUTS))
         said = describe_events(session, newest_of_kinds(session, job_id, (EventKind.PROGRESS,), limit=MOST_PROGRESS))
@@ -132,9 +130,7 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str, path: str = "")
         instead = tiers_instead(job) if view.continued_as is None else ()
         inbox = _inbox(session, job)
         back_to = _back_to(session, before, after)
-        waits = (
-            _waits_for(session, job) if view.undo_until is None else Wait("to be published; its approval can be undone")
-        )
+        waits = _waits_for(session, job, view, resources.policy)
     now = datetime.now(UTC)
     until = view.ended_at or now
     is_there = after is not None and after.swept_at is None and (before is None or before.swept_at is None)
@@ -205,32 +201,22 @@ def _actions(view: JobView) -> dict[str, bool]:
     }
 
 
-def _waits_for(session: Session, job: Job) -> Wait | None:
-    """Return what a job waits for, named: the holder of its site, a person, a provider's circuit, its queue."""
+def _waits_for(session: Session, job: Job, view: JobView, policy: Policy) -> Wait | None:
+    """Return what a job waits for, a person or what `waits.cause_of` says, with a link to it."""
+    if view.undo_until is not None:
+        return Wait("to be published; its approval can be undone")
     if job.state == State.CLARIFYING:
         return Wait(
             f"for an answer from {name_of(job.requested_by or 'its owner')}", until=job.expires_at, then="expires"
         )
     if job.waiting_since is None or job.ended_at is not None:
         return None
-    if job.held_for == WaitReason.SITE:
-        site = session.get(Site, job.site_id) if job.site_id is not None else None
-        holder = session.get(Job, site.lock_job_id) if site is not None and site.lock_job_id is not None else None
-        if holder is None or site is None:
-            return Wait("for its turn at its site")
-        return Wait(f"for the site {site.name}, which is held by", excerpt(holder.prompt, 70), f"/jobs/{holder.id}")
-    if job.held_for == WaitReason.PROVIDER:
-        account = session.get_one(Tenant, job.tenant).provider
-        shut = [one for one in circuits(session) if one.provider == account and one.state != "closed"]
-        which = ", ".join(f"{one.model} ({words(one.reason or one.state)})" for one in shut)
-        return Wait(f"for its provider: {which or 'the circuit of its model is open'}", until=job.held_until)
-    if job.held_for == WaitReason.TIME:
-        return Wait("for its time", until=job.held_until)
-    if job.queue in paused_queues(session):
-        return Wait("because somebody has paused its queue,", job.queue, "/")
-    if all(one.queue != job.queue for one in slots_by_queue(session)):
-        return Wait("for a worker; none serves its queue,", job.queue, "/")
-    return Wait("for a free worker of", job.queue, "/")
+    cause = cause_of(session, job, policy=policy)
+    if cause is None:
+        return Wait("for its turn on", job.queue, "/")
+    if cause.holder is not None:
+        return Wait(f"for {cause.text}", excerpt(cause.holder.prompt, 70), f"/jobs/{cause.holder.id}")
+    return Wait(f"for {cause.text}", until=cause.until)
 
 
 def _inbox(session: Session, job: Job) -> Inbox:

@@ -9,7 +9,8 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, func, select, text
 from sqlmodel import Session, col
 
-from ledger.dispatch_window import Depth, depths, paused_queues
+from ledger.dispatch_window import paused_queues
+from ledger.operations.backlog import Depth, depths
 from ledger.operations.leaders import DISPATCHER, leaders
 from ledger.operations.workers import FleetSlots, QueueSlots, WorkerView, fleet_slots, list_workers, slots_by_queue
 from ledger.runs.run import open_gates

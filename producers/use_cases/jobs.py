@@ -16,18 +16,20 @@ from sqlmodel import Session, col
 
 from ledger.job_control import undo_until
 from ledger.job_ends import is_step, rejection_starts_debate
-from ledger.record_tables import Event, QueueControl
+from ledger.record_tables import Event
 from ledger.releases import rounds_of, successor_of, verb_of
 from ledger.runs.tables import AgentExecution
 from ledger.spending import Bill, bill_of
 from ledger.tables import Attempt, Call, Job, Release, Site
 from producers.use_cases.job_search import JobFilter, ListMark, find_jobs
+from producers.use_cases.waits import cause_of
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import PAID_REPLIES, State, read_stored
 from routing.policy.prices import decimal_usd
 from routing.queues import QueueName, Tier
 
 if TYPE_CHECKING:
+    from routing.policy.platform import Policy
     from sites.preview import PreviewSigner
 
 
@@ -171,7 +173,8 @@ class JobView(View):
     undo_until: datetime | None
     """Until when its approval can be undone (`POST /v1/jobs/{id}/undo`); its publish waits for that."""
     waits_for: str | None
-    """What blocks it while it is queued, in words: a paused queue, or the job that holds the lock on its site."""
+    """Why it does not start, in words: its time, a paused tenant or queue, the job that holds its site, its provider,
+    its tenant's limit, or no free worker. Null while it waits for its turn alone."""
     bill: BillView
     attempts: tuple[AttemptView, ...]
     seconds: float
@@ -251,10 +254,14 @@ def tier_name(tier: int | None) -> str | None:
     return None if tier is None else Tier(tier).name.lower()
 
 
-def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -> JobView:
-    """Return the whole view of a job, with a preview link if `links` is given."""
+def describe(session: Session, job: Job, *, links: PreviewLinks | None = None, policy: Policy | None = None) -> JobView:
+    """Return the whole view of a job, with a preview link if `links` is given.
+
+    `policy` is the platform's, for `waits.cause_of`.
+    """
     site = session.get(Site, job.site_id) if job.site_id else None
     answer = job.result.get("answer")
+    cause = cause_of(session, job, policy=policy)
     attempts = select(Attempt).where(col(Attempt.job_id) == job.id).order_by(col(Attempt.number))
     rounds = _rounds(session, job)
     return JobView.of(
@@ -273,22 +280,11 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         result={name: value for name, value in job.result.items() if name != PAID_REPLIES},
         is_cancel_requested=job.cancel_requested_at is not None,
         undo_until=undo_until(session, job),
-        waits_for=_blocker(session, job, site) if job.state == State.QUEUED else None,
+        waits_for=str(cause) if cause is not None else None,
         bill=_bill_view(bill_of(session, job), rounds=rounds),
         attempts=tuple(_attempt_view(attempt) for attempt in session.scalars(attempts)),
         seconds=seconds_between(job.created_at, job.ended_at),
     )
-
-
-def _blocker(session: Session, job: Job, site: Site | None) -> str | None:
-    control = session.get(QueueControl, job.queue)
-    if control is not None and control.paused_at is not None:
-        return f"queue {job.queue}, which is paused"
-    if site is None or site.lock_job_id in (None, job.id):
-        return None
-    holder = session.get(Job, site.lock_job_id)
-    state = holder.state if holder is not None else "unknown"
-    return f"job {site.lock_job_id} ({state}), which holds the lock on site {site.name}"
 
 
 def page_of_jobs(session: Session, wanted: JobFilter, *, cursor: str | None = None, limit: int = 50) -> JobsPage:

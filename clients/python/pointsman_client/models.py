@@ -468,7 +468,7 @@ class JobView(Model):
     undo_until: datetime | None
     """Until when its approval can be undone (`POST /v1/jobs/{id}/undo`); its publish waits for that."""
     waits_for: str | None
-    """What blocks it while it is queued, in words: a paused queue, or the job that holds the lock on its site."""
+    """Why it does not start, in words: its time, a paused tenant or queue, the job that holds its site, its provider, its tenant's limit, or no free worker. Null while it waits for its turn alone."""
     bill: BillView
     attempts: list[AttemptView]
     seconds: float

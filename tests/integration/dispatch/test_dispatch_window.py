@@ -5,7 +5,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from ledger.dispatch_window import Push, depths, pause_queue, pushed_jobs, release_sites, top_up, unmark_pushed
+from ledger.dispatch_window import Push, pause_queue, pushed_jobs, release_sites, top_up, unmark_pushed
+from ledger.operations.backlog import depths
 from ledger.operations.leaders import lead, resign
 from ledger.submission import accept_all
 from producers.intake.decisions import limits_of

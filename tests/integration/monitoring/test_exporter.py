@@ -18,11 +18,12 @@ from sqlmodel import Session
 
 from ledger import money
 from ledger.attempts import escalate, lock_owned_job, recover, report_loss
-from ledger.dispatch_window import depths, pause_queue
+from ledger.dispatch_window import pause_queue
 from ledger.errors import ForeignMarkError
 from ledger.events import EventKind, record
 from ledger.job_control import reject, request_cancel
 from ledger.jobs import end, lock_job, move, wait_on
+from ledger.operations.backlog import depths
 from ledger.operations.leaders import lead
 from ledger.start_attempt import Claim
 from ledger.store import Ledger, Statement, create_ledger_engine
