@@ -128,7 +128,7 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
         power = tuple(hit for hit in parsed.hits["power"] if not _is_refused(parsed, hit))
     if explicit or power:
         yield Choice(Tier.AGENT, "V1-1", because["power"], "explicit", evidence=power)
-    expressed = tuple(parsed.hits.get("in_spec", ())) if is_spec else ()
+    expressed = tuple(parsed.hits.get("in_spec", ())) if is_spec or is_new else ()
     if heavy := _heavy(parsed, is_new=is_new, expressed=expressed):
         scope: Scope = "structural" if heavy.group == "structural" else "single_section"
         group = _EVERYDAY if _is_everyday(parsed, heavy) else heavy.group

@@ -307,6 +307,7 @@ def test_nothing_can_be_taken_from_a_site_that_is_to_be_made(prompt: str) -> Non
         ("Guests should see the rooms and prices at once. A site for a guesthouse", Tier.SPEC),
         ("Eine Seite für unsere Hundeschule mit Anmeldung zum Kurs", Tier.SPEC),
         ("Page for my barbershop, customers can book online through our Treatwell link", Tier.SPEC),
+        ("Website in two languages, Welsh and English, for my sheepdog lessons, a hour costs £45", Tier.SPEC),
         ("A site for our tennis club with a members area and court booking", Tier.AGENT),
         ("A website for a hotel where guests book a room and pay online", Tier.AGENT),
         ("Site for my salon with online booking", Tier.AGENT),
