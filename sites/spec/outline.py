@@ -44,7 +44,7 @@ def compose(outline: Outline) -> JsonObject:
     Raises:
         SpecError: a section has entries that its kind cannot use (the model's fault).
     """
-    pages = _by_page(_with_links(_with_content(outline), outline.contact.phone), home=say("Home", outline.lang))
+    pages = _by_page(_with_links(_with_content(outline), outline.contact.phone), home=_front_name(outline))
     business = _business(outline, pages)
     made = {path: _page(path, pages, outline, business) for path in pages} | _post_pages(outline, pages)
     lead(made, {name: path for path, (name, _) in pages.items()}, lang=outline.lang, otherwise=business.contact_href)
@@ -94,11 +94,17 @@ def _props(section: OutlinedSection, business: Business) -> JsonObject:
     return component.outline(shown, business)
 
 
+def _front_name(outline: Outline) -> str:
+    """Return what the front page is called: as the first section names its page."""
+    name = (outline.sections[0].page or "").strip()
+    return say("Home", outline.lang) if name.lower() in _HOME else name
+
+
 def _by_page(sections: Iterable[OutlinedSection], *, home: str) -> _Pages:
     pages: _Pages = {INDEX: (home, [])}
     for section in sections:
         name = (section.page or "").strip()
-        path = INDEX if name.lower() in _HOME else page_path(name, pages)
+        path = INDEX if name.lower() in {*_HOME, home.lower()} else page_path(name, pages)
         pages.setdefault(path, (name, []))[1].append(section)
     return pages
 
@@ -109,7 +115,8 @@ def _business(outline: Outline, pages: _Pages) -> Business:
     where = next(having, INDEX if contact.email and contact.form else None)
     address = f"mailto:{contact.email}" if contact.email else phone_url(contact.phone or "")
     direct = None if complaint_about_link(address) else address
-    trade, art, words = _trade(outline), outline.theme.art, outline.model_dump(mode="json")
+    trade, chosen, words = _trade(outline), outline.theme.art, outline.model_dump(mode="json")
+    own = opening_of(_theme(outline), outline.name, trade=None if chosen or outline.drawing else trade)
     return Business(
         name=outline.name,
         tagline=outline.tagline,
@@ -122,10 +129,10 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         action=_first_action(pages[INDEX][1], to_contact),
         lang=outline.lang,
         familiar="several" if is_to_several(words, outline.lang) else is_familiar(words, outline.lang),
-        art=art or (trade.art if trade else None),
-        drawing=outline.drawing,
+        art=None if chosen == "none" else chosen or (trade.art if trade else None),
+        drawing=None if chosen == "none" else outline.drawing,
         mark=outline.mark,
-        opening=opening_of(_theme(outline), outline.name, trade=None if art or outline.drawing else trade),
+        opening="statement" if chosen == "none" else own,
     )
 
 
@@ -291,6 +298,10 @@ def outline_schema() -> JsonObject:
     looks = inlined["properties"]["theme"]["properties"]
     looks["style"] |= {"description": STYLES}
     looks["ground"] |= {"description": GROUNDS}
+    looks["radius"] |= {"description": "of corners, only where the request speaks of them"}
+    looks["cards"] |= {"description": "only where the request speaks of frames or shadows, which raised has"}
+    looks["background"] |= {"description": "a dark one, as preset noir has, makes a dark site"}
+    looks["art"] |= {"description": "none: words alone open the site"}
     looks["size"] |= {"description": "of all letters, where the request or its readers need them larger"}
     plain = "where the request wants no grey or faint words, or only dark ones on light ground: then no band is dark"
     looks["contrast"] |= {"description": plain}

@@ -83,6 +83,7 @@ PresetName = Literal[
     "warm", "ocean", "forest", "slate", "plum", "sunset", "mono", "ink", "noir", "festival", "signal", "clay"
 ]
 CardStyle = Literal["outlined", "raised", "flat", "open"]
+Radius = Literal["none", "small", "medium", "large"]
 Style = Literal["display", "poster", "editorial", "tiles"]
 """Large headings over entries in columns; the same in capitals; headings beside lines on paper; rounded panels."""
 TextSize = Literal["large", "larger"]
@@ -140,7 +141,7 @@ class Theme(BaseModel, frozen=True, extra="forbid"):
     heading_size: Literal["large", "huge"] | None = None
     heading_weight: Literal["light", "heavy"] | None = None
     """Those of the font by default."""
-    radius: Literal["none", "small", "medium", "large"] | None = None
+    radius: Radius | None = None
     spacing: Literal["compact", "regular", "airy"] | None = None
     cards: CardStyle | None = None
     align: Literal["left", "center"] | None = None

@@ -317,7 +317,7 @@ def _outline_newsletter(section: OutlineSection, business: Business) -> JsonObje
     example={"heading": "News from the oven", "text": "Once a month.", "email": "news@bakery.example"},
     words=("newsletter", "newsletter signup", "mailing list", "email signup", "sign-up form"),
     outline=_outline_newsletter,
-    outline_hint="no items; needs contact.email",
+    outline_hint="no items",
     minimal=lambda business: (
         {"heading": business.say("Stay in touch"), "email": business.email} if business.email else None
     ),
@@ -405,7 +405,7 @@ def _is_address(heading: str, address: str) -> bool:
     example={"heading": "Find us", "address": "14 Mill Lane, Millbrook", "directions": ["Tram 4 to Mill Square"]},
     words=("map", "map link", "directions", "location", "find us"),
     outline=_outline_map,
-    outline_hint="items: text = a way to get there; needs contact.address",
+    outline_hint="items: text = a way to get there",
     minimal=lambda business: (
         {"heading": business.say("Find us"), "address": business.address} if business.address else None
     ),

@@ -119,7 +119,7 @@ def _outline_gallery(section: OutlineSection, business: Business) -> JsonObject:
     nav_label="Gallery",
     outline=_outline_gallery,
     outline_hint="only where the request gives or asks for pictures; things told in words are Features; items: "
-    "title = caption, text = what it shows, detail = address of the picture, else a pattern stands there at first",
+    "title = caption, text = what it shows, detail = address of the picture, else a pattern stands there",
 )
 def _gallery(props: GalleryProps, ctx: RenderContext) -> Html:
     keys = [f"{ctx.id}.{at}" if props.enlarge and each.src else None for at, each in enumerate(props.images, 1)]

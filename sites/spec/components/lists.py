@@ -168,7 +168,7 @@ class StatsProps(SectionProps):
     example={"items": [{"value": "40 h", "label": "of rest for every dough"}]},
     words=("stats", "statistics", "numbers", "figures", "key figures"),
     outline=outline_items("items", 4, value=ItemField("detail", 20, fallback="text"), label=ItemField("title", 60)),
-    outline_hint="items: title = what is counted, detail = the number; only numbers that the request gives",
+    outline_hint="items: title = what is counted, detail = the number",
 )
 def _stats(props: StatsProps, ctx: RenderContext) -> Html:
     pairs = [tag("div", tag("dt", item.label), tag("dd", item.value)) for item in props.items]
@@ -268,7 +268,7 @@ def _schedule_row(item: ScheduleEntry, ctx: RenderContext, level: int) -> Html:
     outline=outline_items(
         "items", 24, rest="note", time=ItemField("detail", 60), title=ItemField("title"), text=ITEM_TEXT
     ),
-    outline_hint="items: title, detail = time, text; only times that the request gives",
+    outline_hint="items: title, detail = time, text",
     nav_label="Schedule",
 )
 def _schedule(props: ScheduleProps, ctx: RenderContext) -> Html:
@@ -312,7 +312,7 @@ def _quote(item: Testimonial, ctx: RenderContext) -> Html:
     outline=outline_items(
         "items", 6, quote=ItemField("text"), name=ItemField("title", default="A customer"), role=_ROLE
     ),
-    outline_hint="items: title = name, text = quote, detail = role; only quotes that the request gives",
+    outline_hint="items: title = name, text = quote, detail = role",
     nav_label="Reviews",
 )
 def _testimonials(props: TestimonialsProps, ctx: RenderContext) -> Html:
@@ -347,7 +347,7 @@ def _logo(item: Logo, ctx: RenderContext) -> Html:
     example={"heading": "They serve our bread", "items": [{"name": "The Mill Inn"}, {"name": "Café Ost"}]},
     words=("logos", "logo cloud", "partners", "clients", "sponsors", "trusted by"),
     outline=outline_items("items", 12, name=ItemField("title", 60)),
-    outline_hint="items: title = name of a customer or partner; only names that the request gives",
+    outline_hint="items: title = name of a customer or partner",
 )
 def _logos(props: LogosProps, ctx: RenderContext) -> Html:
     return section(ctx, props, tag("ul", *(_logo(item, ctx) for item in props.items), class_="logo-row"), kind="logos")
@@ -363,6 +363,8 @@ class Plan(Offer):
     image: Picture | None = None
     badge: Label | None = None
     """A word such as "Most loved"; the plan that has one stands out."""
+    tone: Literal["filled", "accent"] | None = None
+    """The ground of its card: none of its own by default."""
 
 
 class PricingProps(SectionProps):
@@ -378,7 +380,8 @@ def _plan(plan: Plan, ctx: RenderContext, level: int) -> Html:
     features = tag("ul", *lines, class_="ticks") if lines else None
     style = "button" if plan.badge else "button button-quiet"
     action = tag("p", anchor(ctx, plan.action, class_=style), class_="actions") if plan.action else None
-    classes = "card plan plan-marked" if plan.badge else "card plan"
+    ground = f" tone-{plan.tone}" if plan.tone else ""
+    classes = f"card plan plan-marked{ground}" if plan.badge else f"card plan{ground}"
     picture = image(ctx, plan.image, class_="card-image") if plan.image else None
     name = heading(level, plan.name), _sold_out(plan)
     return tag("li", badge, picture, *name, price, text, features, action, class_=_style(plan, classes))
@@ -398,7 +401,7 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
 @Component(
     "Pricing",
     summary="plans [{name, price, period, text, features [text], action, image (on top), "
-    "badge (only its button is filled)}], note",
+    "badge (fills its button), tone filled|accent}], note",
     example={
         "heading": "Courses",
         "plans": [

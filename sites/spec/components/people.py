@@ -83,7 +83,7 @@ def _person(person: Person, ctx: RenderContext, level: int) -> Html:
     },
     words=("team", "people", "staff", "our team", "about us"),
     outline=outline_items("people", 8, name=ItemField("title", 60), role=_ROLE, text=ITEM_TEXT),
-    outline_hint="items: title = name, detail = role, text; only people that the request names",
+    outline_hint="items: title = name, detail = role, text",
     nav_label="Team",
 )
 def _team(props: TeamProps, ctx: RenderContext) -> Html:

@@ -100,8 +100,8 @@ def _outline_posts(section: OutlineSection, business: Business) -> JsonObject:
     example={"heading": "News", "path": "news/", "limit": 3, "action": {"label": "All news", "href": "news.html"}},
     words=("posts", "news", "blog", "latest news", "news list"),
     outline=_outline_posts,
-    outline_hint="news or blog; items: title, detail = its date as 2026-05-31, text; only entries that the request "
-    "gives, none is an empty list. On a page of its own, and without items also where the latest are to stand",
+    outline_hint="news or blog; items: title, detail = its date as 2026-05-31, text; only what the request gives, "
+    "else none. On a page of its own, and without items where the latest are to stand",
     nav_label="News",
 )
 def _posts(props: PostsProps, ctx: RenderContext) -> Html:

@@ -13,7 +13,7 @@ from sites.spec.fonts.families import NewFont
 from sites.spec.html import ArtName
 from sites.spec.outlines.links import addressed
 from sites.spec.outlines.looks import Ground
-from sites.spec.theme import Colour, PresetName, Style, TextSize
+from sites.spec.theme import CardStyle, Colour, PresetName, Radius, Style, TextSize
 
 MAX_SECTIONS: Final = 14
 MAX_FURTHER: Final = 2
@@ -43,7 +43,7 @@ class OutlinedSection(_Outlined):
     image: ImageUrl | None = None
     drawing: Annotated[str, Field(max_length=200)] | None = None
     page: Annotated[str, Field(max_length=40)] | None = None
-    """Name of the page it stands on; null or "Home" is the front page."""
+    """Name of the page it stands on; null, "Home" or the name of the first section's is the front page."""
 
 
 class OutlinedTheme(_Outlined):
@@ -60,9 +60,11 @@ class OutlinedTheme(_Outlined):
     size: TextSize | None = None
     contrast: Literal["strong"] | None = None
     spacing: Literal["compact", "airy"] | None = None
+    radius: Radius | None = None
+    cards: CardStyle | None = None
     ground: Ground | None = None
-    art: ArtName | None = None
-    """A stock drawing in the opening."""
+    art: Literal[ArtName, "none"] | None = None
+    """A stock drawing in the opening, or words alone."""
 
 
 class OutlinedContact(_Outlined):

@@ -143,7 +143,7 @@ def test_both_tools_that_edit_have_one_rule_of_what_waits_for_a_day() -> None:
     [
         ("Hero", "cover (light words over the picture, always shaded dark)"),
         ("Posts", "which, as the list, shows date and author"),
-        ("Pricing", "badge (only its button is filled)"),
+        ("Pricing", "badge (fills its button)"),
         ("Header", "logo or drawing (a mark)"),
         ("MapLink", "embed true (Google Maps)"),
     ],

@@ -210,6 +210,11 @@ def test_a_style_has_its_shapes_unless_the_outline_asks_for_others() -> None:
         page = expand_outline({**OUTLINE, "theme": {"style": style}}).pages[INDEX]
         theme = page["elements"][page["root"]]["props"]["theme"]
         assert (theme["style"], theme.get("radius"), theme.get("cards")) == (style, *shapes)
+    asked = {"style": "tiles", "radius": "none", "cards": "outlined"}
+    assert (
+        asked.items()
+        <= expand_outline({**OUTLINE, "theme": asked}).pages[INDEX]["elements"]["page"]["props"]["theme"].items()
+    )
 
 
 def test_opening_hours_stand_once_where_one_page_says_how_to_find_the_place() -> None:
@@ -240,6 +245,21 @@ def test_sections_that_name_a_page_stand_on_it_with_shared_navigation() -> None:
     assert sorted(site.pages) == [INDEX, "uber-uns.html"]
     assert kinds("uber-uns.html", outline) == ["Shared", "PageIntro", "RichText", "Shared"]
     assert b'<a href="uber-uns.html" aria-current="page">' in render(site)["uber-uns.html"]
+
+
+def test_the_front_page_is_called_what_the_first_section_names_its_page() -> None:
+    named = [{"kind": "Hero", "page": "Mieten"}, {"kind": "RichText", "page": "Reparatur", "text": "x"}]
+    site = expand_outline({**OUTLINE, "sections": [*named, {"kind": "RichText", "text": "x", "page": "mieten"}]})
+    links = site.pages[INDEX]["elements"]["header"]["props"]["links"]
+    assert site.pages.keys() == {INDEX, "reparatur.html"}
+    assert [link["label"] for link in links][:2] == ["Mieten", "Reparatur"]
+
+
+def test_words_alone_open_a_site_whose_owner_wants_no_picture() -> None:
+    hero = with_sections({"kind": "Hero"}, drawing="a book", trade="books", theme={"art": "none"})
+    (shown,) = [each for each in expand_outline(hero).pages[INDEX]["elements"].values() if each["type"] == "Hero"]
+    assert shown["props"]["layout"] == "statement"
+    assert not shown["props"].keys() & {"art", "drawing", "image"}
 
 
 def test_an_outline_without_an_opening_gets_one() -> None:

@@ -485,6 +485,12 @@ def test_a_plan_has_its_picture_above_its_name() -> None:
     assert [part.tag for part in card][:2] == ["img", "h2"]
 
 
+def test_a_plan_stands_out_by_the_ground_of_its_card() -> None:
+    plans = [{"name": "Solo", "price": "9"}, {"name": "Studio", "price": "7", "badge": "New", "tone": "filled"}]
+    plain, marked = (card.get("class").split() for card in one("Pricing", plans=plans).xpath(".//li[@class]"))
+    assert set(marked) - set(plain) == {"plan-marked", "tone-filled"}
+
+
 def test_somebody_of_the_team_can_be_called_and_written_to() -> None:
     people = [{"name": "Ida Holm", "phone": "+49 30 0000 181", "email": "ida@bakery.example"}, {"name": "Jo Berg"}]
     with_ways, without = one("Team", people=people).xpath(".//ul[@class='people people-2']/li")
