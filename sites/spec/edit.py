@@ -232,6 +232,12 @@ def apply_operation(document: JsonObject, operation: JsonObject, place: str) -> 
         check_json(document)
 
 
+def undoing(site: Site, live: Site) -> list[JsonObject]:
+    """Return the operations that make an edited site the live one again."""
+    operations: list[JsonObject] = jsonpatch.make_patch({"pages": dict(site.pages)}, {"pages": dict(live.pages)}).patch
+    return operations
+
+
 @dataclass(frozen=True)
 class Part:
     """The part of a site that a request concerns."""

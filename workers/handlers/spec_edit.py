@@ -16,7 +16,7 @@ from sites.errors import SpecError
 from sites.links import linkable, named_files
 from sites.spec.catalog import catalog_prompt
 from sites.spec.drawings.requests import wanted
-from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
+from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part, undoing
 from sites.spec.fonts.families import is_shipped
 from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.quality import is_unchanged, loses_copy, lost_change, other_buttons
@@ -32,6 +32,8 @@ _NO_EFFECT = (
     "what it sets has no effect: every page is the same after it. Do it otherwise, or say in `cannot` what the builder "
     "cannot do"
 )
+_MOST_UNDONE = 4000
+"""Characters of what would undo earlier rounds, up to which a model is told it."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ def edit_task(
     document = f"{limits_of(inputs)}{files}\n\n{_colours(site)}\n\nThe site document:\n{part}"
     by_hand = ", ".join(sorted(detached))
     fixed = f"These files were edited by hand and stay as they are: {by_hand}\n\n" if detached else ""
-    parts = [Text(document, ends_prefix=True), Text(f"{fixed}{_named(inputs)}{asked}")]
+    request = f"{fixed}{_undoing(inputs, site)}{_named(inputs)}{asked}"
+    parts = [Text(document, ends_prefix=True), Text(request)]
     prompt = Prompt("spec_edit", catalog_prompt(), edit_tool(), parts)
     return Task([prompt], partial(_edited, done=done), otherwise=otherwise, doubt=_buttons)
 
@@ -96,6 +99,16 @@ def _colours(site: Site) -> str:
         f"{shown['bg']}, deep {shown['deep']}{made}; buttons and links on deep ground are {shown['deep-accent']}, made "
         "of accent."
     )
+
+
+def _undoing(inputs: Inputs, site: Site) -> str:
+    """Return what would undo the work of earlier rounds, as far as that is little: a part of it may be taken back."""
+    live = inputs.base.spec_sha256 if inputs.begun is not None and inputs.base is not None else None
+    if live is None:
+        return ""
+    operations = json.dumps(undoing(site, parse_site(inputs.content_store.get(live))), ensure_ascii=False)
+    told = f"What earlier rounds changed would be undone by these operations, each by itself: {operations}\n\n"
+    return told if len(operations) <= _MOST_UNDONE else ""
 
 
 def _named(inputs: Inputs) -> str:

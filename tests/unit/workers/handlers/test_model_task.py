@@ -64,7 +64,12 @@ def test_buttons_of_another_colour_than_was_asked_for_go_back_once(*, may_mend: 
     document["elements"]["page"]["props"]["theme"] = {"primary": "#5b6530", "accent": "#a34f2c"}
     site, spec = SimpleNamespace(profile="default", id=None), parse_site(document)
     inputs = SimpleNamespace(
-        policy=platform_policy(), site=site, files={}, content_store=SimpleNamespace(root=tmp_path), spec=spec
+        policy=platform_policy(),
+        site=site,
+        files={},
+        content_store=SimpleNamespace(root=tmp_path),
+        spec=spec,
+        begun=None,
     )
     inputs.words = inputs.asked = "Olivgrün für die Knöpfe"
     made = Candidate(files={}, summary="All olive.", spec=spec.canonical().encode())

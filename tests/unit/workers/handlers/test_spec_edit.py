@@ -1,3 +1,4 @@
+import json
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -5,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from routing.policy.platform import platform_policy
+from sites.spec.edit import apply_edit
 from sites.spec.model import Site, parse_site
 from sites.spec.render import render
 from tests.unit.sites.spec.samples import demo_site, element, page
@@ -52,6 +54,18 @@ def test_an_edit_knows_the_colours_that_a_preset_chose(theme: Mapping[str, Any],
     assert told in prompt_of("Make the green buttons red", parse_site(document))[0]
 
 
+def test_a_round_knows_what_would_undo_the_work_before_it() -> None:
+    """'Put the plan back to how it looked before' could only be guessed (issue 20)."""
+    live, path = demo_site(), "/pages/index.html/elements/hero/props/heading"
+    site = apply_edit(live, [{"op": "replace", "path": path, "value": "Bread"}])
+    base = SimpleNamespace(spec_sha256="live")
+    store = SimpleNamespace(get={"live": live.canonical()}.__getitem__)
+    round_of = inputs_of(words="x", asked="x", begun=base, base=base, content_store=store)
+    (prompt,) = edit_task(round_of, site, frozenset()).prompts
+    heading = live.pages["index.html"]["elements"]["hero"]["props"]["heading"]
+    assert json.dumps([{"op": "replace", "path": path, "value": heading}]) in prompt.parts[1].text
+
+
 @pytest.mark.parametrize(
     ("beside", "facts"),
     [
@@ -97,4 +111,5 @@ def prompt_of(words: str, site: Site) -> tuple[str, str]:
 
 def inputs_of(**given: Any) -> Inputs:
     site = SimpleNamespace(profile="default")
-    return cast(Inputs, SimpleNamespace(**{"files": FILES, "site": site, "policy": platform_policy(), **given}))
+    known = {"files": FILES, "site": site, "policy": platform_policy(), "begun": None}
+    return cast(Inputs, SimpleNamespace(**{**known, **given}))

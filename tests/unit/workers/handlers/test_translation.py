@@ -45,7 +45,9 @@ def test_parts_side_by_side_know_how_the_others_translate_the_words_that_recur()
 
 def _inputs(site: Site, words: str) -> Inputs:
     profile, policy = SimpleNamespace(profile="default"), platform_policy()
-    given = SimpleNamespace(spec=site, words=words, asked=words, files=render(site), site=profile, policy=policy)
+    given = SimpleNamespace(
+        spec=site, words=words, asked=words, files=render(site), site=profile, policy=policy, begun=None
+    )
     return cast(Inputs, given)
 
 
