@@ -265,6 +265,7 @@ def _of_style(colours: Mapping[str, str], *, is_night: bool, is_dark: bool) -> d
     """Return what a page with a style has beside: the panel of its form, its drawings, what is light on dark ground."""
     is_one = contrast(colours["fill"], colours["deep"]) < _ALIKE
     panel, words = ("deep", "on-deep") if is_night else ("tint", "ink") if is_one else ("fill", "on-fill")
+    dark = colours["deep" if luminance(colours["deep"]) < DARK else "ink"]
     is_another = contrast(colours["accent"], colours["deep-accent"]) > _ANOTHER
     light = colours["on-deep"] if is_dark else readable(colours["bg"], [colours["deep"], colours["deep-card"]], 7)
     return {
@@ -272,7 +273,7 @@ def _of_style(colours: Mapping[str, str], *, is_night: bool, is_dark: bool) -> d
         "on-panel": colours[words],
         "on-deep": light,
         "deep-accent": light if is_another else colours["deep-accent"],
-        "art-deep": colours["deep"] if is_dark else mix(colours["deep"], BLACK, 0.5),
+        "art-deep": colours["deep"] if is_dark else mix(dark, BLACK, 0.5),
         "art-light": light if is_dark else colours["surface"],
         "fade": "14%" if is_night else "0%",
     }

@@ -528,6 +528,7 @@ def test_words_without_grey_and_more_room_can_be_asked_for() -> None:
     assert (made["contrast"], made["spacing"]) == ("strong", "airy")
     colours = palette(Theme(**made), dark=False)
     assert contrast(colours["deep"], "#fff8ea") < 1.3
+    assert contrast(colours["art-deep"], "#fff8ea") > 15, "what is dark in a drawing is no grey"
     assert colours["deep-accent"] == colours["link"] == "#9f2226"
     tones = {element["props"].get("tone", "plain") for element in elements.values()}
     assert tones <= {"plain", "tinted", "deep"}
