@@ -160,7 +160,8 @@ def _tones(body: list[Section], look: Look) -> list[Tone]:
         if place == strong:
             tones.append(look.call if kind == "CallToAction" else look.band)
         elif is_paper:
-            tones.append("tinted" if place % _PAGE == 0 and place and before == "plain" else "plain")
+            is_sheet = place % _PAGE == 0 and place > 0 and before == "plain" and place + 1 != strong
+            tones.append("tinted" if is_sheet else "plain")
         elif kind == "MapLink" and place > 0 and before != "deep":
             tones.append("deep")
         else:

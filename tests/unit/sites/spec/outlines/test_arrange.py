@@ -151,6 +151,7 @@ def test_a_printed_page_is_paper_but_for_what_is_said_large() -> None:
     assert tones(*body, look=EDITORIAL) == ["plain", "plain", "plain", "filled", "plain", "plain"]
     assert tones(hero, offers(3), prices, look=EDITORIAL) == ["plain"] * 3
     assert tones(hero, offers(3), prices, prices, prices, look=EDITORIAL) == ["plain"] * 3 + ["tinted", "plain"]
+    assert tones(hero, offers(3), prices, prices, text, look=EDITORIAL)[3:] == ["plain", "filled"], "never two sheets"
     assert "strip" not in arranged([hero], replace(AKERS, opening="masthead"), EDITORIAL)[0][1]
 
 
