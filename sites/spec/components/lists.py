@@ -401,7 +401,7 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
 @Component(
     "Pricing",
     summary="plans [{name, price, period, text, features [text], action, image (on top), "
-    "badge (fills its button), tone filled|accent}], note",
+    "badge (fills its button), tone filled|accent (of its card)}], note",
     example={
         "heading": "Courses",
         "plans": [

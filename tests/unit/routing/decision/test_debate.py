@@ -177,7 +177,10 @@ def test_a_revision_is_one_line_with_what_both_sides_add() -> None:
 def test_an_advocate_whose_case_holds_a_limit_is_told_to_name_it_as_a_revision() -> None:
     stage = Stage(says("proceed"), says("proceed"))
     hold_debate(subject(), stage, redact=redact)
-    assert "`revise` when it should run within a limit that the request does not state, even one that your case" in stage.calls[0].system
+    assert (
+        "`revise` when it should run within a limit that the request does not state, even one that your case"
+        in stage.calls[0].system
+    )
 
 
 def test_a_limit_that_says_no_more_than_the_other_is_told_once() -> None:
