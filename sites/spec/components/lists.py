@@ -210,7 +210,7 @@ _outline_questions = outline_items(
     },
     words=("faq", "faqs", "questions", "frequently asked questions", "q&a"),
     outline=lambda section, business: {**_outline_questions(section, business), "open": True},
-    outline_hint="items: title = question, text = answer",
+    outline_hint="what stands nowhere else; items: title = question, text = answer",
     nav_label="Questions",
 )
 def _faq(props: FaqProps, ctx: RenderContext) -> Html:
