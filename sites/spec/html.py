@@ -317,7 +317,7 @@ def _block(ctx: RenderContext, block: str) -> Html:
     lines = [line.strip() for line in block.strip().split("\n")]
     if all(line.startswith("- ") for line in lines):
         return tag("ul", *(tag("li", _inline(ctx, line[2:])) for line in lines))
-    return tag("p", _inline(ctx, " ".join(lines)))
+    return tag("p", _inline(ctx, "\n".join(lines)))
 
 
 def _inline(ctx: RenderContext, text: str) -> Html:
