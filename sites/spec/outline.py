@@ -259,6 +259,8 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
     if business.contact_href == f"{path}#contact" and not any(part.kind == "ContactForm" for part in wanted):
         wanted.append(OutlinedSection(kind="ContactForm"))
     look = look_of(Theme(**_theme(outline)), page=list(pages).index(path), ground=outline.theme.ground)
+    if LEGAL.fullmatch(name):
+        look = look._replace(band="plain")
     body = arranged([(part.kind, _expand(part, outline, business)) for part in wanted], business, look)
     where = _news_page(pages)
     for kind, props in body if is_home and where != INDEX else ():

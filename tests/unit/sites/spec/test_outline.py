@@ -492,6 +492,15 @@ def test_legal_pages_are_linked_from_the_end_of_each_page_alone() -> None:
     assert {"Team", "Impressum"} <= {*shown["footer"]}
 
 
+def test_a_legal_page_opens_without_a_banner() -> None:
+    """An imprint opened with a pitch-black band on a site that its owner wanted calm and light (issue 20)."""
+    sections = [{"kind": "Hero"}, *({"kind": "RichText", "page": name, "text": "x"} for name in ("Team", "Impressum"))]
+    pages = expand_outline({**OUTLINE, "sections": sections}).pages
+    tones = {path: page["elements"]["page-intro"]["props"].get("tone") for path, page in pages.items() if path != INDEX}
+    assert tones["impressum.html"] is None
+    assert tones["team.html"] is not None
+
+
 def test_a_site_of_one_page_and_legal_ones_is_navigated_by_its_sections() -> None:
     sections = [*OUTLINE["sections"], {"kind": "RichText", "page": "Impressum", "text": "x"}]
     elements = expand_outline({**OUTLINE, "sections": sections}).pages[INDEX]["elements"]

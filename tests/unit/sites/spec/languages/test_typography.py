@@ -31,6 +31,7 @@ def test_french_marks_stay_with_their_words(written: str, kept: str) -> None:
         ("am 3. Mai um 19 Uhr", "am 3.\xa0Mai um 19\xa0Uhr"),
         ("72 € im Jahr, 640 m²", "72\xa0€ im Jahr, 640\xa0m²"),
         ("10:00 – 23:00", "10:00\xa0–\xa023:00"),
+        ("Smit & Zn. & Bakker", "Smit &\xa0Zn. & Bakker"),
         ("otro número: 600 555 043.", "otro número: 600\xa0555\xa0043."),
         ("Ring 01559 555 0141 first", "Ring 01559\xa0555\xa00141 first"),
         ("Unit 4, Stroud GL5 1DF, Galway H91 X5R2", "Unit 4, Stroud GL5\xa01DF, Galway H91\xa0X5R2"),
