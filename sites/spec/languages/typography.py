@@ -23,7 +23,7 @@ WEEKDAY: Final = (
 _UNIT: Final = r"(?:Uhr|heures|h|hrs?|am|pm|a\.m|p\.m|min|m²|m|km|kg|g|cm|l|EUR|CHF)\b|[€£$%]"
 _WHOLE: Final = re.compile(
     rf"(?<=\d) (?={_UNIT})|(?<=\d\.) (?={MONTH})|(?<=\d) (?={MONTH})|(?<=[€£$]) (?=\d)"
-    r"|(?<=&) (?=(?:Zn|Zonen|Co|Cie|Sons?|Söhne|Fils|Hijos|Figli)\b)"
+    r"|(?<=&) (?=(?:Zn|Zonen|Co|Cie|Sons?|Söhne|Hijos|Figli)\b)"
     r"|(?<=[\dh]) (?=[–-] \d)|(?<=[\dh] [–-]) (?=\d)",
     re.IGNORECASE,
 )
