@@ -276,14 +276,15 @@ def test_a_phone_s_header_cuts_no_word_of_the_name_and_leaves_the_button_to_a_me
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_a_mosaic_of_any_number_of_pictures_leaves_no_hole(show: Callable[..., Page]) -> None:
+@pytest.mark.parametrize("layout", ["mosaic", "grid"])
+def test_a_gallery_of_any_number_of_pictures_leaves_no_hole(layout: str, show: Callable[..., Page]) -> None:
     galleries = {
-        f"work-{number}": {"type": "Gallery", "props": {"layout": "mosaic", "images": [{"art": "hills"}] * number}}
+        f"work-{number}": {"type": "Gallery", "props": {"layout": layout, "images": [{"art": "hills"}] * number}}
         for number in range(1, 13)
     }
     top = {"type": "Page", "props": {"title": "Work"}, "children": [*galleries]}
     page = show({"root": "page", "elements": {"page": top, **galleries}})
-    edges = """() => [...document.querySelectorAll(".gallery-mosaic")].map(each => [each, each.lastElementChild].map(
+    edges = """() => [...document.querySelectorAll(".gallery-grid")].map(each => [each, each.lastElementChild].map(
       one => Math.round(one.getBoundingClientRect().right)))"""
     for width in (390, 1280):
         page.set_viewport_size({"width": width, "height": 900})
@@ -303,6 +304,25 @@ def test_a_weekday_and_its_time_stand_on_one_line(preset: str, show: Callable[..
     for width in (390, 960, 1280):
         page.set_viewport_size({"width": width, "height": 900})
         assert lines_of(page, ".schedule-time") == 1, width
+
+
+def test_a_button_on_a_ground_of_its_own_colour_keeps_an_edge(show: Callable[..., Page]) -> None:
+    spec = every_component()
+    theme = {"accent": "#e5874a", "buttons": "#e5874a"}
+    next(each for each in spec["elements"].values() if each["type"] == "Page")["props"]["theme"] = theme
+    form = next(each for each in spec["elements"].values() if each["type"] == "ContactForm")
+    form["props"] = {"heading": "Write", "email": "a@b.example", "tone": "accent"}
+    colours = """each => [getComputedStyle(each).borderTopColor,
+      getComputedStyle(each.closest(".tone-accent")).backgroundColor]"""
+    edge, ground = show(spec).locator(".contact.tone-accent .button").first.evaluate(colours)
+    assert edge != ground
+
+
+def test_three_people_of_a_printed_page_have_room_for_what_they_do(show: Callable[..., Page]) -> None:
+    spec = _in_style("editorial")
+    team = next(each for each in spec["elements"].values() if each["type"] == "Team")
+    team["props"] = {"heading": "Team", "people": [{"name": "Vera Reindl", "role": "Orgelbaumeisterin"}] * 3}
+    assert lines_of(show(spec, width=1280), ".role") == 1
 
 
 @pytest.mark.parametrize("style", get_args(Style))
