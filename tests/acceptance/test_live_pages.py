@@ -39,11 +39,12 @@ ROWS = [
     {"label": "Colour", "values": ["from €110", True]},
     {"label": "beard", "values": ["€9.50", False]},
 ]
+CONTACT = element("ContactForm", heading="Visit", hours=HOURS, timezone="Europe/Berlin")
 SPEC = page(
     film=element("Video", title="A night at the oven", href="https://youtu.be/dQw4w9WgXcQ", art="bread", embed=True),
     map=element("MapLink", heading="Find us", address="14 Mill Lane", embed=True),
     posts=element("Embed", heading="News", items=[{"href": "https://www.instagram.com/p/C1a2b3/", "title": "Rye"}]),
-    contact=element("ContactForm", heading="Visit", hours=HOURS, timezone="Europe/Berlin"),
+    contact=CONTACT,
     table=element(
         "ComparisonTable", heading="Prices", corner="For", columns=["Price", "Card"], rows=ROWS, sortable=True
     ),
@@ -139,7 +140,7 @@ def test_a_table_is_sorted_by_keyboard_and_says_by_which_column(visit: Visit) ->
 def test_hours_are_those_of_the_business_wherever_the_visitor_is(browser: Browser) -> None:
     context = browser.new_context(timezone_id="Pacific/Auckland", locale="de-DE")
     tab = context.new_page()
-    visit = Visit(tab, OWN_ORIGIN)
+    visit = Visit(tab, OWN_ORIGIN, page(contact=CONTACT))
     for now, today, says in (
         ("2026-11-27T05:59:00Z", "Mon–Wed, Fri", "Closed now"),
         ("2026-11-27T06:00:00Z", "Mon–Wed, Fri", "Open now"),
