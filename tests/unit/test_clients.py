@@ -260,7 +260,7 @@ QUIET = (200, ": ping\n\n", SILENT)
 
 def test_a_job_that_is_quiet_for_longer_than_a_call_may_take_is_followed_on(tmp_path: Path) -> None:
     streams = *[QUIET] * 3, (200, _sent(3), STREAM), (204, "", {})
-    with answering(*streams) as (url, _), Client(url, "pmk_x", timeout=0.05, tries=2) as client:
+    with answering(*streams) as (url, _), Client(url, "pmk_x", timeout=0.2, tries=2) as client:
         assert [one.id for one in client.follow_job(uuid4())] == [3]
     if node := shutil.which("node"):
         (tmp_path / "quiet.mjs").write_text(SILENT_TRIAL % (CLIENTS / "typescript"))
@@ -333,7 +333,7 @@ def test_no_webhook_is_believed_by_whoever_has_no_secret() -> None:
 
 SILENT_TRIAL = """
 import { Client } from "%s/index.js";
-const client = new Client({ url: process.argv[2], key: "pmk_x", timeoutSeconds: 0.2, tries: 2 });
+const client = new Client({ url: process.argv[2], key: "pmk_x", timeoutSeconds: 0.5, tries: 2 });
 for await (const event of client.followJob("1")) console.log(event.id);
 """
 TRIAL = """
