@@ -75,6 +75,8 @@ Tone = Literal["plain", "tinted", "deep", "filled", "accent"]
 """The ground of a section: the page's, a shade of it, the dark one, or one of the two colours of the theme."""
 Hue = Literal["red", "orange", "yellow", "green", "teal", "blue", "purple", "pink", "brown", "black"]
 """A colour of one small thing, with words on it that are readable in both schemes."""
+Accent = bool | Hue | Literal["primary"]
+"""Whether a button has the accent colour, to stand out from the others, or which one of its own."""
 HeroLayout = Literal["split", "mirrored", "framed", "centered", "cover", "statement", "masthead"]
 IconName = Literal[
     "bed",
@@ -127,8 +129,8 @@ class Link(Props):
 
     label: Label
     href: LinkUrl
-    accent: bool | Hue | Literal["primary"] = False
-    """Whether its button has the accent colour, to stand out from the others, or which one of its own."""
+    accent: Accent = False
+    """Of its button."""
 
 
 class Picture(Props):

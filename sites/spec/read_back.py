@@ -20,8 +20,8 @@ from sites.errors import SpecError
 from sites.spec.catalog import components
 from sites.spec.expressions import Node
 from sites.spec.html import is_external
-from sites.spec.markup import Element, MismatchError, Place, parse_rendered, prose_of, said
 from sites.spec.model import INDEX, Site, parse_site
+from sites.spec.page_tree import Element, MismatchError, Place, parse_rendered, prose_of, said
 from sites.spec.render import render, render_tree
 from sites.spec.theme import Theme
 from sites.spec.validate import props_of, require_valid

@@ -109,7 +109,7 @@ class _Renderer:
             context = RenderContext(
                 node, node.id, own_level, self._path, self._lang, self, self._theme_class, self._facts
             )
-            markup.append(component.render(node.checked or props_of(node, component), context))
+            markup.append(component.render(props_of(node, component), context))
         return markup
 
 

@@ -15,10 +15,10 @@ from urllib.parse import quote
 from pydantic import Field, model_validator
 
 from sites.spec.catalog import (
+    Accent,
     Business,
     Component,
     Email,
-    Hue,
     Label,
     Link,
     LinkUrl,
@@ -130,8 +130,8 @@ class ContactFormProps(SectionProps):
     """Further ways: a second number with whose it is, a messenger, a profile."""
     action: LinkUrl | None = None
     button: Label | None = None
-    accent: bool | Hue | Literal["primary"] = False
-    """The colour of its button, as of a link's."""
+    accent: Accent = False
+    """Of its button."""
     topics: Annotated[tuple[Label, ...], Field(max_length=12)] = ()
     questions: Annotated[tuple[Question, ...], Field(max_length=12)] = ()
     """What else a visitor is asked, in the site's own words."""
@@ -296,7 +296,7 @@ class NewsletterProps(SectionProps):
     """Address of a form service."""
     email: Email | None = None
     button: Label | None = None
-    accent: bool | Hue | Literal["primary"] = False
+    accent: Accent = False
     note: Text | None = None
 
     @model_validator(mode="after")
