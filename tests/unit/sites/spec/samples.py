@@ -34,6 +34,18 @@ def element(kind: str, **props: Any) -> dict[str, Any]:
     return {"type": kind, "props": props, "children": []}
 
 
+def holding(kind: str, *children: str, **fields: Any) -> dict[str, Any]:
+    """An element that holds others by their keys."""
+    return {"type": kind, "props": {}, "children": list(children), **fields}
+
+
+def nested(**elements: Any) -> dict[str, Any]:
+    """A page whose root holds the first of the given elements; the others stand inside of that."""
+    spec = page(**elements)
+    spec["elements"]["page"]["children"] = [next(iter(elements))]
+    return spec
+
+
 def every_component() -> dict[str, Any]:
     """A page with the example of every component that can stand below a root."""
     chosen = {

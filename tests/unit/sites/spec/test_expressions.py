@@ -9,7 +9,7 @@ from sites.spec.model import parse_site
 from sites.spec.render import render
 from sites.spec.state import MISSING, Scope, look_up
 from sites.spec.validate import validate
-from tests.unit.sites.spec.samples import element, page
+from tests.unit.sites.spec.samples import element, holding, nested, page
 
 SCOPE = Scope(
     state={
@@ -103,63 +103,31 @@ def test_a_pointer_cannot_reach_what_only_looks_like_data() -> None:
 
 
 def test_repeats_conditions_and_slots_are_resolved_when_the_page_is_built() -> None:
-    site = parse_site(
-        {
-            "root": "page",
-            "state": {"breads": [{"name": "Rye", "sold": False}, {"name": "Spelt", "sold": True}], "open": False},
-            "elements": {
-                "page": {"type": "Page", "props": {"title": "x"}, "children": ["s"]},
-                "s": {
-                    "type": "Section",
-                    "props": {"heading": "Bread"},
-                    "children": ["grid", "closed"],
-                    "slots": {"aside": ["note"]},
-                },
-                "grid": {
-                    "type": "Grid",
-                    "props": {},
-                    "children": ["card"],
-                    "repeat": {"statePath": "/breads", "key": "name"},
-                    "visible": {"$item": "sold", "not": True},
-                },
-                "card": element("Card", heading={"$item": "name"}, text={"$template": "No. ${/breads/0/name}"}),
-                "closed": {**element("Text", text="We are open"), "visible": {"$state": "/open"}},
-                "note": element("Text", text="Beside"),
-            },
-        }
+    shown = {"repeat": {"statePath": "/breads", "key": "name"}, "visible": {"$item": "sold", "not": True}}
+    spec = nested(
+        s=holding("Section", "grid", "closed", slots={"aside": ["note"]}),
+        grid=holding("Grid", "card", **shown),
+        card=element("Card", heading={"$item": "name"}, text={"$template": "No. ${/breads/0/name}"}),
+        closed=element("Text", text="We are open") | {"visible": {"$state": "/open"}},
+        note=element("Text", text="Beside"),
     )
-    html = render(site)["index.html"].decode()
+    breads = [{"name": "Rye", "sold": False}, {"name": "Spelt", "sold": True}]
+    html = render(parse_site(spec | {"state": {"breads": breads, "open": False}}))["index.html"].decode()
     assert ("Rye" in html, "Spelt" in html, "We are open" in html, "Beside" in html) == (True, False, False, True)
 
 
 def repeated(condition: Any, *, inner: Any = True) -> str:
     """A page of two breads with three slices each, with a condition on the outer list and one on the inner."""
     breads = [{"name": name, "sold": name == "Spelt", "slices": [1, 2, 3]} for name in ("Rye", "Spelt")]
-    site = {
-        "root": "page",
-        "state": {"breads": breads, "open": True, "shut": False},
-        "elements": {
-            "page": {"type": "Page", "props": {"title": "x"}, "children": ["outer"]},
-            "outer": {
-                "type": "Stack",
-                "props": {},
-                "children": ["bread"],
-                "repeat": {"statePath": "/breads"},
-                "visible": condition,
-            },
-            "bread": {"type": "Stack", "props": {}, "children": ["name", "inner"]},
-            "name": element("Text", text={"$bindItem": "name"}),
-            "inner": {
-                "type": "Stack",
-                "props": {},
-                "children": ["slice"],
-                "repeat": {"statePath": {"$item": "slices"}},
-                "visible": inner,
-            },
-            "slice": element("Text", text={"$template": "slice ${/breads/0/slices/0} of ${}"}),
-        },
-    }
-    return render(parse_site(site))["index.html"].decode()
+    spec = nested(
+        outer=holding("Stack", "bread", repeat={"statePath": "/breads"}, visible=condition),
+        bread=holding("Stack", "name", "inner"),
+        name=element("Text", text={"$bindItem": "name"}),
+        inner=holding("Stack", "slice", repeat={"statePath": {"$item": "slices"}}, visible=inner),
+        slice=element("Text", text={"$template": "slice ${/breads/0/slices/0} of ${}"}),
+    )
+    state = {"breads": breads, "open": True, "shut": False}
+    return render(parse_site(spec | {"state": state}))["index.html"].decode()
 
 
 @pytest.mark.parametrize(

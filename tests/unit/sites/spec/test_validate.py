@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sites.errors import Finding, SpecError, errors_of
 from sites.spec.model import INDEX, MAX_ELEMENTS, Site, parse_site
 from sites.spec.validate import accept, auto_fix, validate
-from tests.unit.sites.spec.samples import demo_site, element, every_component, page
+from tests.unit.sites.spec.samples import demo_site, element, every_component, holding, nested, page
 from tests.unit.sites.spec.test_model import json_values
 
 
@@ -47,22 +47,8 @@ def hero(**fields: Any) -> dict[str, Any]:
 
 
 def chain(length: int) -> dict[str, Any]:
-    links = {f"s{n}": {"type": "Stack", "props": {}, "children": [f"s{n + 1}"]} for n in range(length)}
-    links[f"s{length}"] = element("Text", text="end")
-    return {
-        "root": "page",
-        "elements": {"page": {"type": "Page", "props": {"title": "x"}, "children": ["s0"]}, **links},
-    }
-
-
-def cycle() -> dict[str, Any]:
-    return page(a={"type": "Stack", "props": {}, "children": ["b"]}) | {
-        "elements": {
-            "page": {"type": "Page", "props": {"title": "x"}, "children": ["a"]},
-            "a": {"type": "Stack", "props": {}, "children": ["b"]},
-            "b": {"type": "Stack", "props": {}, "children": ["a"]},
-        }
-    }
+    links = {f"s{n}": holding("Stack", f"s{n + 1}") for n in range(length)}
+    return nested(**links, **{f"s{length}": element("Text", text="end")})
 
 
 UPSTREAM_RULES: dict[str, Any] = {
@@ -80,23 +66,11 @@ UPSTREAM_RULES: dict[str, Any] = {
     "children_in_props": page(hero=element("Hero", heading="x", children=[])),
     "invalid_visible": hero(visible={"$state": "/a", "$item": "b"}),
     "repeat_without_children": hero(repeat={"statePath": "/list"}),
-    "repeat_item_outside_scope": {
-        "root": "page",
-        "elements": {
-            "page": {"type": "Page", "props": {"title": "x"}, "children": ["g"]},
-            "g": {"type": "Grid", "props": {}, "children": ["t"], "repeat": {"statePath": {"$item": "list"}}},
-            "t": element("Text", text="x"),
-        },
-    },
-    "repeat_state_mismatch": {
-        "root": "page",
-        "state": {"list": "no list"},
-        "elements": {
-            "page": {"type": "Page", "props": {"title": "x"}, "children": ["g"]},
-            "g": {"type": "Grid", "props": {}, "children": ["t"], "repeat": {"statePath": "/list"}},
-            "t": element("Text", text="x"),
-        },
-    },
+    "repeat_item_outside_scope": nested(
+        g=holding("Grid", "t", repeat={"statePath": {"$item": "list"}}), t=element("Text", text="x")
+    ),
+    "repeat_state_mismatch": nested(g=holding("Grid", "t", repeat={"statePath": "/list"}), t=element("Text", text="x"))
+    | {"state": {"list": "no list"}},
 }
 OWN_RULES: dict[str, Any] = {
     "bad_key": {"root": "page", "elements": {"page": element("Page", title="x"), '"><script>': element("Text")}},
@@ -107,33 +81,11 @@ OWN_RULES: dict[str, Any] = {
     "bad_prop": page(hero=element("Hero", heading="x" * 1000)),
     "bad_url": page(image=element("Image", src="data:image/svg+xml,<svg onload=alert(1)>", alt="x")),
     "not_a_page": {"root": "a", "elements": {"a": element("Text", text="x")}},
-    "misplaced": page(s={"type": "Section", "props": {}, "children": ["f"]})
-    | {
-        "elements": {
-            "page": {"type": "Page", "props": {"title": "x"}, "children": ["s"]},
-            "s": {"type": "Section", "props": {}, "children": ["f"]},
-            "f": element("Footer", brand="x"),
-        }
-    },
-    "no_children": hero(children=["other"])
-    | {
-        "elements": {
-            "page": {"type": "Page", "props": {"title": "x"}, "children": ["hero"]},
-            "hero": {**element("Hero", heading="x"), "children": ["other"]},
-            "other": element("Text", text="x"),
-        }
-    },
+    "misplaced": nested(s=holding("Section", "f"), f=element("Footer", brand="x")),
+    "no_children": nested(hero=holding("Hero", "other", props={"heading": "x"}), other=element("Text", text="x")),
     "unknown_slot": hero(slots={"footer": []}),
-    "shared_child": {
-        "root": "page",
-        "elements": {
-            "page": {"type": "Page", "props": {"title": "x"}, "children": ["a", "b"]},
-            "a": {"type": "Stack", "props": {}, "children": ["c"]},
-            "b": {"type": "Stack", "props": {}, "children": ["c"]},
-            "c": element("Text", text="x"),
-        },
-    },
-    "cycle": cycle(),
+    "shared_child": page(a=holding("Stack", "c"), c=element("Text", text="x")),
+    "cycle": nested(a=holding("Stack", "b"), b=holding("Stack", "a")),
     "too_deep": chain(60),
     "too_large": page(**{f"t{n}": element("Text", text="x") for n in range(MAX_ELEMENTS + 1)}),
     "bad_expression": page(hero=element("Hero", heading={"$state": "/a", "$item": "b"})),
@@ -159,19 +111,9 @@ def test_each_extra_rule_refuses_what_it_names(code: str, spec: Any) -> None:
 
 @pytest.mark.threat("F13")
 def test_repeats_cannot_multiply_a_page_without_end() -> None:
-    inner = {"type": "Grid", "props": {}, "children": ["text"], "repeat": {"statePath": "/list"}}
-    outer = {"type": "Grid", "props": {}, "children": ["inner"], "repeat": {"statePath": "/list"}}
-    spec = {
-        "root": "page",
-        "state": {"list": list(range(100))},
-        "elements": {
-            "page": {"type": "Page", "props": {"title": "x"}, "children": ["outer"]},
-            "outer": outer,
-            "inner": inner,
-            "text": element("Text", text="x"),
-        },
-    }
-    assert codes(spec) == {"too_many_nodes"}
+    outer, inner = (holding("Grid", key, repeat={"statePath": "/list"}) for key in ("inner", "text"))
+    spec = nested(outer=outer, inner=inner, text=element("Text", text="x"))
+    assert codes(spec | {"state": {"list": list(range(100))}}) == {"too_many_nodes"}
 
 
 @pytest.mark.threat("F13")
@@ -294,34 +236,19 @@ def test_without_repair_a_misplaced_field_is_refused_as_upstream_refuses_it() ->
 
 def repeating(child: dict[str, Any], **state: Any) -> dict[str, Any]:
     """A page whose one child is rendered for each entry of a long list."""
-    return {
-        "root": "page",
-        "state": {"list": [0] * 2900, **state},
-        "elements": {
-            "page": {"type": "Page", "props": {"title": "x"}, "children": ["grid"]},
-            "grid": {"type": "Grid", "props": {}, "children": ["one"], "repeat": {"statePath": "/list"}},
-            "one": child,
-        },
-    }
+    spec = nested(grid=holding("Grid", "one", repeat={"statePath": "/list"}), one=child)
+    return spec | {"state": {"list": [0] * 2900, **state}}
 
 
 def ladder(steps: int) -> dict[str, Any]:
     """Elements with two parents each: as many ways lead through them as there are subsets of steps."""
     rungs = {
-        f"{side}{n}": {
-            "type": "Stack",
-            "props": {},
-            "children": [f"a{n + 1}", f"b{n + 1}"],
-            "repeat": {"statePath": {"$item": side}},
-        }
+        f"{side}{n}": holding("Stack", f"a{n + 1}", f"b{n + 1}", repeat={"statePath": {"$item": side}})
         for n in range(steps)
         for side in "ab"
     }
     ends = {f"{side}{steps}": element("Text", text="x") for side in "ab"}
-    return page(top={"type": "Stack", "props": {}, "children": ["a0", "b0"], "repeat": {"statePath": "/x"}}) | {
-        "state": {"x": []},
-        "elements": {**page(top={"type": "Stack", "props": {}, "children": ["a0"]})["elements"], **rungs, **ends},
-    }
+    return nested(top=holding("Stack", "a0", "b0", repeat={"statePath": "/x"}), **rungs, **ends) | {"state": {"x": []}}
 
 
 HEAVY: dict[str, Any] = {
