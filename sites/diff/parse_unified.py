@@ -352,7 +352,7 @@ def _names_of(section: _Section) -> Names:
 def _check_same(section: _Section, moved: Names, named: Names, git: Names | None) -> None:
     for header in filter(None, (named if section.has_names else None, git)):
         for name, side in zip(header, moved, strict=True):
-            if name is not None and side is not None and side not in (name, name.partition("/")[2]):
+            if name is not None and side is not None and side not in (name, _below(name)):
                 raise DiffRefusedError(Reason.PATH_MISMATCH, "the headers of a renamed file name different files", name)
 
 

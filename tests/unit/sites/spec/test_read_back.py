@@ -81,16 +81,13 @@ def test_any_other_edit_leaves_the_page_detached(old: str, new: str) -> None:
 
 
 def test_an_entry_with_a_text_that_no_other_has_is_read_back() -> None:
-    elements = {
-        "page": element("Page", title="Works") | {"children": ["days"]},
-        "days": element("Schedule", items=[{"time": f"{day} May", "title": f"Work {day}"} for day in (2, 9)]),
-    }
-    site = parse_site({"root": "page", "elements": elements})
-    page = render(site)[INDEX].decode()
-    first, second = re.findall(r" +<li>.*?</li>\n", page, re.S)
+    works = [{"time": f"{day} May", "title": f"Work {day}"} for day in (2, 9)]
+    site = parse_site(page(days=element("Schedule", items=works)))
+    built = render(site)[INDEX].decode()
+    first, second = re.findall(r" +<li>.*?</li>\n", built, re.S)
     third = second.replace("9 May", "16 May").replace("Work 9", "Balsam")
     third = third.replace("</h2>\n", "</h2>\n                <p>Bring long sleeves.</p>\n")
-    edited = page.replace(first + second, second + third).encode()
+    edited = built.replace(first + second, second + third).encode()
     found = read_back(site, render(site) | {INDEX: edited})
     assert found is not None
     assert render(found)[INDEX] == edited
@@ -115,17 +112,9 @@ def test_a_page_is_read_back_beside_one_that_cannot_be() -> None:
 
 
 def test_a_page_with_the_builder_s_own_script_is_read_back() -> None:
-    elements = {
-        "page": element("Page", title="Shop") | {"children": ["hero", "table"]},
-        "hero": element("Hero", heading="Bread"),
-        "table": element(
-            "ComparisonTable",
-            sortable=True,
-            columns=["€"],
-            rows=[{"label": name, "values": [price]} for name, price in (("Rye", "5"), ("Spelt", "6"))],
-        ),
-    }
-    site = parse_site({"root": "page", "elements": elements})
+    rows = [{"label": name, "values": [price]} for name, price in (("Rye", "5"), ("Spelt", "6"))]
+    table = element("ComparisonTable", sortable=True, columns=["€"], rows=rows)
+    site = parse_site(page(hero=element("Hero", heading="Bread"), table=table))
     files = render(site)
     assert b"<script" in files[INDEX]
     after = read_back(site, files | {INDEX: files[INDEX].replace(b"Bread</h1>", b"Loaves</h1>")})
