@@ -123,7 +123,7 @@ def test_each_question_pattern_of_the_document_asks_where_it_begins_the_message(
 )
 @pytest.mark.parametrize("bound", [True, False])
 def test_a_reference_makes_any_message_an_action(prompt: str, bound: bool) -> None:
-    assert (route(prompt) if bound else unbound(prompt)).mode is Mode.ACTION
+    assert (ruled(prompt) if bound else unbound(prompt)).mode is route(prompt).mode is Mode.ACTION
 
 
 @pytest.mark.req("R-034", "R-035", "R-036", "R-086")
@@ -164,7 +164,7 @@ def test_precedence_is_looked_at_before_triggers() -> None:
     ],
 )
 def test_in_doubt_a_prompt_for_a_site_is_an_action(prompt: str) -> None:
-    assert route(prompt).mode is Mode.ACTION
+    assert route(prompt).mode is ruled(prompt).mode is Mode.ACTION
 
 
 @pytest.mark.parametrize(
