@@ -409,12 +409,14 @@ def test_the_rules_are_taken_in_their_order() -> None:
     assert route("Change the tagline and add a hover effect").rule == "V1-3"
 
 
-@pytest.mark.req("H-051", "H-052", "H-054", "H-055", "H-072")
+@pytest.mark.req("H-015", "H-051", "H-052", "H-054", "H-055", "H-072")
 def test_a_request_tells_the_router_everything_it_says() -> None:
     request = JobRequest.model_validate({"prompt": "Hi", "tier": "patch", "advanced_edit": True, "preference": "agent"})
     signals = signals_of(request, site=SiteSignals(files=3), debated=frozenset({"k"}))
     assert (signals.prompt, signals.tier, signals.advanced_edit, signals.preference) == ("Hi", 2, True, "agent")
     assert (signals.site, signals.session_debated, signals.new_site) == (SiteSignals(files=3), {"k"}, False)
+    made = JobRequest.model_validate({"prompt": "A site for a bakery", "new_site": "bakery"})
+    assert signals_of(made, site=None, debated=frozenset()).new_site
 
 
 @pytest.mark.req("H-055")
