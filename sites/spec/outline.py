@@ -297,6 +297,9 @@ def outline_schema() -> JsonObject:
     section = inlined["properties"]["sections"]["items"]["properties"]
     section["kind"] = {"type": "string", "enum": outline_kinds()}
     section["image"] |= {"description": "address of one picture, only if the request gives it"}
+    inlined["properties"]["tagline"] |= {
+        "description": "stands above the opening's heading and below the name in the footer"
+    }
     looks = inlined["properties"]["theme"]["properties"]
     looks["style"] |= {"description": STYLES}
     looks["ground"] |= {"description": GROUNDS}

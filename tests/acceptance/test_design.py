@@ -335,6 +335,15 @@ def test_a_phone_breaks_no_word_of_what_people_do(style: str, show: Callable[...
     assert lines_of(page, ".role") == 1
 
 
+@pytest.mark.parametrize("style", get_args(Style))
+def test_a_long_price_on_a_phone_leaves_its_title_a_line(style: str, show: Callable[..., Page]) -> None:
+    spec = _in_style(style)
+    prices = next(each for each in spec["elements"].values() if each["type"] == "PriceList")
+    item = {"title": "Restauration de livres", "price": "à partir de 120 €"}
+    prices["props"] = {"heading": "Prix", "items": [item] * 4}
+    assert lines_of(show(spec, width=390), ".line-top :is(h2, h3)") == 1
+
+
 def test_a_plan_that_is_sold_out_and_has_no_button_says_so_in_its_place(show: Callable[..., Page]) -> None:
     spec = every_component()
     pricing = next(each for each in spec["elements"].values() if each["type"] == "Pricing")

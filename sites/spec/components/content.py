@@ -142,7 +142,8 @@ def _with_number(link: JsonObject, business: Business) -> JsonObject:
     number = business.phone or ""
     if not number or link["href"].replace("sms:", "tel:") != phone_url(number) or re.search(r"\d", link["label"]):
         return link
-    return link | {"label": f"{link['label']} {number}"[:60]}
+    whole = number.replace(" ", "\N{NO-BREAK SPACE}")
+    return link | {"label": f"{link['label']} {whole}"[:60]}
 
 
 def _art_for(business: Business) -> str:
