@@ -6,6 +6,7 @@ An outline takes 1,500 tokens and the finished site six times as many, so two at
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -218,24 +219,25 @@ def _navigation(pages: _Pages, lang: str) -> list[Link]:
     legal = [link for link in links if LEGAL.fullmatch(link.label)]
     if len(links) - len(legal) > 1:
         return links[:12]
-    seen: dict[str, Link] = {}
+    kinds: Counter[str] = Counter()
+    found: list[Link] = []
     for section in pages[INDEX][1]:
         component = components()[section.kind]
-        if component.nav_label and section.kind not in seen:
-            label = menu_words(section.menu) or menu_words(section.heading)
-            if label or section.kind != "RichText":  # which can be about anything
-                label = label or say(component.nav_label, lang)
-                seen[section.kind] = Link(label=label, href=f"{INDEX}#{_key(component)}")
-    return [*list(seen.values())[:_MAX_NAV_LINKS], *legal]
+        kinds[section.kind] += 1
+        label = menu_words(section.menu) or menu_words(section.heading)
+        if not label and section.kind != "RichText" and kinds[section.kind] == 1:  # a text can be about anything
+            label = say(component.nav_label, lang) if component.nav_label else ""
+        if label and component.nav_label:
+            found.append(Link(label=label, href=f"{INDEX}#{_key(component, kinds[section.kind])}"))
+    return [*found[:_MAX_NAV_LINKS], *legal]
 
 
 def _page(path: str, pages: _Pages, outline: Outline, business: Business) -> JsonObject:
     elements: JsonObject = {}
     for kind, props in _contents(path, pages, outline, business):
-        key = base = _key(components()[kind])
-        number = 2
-        while key in elements:
-            key, number = f"{base}-{number}", number + 1
+        number = 1
+        while (key := _key(components()[kind], number)) in elements:
+            number += 1
         elements[key] = {"type": kind, "props": props, "children": []}
     title = outline.name if path == INDEX else f"{pages[path][0]} · {outline.name}"
     root: JsonObject = {"title": title[:120], "lang": outline.lang}
@@ -282,12 +284,10 @@ def _expand(section: OutlinedSection, outline: Outline, business: Business) -> J
     return _props(section, business)
 
 
-def _key(component: Component) -> str:
-    if component.name in ("Header", "Footer", "Hero"):
-        return component.name.lower()
-    if component.name == "Shared":
-        return "shared"
-    return "contact" if component.name == "ContactForm" else re.sub(r"(?<=[a-z])(?=[A-Z])", "-", component.name).lower()
+def _key(component: Component, number: int) -> str:
+    """Return the key of a page's section, which is the first or a later one of its kind."""
+    name = "contact" if component.name == "ContactForm" else re.sub(r"(?<=[a-z])(?=[A-Z])", "-", component.name).lower()
+    return name if number == 1 else f"{name}-{number}"
 
 
 def outline_schema() -> JsonObject:

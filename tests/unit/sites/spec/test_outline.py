@@ -586,6 +586,16 @@ def test_a_number_of_the_business_in_the_opening_s_heading_can_be_called(
     assert link is None or link in title
 
 
+def test_the_menu_leads_to_each_of_two_lists_that_have_names() -> None:
+    """A workshop's repairs stood in no menu, as it had a list of guitars (issue 20)."""
+    lists = [
+        {"kind": "PriceList", "heading": name, "items": [{"title": "x", "detail": "€1"}]} for name in ("New", "Old")
+    ]
+    elements = expand_outline(with_sections({"kind": "Hero"}, *lists)).pages[INDEX]["elements"]
+    links = {link["label"]: link["href"].partition("#")[2] for link in elements["header"]["props"]["links"]}
+    assert {name: elements[links[name]]["props"]["heading"] for name in ("New", "Old")} == {"New": "New", "Old": "Old"}
+
+
 def test_the_menu_says_about_of_no_section_that_only_has_a_long_heading() -> None:
     long = {"kind": "RichText", "heading": "What happens to the bread that nobody buys", "text": "x"}
     for part, labels in ((long, []), ({**long, "heading": "About us, since 1931"}, ["About us"])):
