@@ -412,18 +412,20 @@ def _status_line(view: JobView) -> Text:
 
 def _follow(client: Client, job_id: UUID, *, update: Callable[[JobView], None]) -> JobView:
     quiet = wants_json()
-    last_id, shown_blocker, pause = 0, "", FIRST_POLL_SECONDS
+    last_id, shown_cause, pause = 0, "", FIRST_POLL_SECONDS
     while True:
         view = client.get_job(job_id)
         update(view)
         events = client.list_job_events(job_id, after=last_id)
         for event in events:
             last_id = event.id
+            if event.kind == "waiting":
+                shown_cause = ""  # it waits anew, perhaps for the same
             if not quiet and (line := format_event(event)):
                 err.print(f"  {event.at:%H:%M:%S}  {line}")
-        if view.waits_for not in (None, shown_blocker) and not quiet:
-            shown_blocker = view.waits_for
-            err.print(f"            waits for {shown_blocker}")
+        if view.waits_for not in (None, shown_cause) and not quiet:
+            shown_cause = view.waits_for
+            err.print(f"            waits for {shown_cause}")
         if not events and (view.is_final or view.state in WAITS_FOR_OWNER):
             return view
         pause = FIRST_POLL_SECONDS if events else min(pause * 1.5, LONGEST_POLL_SECONDS)
@@ -440,7 +442,7 @@ def _line_of(event: EventView) -> str | None:
     data = event.data
     match event.kind:
         case "waiting":
-            return f"waiting on queue {data['queue']}"
+            return f"waiting on queue {data['queue']}{_held(data)}"
         case "started":
             return f"attempt {data['attempt']} on queue {data['queue']}"
         case "step":
@@ -458,6 +460,12 @@ def _line_of(event: EventView) -> str | None:
             return f"{data['origin']} -> {data['target']}"
         case _:
             return _line_of_run(event)
+
+
+def _held(data: dict[str, Any]) -> str:
+    """Return for how long and for what a job is held, if it is."""
+    why = {"time": "before its next try", "provider": "for its provider"}.get(data.get("held_for", ""))
+    return f", held {data['held_seconds']:.0f} s {why}" if why is not None else ""
 
 
 def _line_of_run(event: EventView) -> str | None:

@@ -262,9 +262,9 @@ def _call(data: Mapping[str, Any]) -> str:
 
 
 def what_it_waits_for(data: Mapping[str, Any]) -> str:
-    """Return why a job waits, from its event."""
+    """Return where a job waits, or what it is held for, from its event: what keeps it later has none."""
     if "held_for" not in data:
-        return f"for a worker of {data.get('queue')}"
+        return f"on queue {data.get('queue')}"
     why = {"time": "before it goes on", "provider": "for its provider"}
     return _join(f"{duration(data.get('held_seconds'))} {why.get(data['held_for'], '')}", words(data.get("reason", "")))
 

@@ -45,7 +45,7 @@ def test_a_call_tells_its_model_tokens_and_cost() -> None:
 
 
 def test_a_job_that_waits_says_for_what() -> None:
-    assert event_line(event("waiting", queue="spec")).text == "for a worker of spec"
+    assert event_line(event("waiting", queue="spec")).text == "on queue spec"
     held = {"queue": "spec", "held_seconds": 300.0, "reason": "provider_busy"}
     assert event_line(event("waiting", held_for="provider", **held)).text == "5 min for its provider · provider busy"
     assert event_line(event("waiting", held_for="time", **held)).text.startswith("5 min before it goes on")

@@ -81,7 +81,7 @@ def test_two_hours_of_review_leave_the_seconds_of_work_most_of_the_width() -> No
 
 
 def test_what_waits_for_its_site_waits_for_no_worker() -> None:
-    assert waterfall_of(EDIT[:2], until=at(9)).spans[-1].note == "for a worker of spec"
+    assert waterfall_of(EDIT[:2], until=at(9)).spans[-1].note == "on queue spec"
     assert "another job holds" in waterfall_of(EDIT[:2], until=at(9), held_for="site").spans[-1].note
 
 
