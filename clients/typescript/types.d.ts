@@ -548,7 +548,10 @@ export interface ProjectView {
 export interface QueueView {
   queue: string;
   waiting: number;
+  /** Of the job that has waited longest; 0 where none waits, or each for its time. */
   oldest_age_seconds: number;
+  /** How many of those that wait are held, by what for: `site`, `time` or `provider`. */
+  held: Record<string, unknown>;
   is_paused: boolean;
 }
 

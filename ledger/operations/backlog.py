@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import func, select
@@ -11,6 +11,7 @@ from sqlmodel import Session, col
 from ledger.dispatch_window import AT_WORK
 from ledger.store import Statement, now
 from ledger.tables import Job
+from routing.scheduling import WaitReason
 
 _AT_WORK = Statement(
     f"SELECT count(*) FROM attempt JOIN job ON job.id = attempt.job_id WHERE {AT_WORK} AND job.tenant = %(tenant)s"
@@ -23,17 +24,29 @@ class Depth(NamedTuple):
     queue: str
     waiting: int
     oldest_age_seconds: float
+    """Of the job that has waited longest, whatever for; 0 where all wait for their time, which makes none old."""
+    held: Mapping[str, int]
+    """How many of the waiting jobs are held, by what for."""
 
 
 def depths(session: Session, *, tenant: str | None = None) -> Sequence[Depth]:
-    """Return the backlog of each queue that has one, for one tenant or for all; what is held grows no age."""
-    oldest = func.min(col(Job.waiting_since)).filter(col(Job.held_for).is_(None))
+    """Return the backlog of each queue that has one, for one tenant or for all."""
+    held_for = col(Job.held_for)
+    oldest = func.min(col(Job.waiting_since)).filter(held_for.is_distinct_from(WaitReason.TIME.value))
     age = func.greatest(0, func.coalesce(func.extract("epoch", now() - oldest), 0))
-    waits = select(col(Job.queue), func.count(), age).where(col(Job.waiting_since).is_not(None))
+    held = [func.count().filter(held_for == reason.value) for reason in WaitReason]
+    waits = select(col(Job.queue), func.count(), age, *held).where(col(Job.waiting_since).is_not(None))
     if tenant is not None:
         waits = waits.where(col(Job.tenant) == tenant)
-    rows = session.execute(waits.group_by(col(Job.queue)))
-    return [Depth(queue, waiting, round(float(seconds), 3)) for queue, waiting, seconds in rows]
+    return [
+        Depth(
+            queue,
+            waiting,
+            round(float(seconds), 3),
+            {reason.value: count for reason, count in zip(WaitReason, counts, strict=True) if count},
+        )
+        for queue, waiting, seconds, *counts in session.execute(waits.group_by(col(Job.queue)))
+    ]
 
 
 def attempts_at_work(session: Session, tenant: str) -> int:

@@ -208,19 +208,20 @@ def history(
 
 @queue_app.command("list")
 def list_queues(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List the queues: waiting and running jobs, age of the oldest, and whether they are paused."""
+    """List the queues: waiting, held and running jobs, age of the oldest, and whether they are paused."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from producers.use_cases.fleet import queue_states
 
         queues = queue_states(session, None)
     print_rows(
         queues,
-        ("queue", "waiting", "oldest", "running", "state"),
+        ("queue", "waiting", "held", "oldest", "running", "state"),
         (
             (
                 q.queue,
                 q.waiting,
-                f"{q.oldest_age_seconds:.0f} s" if q.waiting else "-",
+                ", ".join(f"{count} for {reason}" for reason, count in q.held.items()) or "-",
+                f"{q.oldest_age_seconds:.0f} s" if q.waiting > q.held.get("time", 0) else "-",
                 q.running,
                 "paused" if q.is_paused else "open",
             )

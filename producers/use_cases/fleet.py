@@ -31,6 +31,8 @@ class QueueState(View):
     waiting: int
     running: int
     oldest_age_seconds: float
+    held: dict[str, int]
+    """How many of those that wait are held, by what for: `site`, `time` or `provider`."""
     is_paused: bool
     paused_at: datetime | None
     is_served: bool
@@ -130,7 +132,7 @@ def queue_states(session: Session, tenant: str | None) -> tuple[QueueState, ...]
     paused = paused_queues(session)
     return tuple(
         QueueState(
-            **waits.get(queue.value, Depth(queue.value, 0, 0.0))._asdict(),
+            **waits.get(queue.value, Depth(queue.value, 0, 0.0, {}))._asdict(),
             running=busy.get(queue.value, 0),
             is_paused=queue.value in paused,
             paused_at=paused.get(queue.value),
@@ -224,6 +226,9 @@ class QueueView(View):
     queue: str
     waiting: int
     oldest_age_seconds: float
+    """Of the job that has waited longest; 0 where none waits, or each for its time."""
+    held: dict[str, int]
+    """How many of those that wait are held, by what for: `site`, `time` or `provider`."""
     is_paused: bool
 
 

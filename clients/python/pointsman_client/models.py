@@ -638,6 +638,9 @@ class QueueView(Model):
     queue: str
     waiting: int
     oldest_age_seconds: float
+    """Of the job that has waited longest; 0 where none waits, or each for its time."""
+    held: dict[str, Any]
+    """How many of those that wait are held, by what for: `site`, `time` or `provider`."""
     is_paused: bool
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -129,6 +130,9 @@ def test_the_queues_are_listed_with_what_waits_and_runs_and_which_are_paused(sho
     assert (found["spec"]["is_paused"], found["answer"]["is_paused"]) == (True, False)
     table = run("queue", "list").stdout
     assert "paused" in table
+    assert re.search(r"answer +1 +- +\d+ s", table)
+    shop.execute("UPDATE job SET held_for = 'time' WHERE id = :id", id=waiting)
+    assert re.search(r"answer +1 +1 for time +- ", run("queue", "list").stdout)
     assert all(queue in table for queue in found)
     assert run("queue", "pause", "spec").exit_code == 0, "once more says nothing new"
     assert run("queue", "resume", "spec").exit_code == 0

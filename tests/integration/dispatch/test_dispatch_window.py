@@ -229,5 +229,16 @@ def test_depth_and_age_come_from_the_ledger(shop: Shop) -> None:
     shop.claim(shop.accept())
     with shop.ledger.begin() as session:
         (depth,) = depths(session)
-    assert (depth.queue, depth.waiting) == ("answer", 2)
+    assert (depth.queue, depth.waiting, depth.held) == ("answer", 2, {})
     assert 90 <= depth.oldest_age_seconds < 100
+
+
+@pytest.mark.parametrize(("reason", "ages"), [("site", True), ("provider", True), ("time", False)])
+def test_what_is_held_is_counted_and_old_unless_it_is_its_own_time_that_it_waits_for(
+    shop: Shop, reason: str, *, ages: bool
+) -> None:
+    questions(shop, 3)
+    shop.execute("UPDATE job SET waiting_since = now() - interval '90 seconds', held_for = :reason", reason=reason)
+    with shop.ledger.begin() as session:
+        (depth,) = depths(session)
+    assert (depth.waiting, depth.held, depth.oldest_age_seconds >= 90) == (3, {reason: 3}, ages)
