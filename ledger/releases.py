@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, func, inspect, select, text
+from sqlalchemy import ColumnElement, Connection, and_, func, inspect, not_, select, text
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm.attributes import set_committed_value
@@ -30,7 +30,7 @@ from ledger.store import OF_OPEN_TENANTS, Statement, now
 from ledger.tables import Job, Release, Site, on_bill
 from routing.decision.router import SiteSignals
 from routing.ids import new_id
-from routing.jobs import read_stored
+from routing.jobs import Reason, read_stored
 from routing.policy.platform import Retention
 from routing.queues import QueueName, Tier
 from routing.rounds import Work
@@ -80,9 +80,20 @@ def find_site(session: Session, tenant: str, name: str) -> Site:
     return site
 
 
+def came_to_nothing() -> ColumnElement[bool]:
+    """Return the condition under which all that ever came to a site are uploads that were refused.
+
+    Its name stays free: the next upload or job of it finds the site, which is then listed.
+    """
+    of_site = select(col(Job.id)).where(col(Job.site_id) == col(Site.id))
+    others = of_site.where(col(Job.reason).is_distinct_from(Reason.UPLOAD_REFUSED.value))
+    return and_(col(Site.active_release_id).is_(None), of_site.exists(), not_(others.exists()))
+
+
 def sites_of(session: Session, tenant: str) -> Sequence[Site]:
-    """Return a tenant's sites by name."""
-    return session.scalars(select(Site).where(col(Site.tenant) == tenant).order_by(col(Site.name))).all()
+    """Return a tenant's sites by name, without those that came to nothing."""
+    own = select(Site).where(col(Site.tenant) == tenant, not_(came_to_nothing()))
+    return session.scalars(own.order_by(col(Site.name))).all()
 
 
 def lock_site(session: Session, site_id: UUID) -> Site:

@@ -147,7 +147,12 @@ def error_signature(reason: str, detail: str) -> str:
 
 
 def is_dead_end(state: State, reason: str | None) -> bool:
-    """Return whether a job that ended so is a dead letter, which only a person can resolve."""
+    """Return whether a job that ended so is a dead letter, which only a person can resolve.
+
+    A refused upload is none: its sender mends it and uploads again, and the same one would be refused again.
+    """
+    if reason == Reason.UPLOAD_REFUSED:
+        return False
     return state in FAILURES or (state is State.EXPIRED and reason == Reason.QUEUE_EXPIRED)
 
 

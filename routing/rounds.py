@@ -32,8 +32,8 @@ TRANSCRIPT = "transcript_sha256"
 """Field of what is recorded of a code agent's session, and of what was begun: what it said, in the content store."""
 
 
-_REFUSED_AGAIN = (Reason.SCAN_REFUSED, Reason.UPLOAD_REFUSED)
-"""Refusals that the same request would meet again."""
+_NEVER_BEGAN = (Reason.INVALID_REQUEST, Reason.UPLOAD_REFUSED)
+"""Refusals after which there is nothing to continue."""
 
 
 class Verb(StrEnum):
@@ -70,10 +70,10 @@ def can_go_on(verb: Verb, state: State, reason: str | None, *, is_run: bool = Fa
     """
     if verb is Verb.REPLAY:
         return is_dead_end(state, reason)
-    if reason == Reason.INVALID_REQUEST:  # it never was a job
+    if reason in _NEVER_BEGAN:
         return False
     if verb is Verb.RESUME:
-        return state in RESUMABLE and reason not in _REFUSED_AGAIN
+        return state in RESUMABLE and reason != Reason.SCAN_REFUSED  # the same request would meet it again
     return state in (REVISABLE_RUNS if is_run else REVISABLE)
 
 

@@ -87,11 +87,6 @@ class Failure:
     """Whether going on is the better way: nothing but money or time was missing."""
 
 
-def _may_help(view: JobView) -> bool:
-    """Whether the same request may end otherwise."""
-    return view.reason != Reason.UPLOAD_REFUSED and can_go_on(Verb.REPLAY, view.state, view.reason)
-
-
 def failure_of(view: JobView) -> Failure | None:
     """Return why a job failed and what to do; None if it did not."""
     if view.state not in FAILURES:
@@ -103,7 +98,7 @@ def failure_of(view: JobView) -> Failure | None:
     return Failure(
         cause=cause,
         advice=advice,
-        can_retry=is_free and left > 0 and not is_spent and _may_help(view),
+        can_retry=is_free and left > 0 and not is_spent and can_go_on(Verb.REPLAY, view.state, view.reason),
         can_resume=is_free and view.project is None and can_go_on(Verb.RESUME, view.state, view.reason),
         left_nanousd=left,
         prefers_resume=view.reason in (Reason.COST_CAP, Reason.TIME_LIMIT),

@@ -9,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import not_, select
 from sqlmodel import Session, col
 
 from ledger.attempts import effective_policy, policy_under
 from ledger.errors import ProjectNotFoundError
 from ledger.operations.uploads import upload_use
+from ledger.releases import came_to_nothing
 from ledger.runs.run import find_project
 from ledger.runs.tables import Project
 from ledger.submission import Headroom, Limits, SiteSnapshot, SubmissionContext, load_headroom
@@ -368,7 +369,8 @@ def _question(session: Session, request: JobRequest, route: Route, *, tenant: st
     Raises:
         InvalidJobError: the caller's fault: there is nothing to choose from.
     """
-    names = select(col(Site.name)).where(col(Site.tenant) == tenant).order_by(col(Site.name)).limit(_MOST_RANKED)
+    own = select(col(Site.name)).where(col(Site.tenant) == tenant, not_(came_to_nothing()))
+    names = own.order_by(col(Site.name)).limit(_MOST_RANKED)
     sites = rank_sites(request.prompt, session.scalars(names).all())
     question = open_clarification(route, own=request.options, sites=sites)
     if question is None:

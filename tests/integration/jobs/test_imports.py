@@ -137,6 +137,26 @@ def test_a_hostile_archive_ends_its_job_with_entry_and_rule_and_nothing_is_debat
         assert (job.release_id, world.active("bakery")) == (None, None)
     assert not can_go_on(Verb.RESUME, State(job.state), job.reason), "it would end so again"
     assert world.call("GET", f"/v1/jobs/{job.id}").json()["continued_as"] is None
+    assert world.call("GET", "/v1/dead-letters").json()["clusters"] == [], "it is the sender's to mend"
+
+
+def sites(world: World) -> list[str]:
+    return [site["name"] for site in world.call("GET", "/v1/sites").json()]
+
+
+def test_a_site_to_which_only_refused_uploads_came_is_not_listed_until_more_comes(world: World) -> None:
+    world.resources.sites.create(world.tenant, "made")
+    broken = zipped({**PAGES, "../up.html": HOME})
+    for _ in range(2):
+        imported(world, broken)
+    assert sites(world) == ["made"]
+    job_id = UUID(send(world, zipped(PAGES), "bakery").json()["id"])
+    assert sites(world) == ["bakery", "made"]
+    world.work(job_id, patch_files)
+    assert world.call("POST", f"/v1/jobs/{job_id}/approve", json={}).status_code == 200
+    world.publish(job_id)
+    imported(world, broken)
+    assert sites(world) == ["bakery", "made"], "what is live stays, whatever is refused later"
 
 
 @pytest.mark.req("H-036")

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from routing.decision.router import Route, Signals, SiteSignals, decide
 from routing.decision.triggers import Stakes
 from routing.errors import InvalidJobError
+from routing.failures import dead_letter_signature
 from routing.jobs import ENDS, RESUMABLE, REVISABLE, Reason, State
 from routing.policy.platform import platform_policy
 from routing.queues import MEBIBYTE, QueueName, Tier
@@ -53,6 +54,12 @@ def test_only_what_ended_unfinished_is_resumed_and_what_is_published_is_neither(
 def test_what_was_refused_at_the_intake_never_was_a_job_to_go_on_from() -> None:
     assert can_go_on(Verb.REVISE, State.REJECTED, Reason.REVIEWER_REJECTED)
     assert not can_go_on(Verb.REVISE, State.REJECTED, Reason.INVALID_REQUEST)
+
+
+@pytest.mark.parametrize("verb", Verb)
+def test_a_refused_upload_is_no_dead_letter_and_nothing_goes_on_from_it(verb: Verb) -> None:
+    assert not can_go_on(verb, State.FAILED, Reason.UPLOAD_REFUSED)
+    assert dead_letter_signature(State.FAILED, Reason.UPLOAD_REFUSED, "'a' is refused: symlink") is None
 
 
 @pytest.mark.parametrize(
