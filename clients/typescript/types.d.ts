@@ -349,6 +349,7 @@ export interface JobView {
   mode: string | null;
   /** The tier it runs on now; escalation raises it. */
   tier: string | null;
+  /** The queue it is on; of a result, the one that made it: `control` only while it is published or where that failed. */
   queue: string;
   /** The rule that chose mode and tier. */
   rule: string | null;

@@ -15,7 +15,7 @@ from sqlalchemy import Select, func, select
 from sqlmodel import Session, col
 
 from ledger.job_control import undo_until
-from ledger.job_ends import is_step, rejection_starts_debate
+from ledger.job_ends import is_run, is_step, rejection_starts_debate
 from ledger.record_tables import Event
 from ledger.releases import rounds_of, successor_of, verb_of
 from ledger.runs.tables import AgentExecution
@@ -24,9 +24,9 @@ from ledger.tables import Attempt, Call, Job, Release, Site
 from producers.use_cases.job_search import JobFilter, ListMark, find_jobs
 from producers.use_cases.waits import cause_of
 from routing.errors import FieldError, InvalidJobError
-from routing.jobs import PAID_REPLIES, State, read_stored
+from routing.jobs import FAILURES, PAID_REPLIES, State, read_stored
 from routing.policy.prices import decimal_usd
-from routing.queues import QueueName, Tier
+from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 
 if TYPE_CHECKING:
     from routing.policy.platform import Policy
@@ -130,6 +130,8 @@ class JobView(View):
     tier: str | None
     """The tier it runs on now; escalation raises it."""
     queue: str
+    """The queue it is on; of a result, the one that made it: `control` only while it is published or where that failed.
+    """
     rule: str | None
     """The rule that chose mode and tier."""
     why: str | None
@@ -254,6 +256,15 @@ def tier_name(tier: int | None) -> str | None:
     return None if tier is None else Tier(tier).name.lower()
 
 
+def queue_of(job: Job) -> str:
+    """Return the queue that a job is on, or that did its work once its result was made.
+
+    `control`, which only publishes it, is named while it does and where that failed; a run is advanced there.
+    """
+    is_there = job.tier is None or is_run(job) or job.state == State.PUBLISHING or job.state in FAILURES
+    return job.queue if is_there or job.queue != QueueName.CONTROL else QUEUE_OF_TIER[Tier(job.tier)].value
+
+
 def describe(session: Session, job: Job, *, links: PreviewLinks | None = None, policy: Policy | None = None) -> JobView:
     """Return the whole view of a job, with a preview link if `links` is given.
 
@@ -268,6 +279,7 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None, p
         job,
         is_final=job.ended_at is not None,
         tier=tier_name(job.tier),
+        queue=queue_of(job),
         rule=_text_of(job.route, "rule"),
         why=_text_of(job.route, "reason"),
         site=site.name if site else None,
@@ -313,6 +325,7 @@ def summarise(session: Session, jobs: Sequence[Job]) -> list[JobSummary]:
         JobSummary.of(
             job,
             tier=tier_name(job.tier),
+            queue=queue_of(job),
             site=sites.get(job.site_id) if job.site_id else None,
             project=job.request.get("project"),
             spent_usd=decimal_usd(spent.get(job.id, 0)),

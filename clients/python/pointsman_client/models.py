@@ -425,6 +425,7 @@ class JobView(Model):
     tier: str | None
     """The tier it runs on now; escalation raises it."""
     queue: str
+    """The queue it is on; of a result, the one that made it: `control` only while it is published or where that failed."""
     rule: str | None
     """The rule that chose mode and tier."""
     why: str | None
