@@ -261,8 +261,10 @@ def queue_of(job: Job) -> str:
 
     `control`, which only publishes it, is named while it does and where that failed; a run is advanced there.
     """
-    is_there = job.tier is None or is_run(job) or job.state == State.PUBLISHING or job.state in FAILURES
-    return job.queue if is_there or job.queue != QueueName.CONTROL else QUEUE_OF_TIER[Tier(job.tier)].value
+    is_there = is_run(job) or job.state == State.PUBLISHING or job.state in FAILURES
+    if job.queue != QueueName.CONTROL or job.tier is None or is_there:
+        return job.queue
+    return QUEUE_OF_TIER[Tier(job.tier)].value
 
 
 def describe(session: Session, job: Job, *, links: PreviewLinks | None = None, policy: Policy | None = None) -> JobView:
