@@ -276,6 +276,21 @@ def test_a_phone_s_header_cuts_no_word_of_the_name_and_leaves_the_button_to_a_me
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+def test_a_phone_s_footer_cuts_no_word_of_the_name(show: Callable[..., Page]) -> None:
+    outline = {
+        "name": "Klompenmakerij Ten Dam",
+        "lang": "nl",
+        "mark": "a clog",
+        "theme": {"style": "tiles", "headings": "bitter-1", "size": "larger"},
+        "contact": {"email": "a@b.example", "phone": "0547 555 210", "address": "Dorpsstraat 88, Enter"},
+        "sections": [{"kind": "Hero", "heading": "Klompen"}, {"kind": "MapLink", "heading": "Route"}],
+    }
+    spec = expand_outline(outline).to_dict()
+    shapes = ["fill rect 100 100 300 300", "ink rect 150 150 90 90", "accent rect 260 150 90 90"]
+    spec["pages"]["index.html"]["elements"]["footer"]["props"]["drawing"]["shapes"] = shapes
+    assert lines_of(show(spec, width=390), ".site-footer .brand-name") == 2
+
+
 @pytest.mark.parametrize("layout", ["mosaic", "grid"])
 def test_a_gallery_of_any_number_of_pictures_leaves_no_hole(layout: str, show: Callable[..., Page]) -> None:
     galleries = {

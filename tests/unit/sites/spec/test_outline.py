@@ -492,6 +492,14 @@ def test_legal_pages_are_linked_from_the_end_of_each_page_alone() -> None:
     assert {"Team", "Impressum"} <= {*shown["footer"]}
 
 
+def test_a_footer_has_no_menu_of_one_link() -> None:
+    prices = {"kind": "PriceList", "heading": "Prices", "items": [{"title": "x", "detail": "€1"}]}
+    outline = {"name": "Edge", "contact": {"phone": "01632 960 671"}, "sections": [{"kind": "Hero"}, prices]}
+    elements = expand_outline(outline).pages[INDEX]["elements"]
+    assert [link["label"] for link in elements["header"]["props"]["links"]] == ["Prices"]
+    assert elements["footer"]["props"]["links"] == []
+
+
 def test_a_legal_page_opens_without_a_banner() -> None:
     """An imprint opened with a pitch-black band on a site that its owner wanted calm and light (issue 20)."""
     sections = [{"kind": "Hero"}, *({"kind": "RichText", "page": name, "text": "x"} for name in ("Team", "Impressum"))]
