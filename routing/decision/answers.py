@@ -9,7 +9,7 @@ from routing.prompt.parsed_prompt import ParsedPrompt, Talk, classify_talk
 
 LEAST = 0.75
 """The least probability of a question in which no rule finds one: an order that is answered is not done."""
-WISHED = 0.93
+WISHED = 0.95
 """The same of a wish, and of a fact with its new value: `could we have one too`, `her name is Smith now`."""
 _WISHES = ("suggestion", "wish", "asks_for_it", "vague", "told_fact")
 ALONE = 0.5

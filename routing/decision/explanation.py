@@ -40,7 +40,7 @@ from routing.queues import Tier
 MAX_TRIED = 24
 """Places of a prompt that are removed one by one; each costs a decision."""
 _TALK_GROUPS = {
-    Talk.QUESTION: ("question_002", "question", "question_shape", "asking", "musing"),
+    Talk.QUESTION: ("question_002", "question", "question_shape", "asking"),
     Talk.CHAT: ("chat", "hold"),
     Talk.OPINION: (),
 }

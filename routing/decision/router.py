@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from routing.decision.answers import classify_answer
 from routing.decision.second_opinion import Opinion, Site, shipped_model
-from routing.decision.tier_rules import Choice, Scope, matching_rules, orders_creation, repairs
+from routing.decision.tier_rules import Choice, Scope, matching_rules, repairs
 from routing.decision.triggers import (
     OPINION,
     Confidence,
@@ -178,8 +178,8 @@ def talk_in(
 
 
 def opinion_on(signals: Signals, parsed: ParsedPrompt, policy: Policy) -> Opinion | None:
-    """Return the second opinion on a request for a site; None for any other, or if it is switched off."""
-    if not policy.assist.second_opinion or workflow_of(signals) is not Workflow.SITE:
+    """Return the second opinion on a request for a site or project; None for any other, or if it is switched off."""
+    if not policy.assist.second_opinion or workflow_of(signals) is Workflow.NONE:
         return None
     return shipped_model().read(parsed, site_of(signals))
 
@@ -288,9 +288,7 @@ def _action_route(
     rules = action_rules(signals, parsed, workflow=workflow, read_only=read_only, opinion=opinion)
     choice = next(rules)
     tier = choice.tier if workflow is Workflow.SITE and not read_only else None
-    by_rules, intent = (
-        _intent(parsed, tier=tier, is_new=is_new, read_only=read_only, opinion=each) for each in (None, opinion)
-    )
+    by_rules, intent = (_intent(parsed, is_new=is_new, read_only=read_only, opinion=each) for each in (None, opinion))
     is_opinion = OPINION in (choice.rule, *plan.causes) or intent is not by_rules
     return Route(
         mode=Mode.ACTION,
@@ -383,16 +381,11 @@ def _queue(workflow: Workflow, tier: Tier | None, *, read_only: bool) -> QueueNa
     return QUEUE_OF_TIER[tier] if tier is not None else QueueName.INTAKE
 
 
-def _intent(
-    parsed: ParsedPrompt, *, tier: Tier | None, is_new: bool, read_only: bool, opinion: Opinion | None
-) -> Intent:
+def _intent(parsed: ParsedPrompt, *, is_new: bool, read_only: bool, opinion: Opinion | None) -> Intent:
     if read_only:
         return Intent.QUESTION
     mends = repairs(parsed) if opinion is None else opinion.mends >= MENDING
-    if is_new or not mends:
-        return Intent.BUILD
-    creates = tier is Tier.AGENT and orders_creation(parsed)
-    return Intent.BUILD if creates else Intent.FIX
+    return Intent.FIX if mends and not is_new else Intent.BUILD
 
 
 OFTEN_DEBATED = "requests in such words mostly are"

@@ -20,12 +20,8 @@ _LEAST = {Tier.SPEC: 0.3, Tier.PATCH: 1.0, Tier.AGENT: 1.0}
 """The same of the tier that a rule chose elsewhere: 1 where no other may be more probable."""
 _NAMED = 0.1
 """The same of an agent for a package that is named."""
-_EVERYDAY = "everyday"
-"""The group of a tool whose name is an everyday word: `une vue sur le lac`, `make it prettier`."""
 _NOTHING = "nothing"
 """The group of an edit of whose tier no word speaks."""
-_INTO = {("in", "die"), ("into", "the"), ("into", "our")}
-"""Before pages that shall be made of one: `Teile die Seite in die vier Seiten auf`."""
 Scope = Literal["single_section", "structural"]
 
 
@@ -58,28 +54,9 @@ class _Cause(NamedTuple):
 _TRIED = frozenset({"defect", "repair", "style_code"})
 """What is first tried on the pages of a spec, whose builder wrote every line and has choices for most looks."""
 _HEAVY = ("package", "structural", "technique", "live_data", "logic")
-_NEVER_MERELY_EXISTING = frozenset({"package", "structural"})
-_CLOSE = {"technique": 1, "live_data": 0}
-"""Tokens before such a thing in which `the` or `our` means that it exists; three before any other."""
-_CREATING = frozenset(
-    {"add", "build", "create", "make", "implement", "install", "insert", "include", "integrate", "turn", "convert"}
-    | {"set", "put", "embed", "introduce", "write", "design", "generate", "provide", "replace", "swap"}
-)
-_RESHAPING = frozenset(
-    {"split", "restructure", "merge", "move", "convert", "migrate", "redesign", "rebuild", "extract", "refactor"}
-)
-_REFUSED_REACH = 6
-"""Tokens before a thing that are searched for its refusal."""
-_REACH = 3
 _ADDRESSES = frozenset({Kind.URL, Kind.DOMAIN})
 _CODES, _MARKUP = frozenset({Kind.CODE}), frozenset({Kind.FENCE, Kind.TAG})
 _CODE_KINDS = frozenset({Kind.PATH, Kind.CODE})
-_BESIDE = frozenset(
-    {"of", "about", "to", "on", "in", "for", "under", "above", "below", "beside", "near", "behind", "before", "after"}
-    | {"into", "onto", "inside", "within", "around", "through", "over"}
-)
-_LINKING = _BESIDE | {"with", "using", "via", "by", "from", "as", "at", "and", "or"}
-_HOW_IT_WORKS = frozenset({"in", "with", "without", "via", "by", "from", "using"})
 _CSS_RULE = re.compile(r"\{\s{0,20}[a-z-]{2,30}\s{0,3}:[^\"'{}]{1,200}\}", re.IGNORECASE)
 _DATA_URL = re.compile(r"//api\.|^api\.|/api/|\.(?:json|csv|xml|ics|rss|geojson|gpx)(?:[?#]|$)")
 """URLs of data, not of a page."""
@@ -123,16 +100,13 @@ def matched_group(parsed: ParsedPrompt, *, is_new: bool) -> str:
 
 def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool) -> Iterator[Choice]:
     because = parsed.vocabulary.because
-    power: tuple[Hit, ...] = ()
-    if "power" in parsed.hits:
-        power = tuple(hit for hit in parsed.hits["power"] if not _is_refused(parsed, hit))
+    power = tuple(parsed.hits.get("power", ()))
     if explicit or power:
         yield Choice(Tier.AGENT, "V1-1", because["power"], "explicit", evidence=power)
     expressed = tuple(parsed.hits.get("in_spec", ())) if is_spec or is_new else ()
     if heavy := _heavy(parsed, is_new=is_new, expressed=expressed):
         scope: Scope = "structural" if heavy.group == "structural" else "single_section"
-        group = _EVERYDAY if _is_everyday(parsed, heavy) else heavy.group
-        least = _NAMED if group == "package" else _LEAST[Tier.AGENT]
+        least = _NAMED if heavy.group == "package" else _LEAST[Tier.AGENT]
         yield Choice(
             Tier.AGENT,
             "V1-2",
@@ -140,7 +114,7 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
             "rule",
             scope,
             heavy.evidence,
-            group=group,
+            group=heavy.group,
             stands_from=0.0 if heavy.is_fed or _is_operators(parsed, heavy) else least,
         )
     light = None if is_new else _light(parsed, expressed=expressed)
@@ -157,7 +131,6 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
         )
     group = "new_site" if is_new else "copy_fix" if "copy_fix" in parsed.hits else "spec"
     evidence = (*expressed, *parsed.hits.get(group, ()))
-    is_certain = bool(expressed) or (is_spec and _links(parsed))
     yield Choice(
         Tier.SPEC,
         "V1-4",
@@ -165,21 +138,8 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
         "rule" if evidence else "default",
         evidence=evidence,
         group=group if evidence else _NOTHING,
-        stands_from=0.0 if is_certain else _SPEC_TRIED if is_spec else _LEAST[Tier.SPEC],
+        stands_from=0.0 if expressed else _SPEC_TRIED if is_spec else _LEAST[Tier.SPEC],
     )
-
-
-def _is_everyday(parsed: ParsedPrompt, heavy: _Cause) -> bool:
-    """Return whether what asks for an agent may be an everyday word: `vue`, `prettier`."""
-    named = [hit for hit in heavy.evidence if parsed.tokens[hit.last].word in parsed.vocabulary.words["everyday"]]
-    return bool(named) and not any(_is_built_with(parsed, hit) for hit in named)
-
-
-def _is_built_with(parsed: ParsedPrompt, hit: Hit) -> bool:
-    """Return whether a site is to be built with what is named: `Move us to Astro`, and not `a room with vue`."""
-    name = parsed.text.shown[parsed.tokens[hit.first].start]
-    before = parsed.tokens[hit.first - 1].word if hit.first else ""
-    return name.isupper() and before in parsed.vocabulary.words["built_with"]
 
 
 def _is_operators(parsed: ParsedPrompt, cause: _Cause) -> bool:
@@ -191,121 +151,34 @@ def _is_operators(parsed: ParsedPrompt, cause: _Cause) -> bool:
     return any(hit not in known for hit in cause.evidence if hit in parsed.hits.get(cause.group, ()))
 
 
-def _links(parsed: ParsedPrompt) -> bool:
-    """Return whether an address is given, to be linked or shown: `put this in at the bottom: instagram.com/us`."""
-    return bool(_tokens(parsed, _ADDRESSES, lambda word: _DATA_URL.search(word) is None))
-
-
 def _heavy(parsed: ParsedPrompt, *, is_new: bool, expressed: tuple[Hit, ...]) -> _Cause | None:
     """Return why the edit needs the agent, or None; `expressed` is what the site's spec can express."""
-    groups = [group for group in _HEAVY if group in parsed.hits and not (is_new and group == "structural")]
-    # `Open Graph` draws no graph.
-    lighter = (*parsed.hits.get("inline_script", ()), *parsed.hits.get("markup", ()), *expressed) if groups else ()
-    for group in groups:
-        for hit in _unquoted_hits(parsed, group):
-            if any(_covers(exception, hit) for exception in lighter) or _is_refused(parsed, hit):
-                continue
-            if is_new and _is_by_request(parsed, hit):
-                continue
-            if group == "structural" and _is_counted(parsed, hit):
-                continue
-            if group in _NEVER_MERELY_EXISTING or not _is_about_existing(parsed, hit, group):
-                return _Cause(group, (hit,))
+    for group in _HEAVY:
+        if (said := _unexpressed(parsed, group, expressed)) and not (is_new and group == "structural"):
+            return _Cause(group, said)
     fed = _tokens(parsed, _ADDRESSES, lambda word: _DATA_URL.search(word) is not None)
     return _Cause("live_data", fed, is_fed=True) if fed else None
 
 
-def _unquoted_hits(parsed: ParsedPrompt, group: str) -> list[Hit]:
-    """Return the hits of a group that are not single quoted words (`class names: 'Power', 'Database'`)."""
-    return [
+def _unexpressed(parsed: ParsedPrompt, group: str, expressed: tuple[Hit, ...]) -> tuple[Hit, ...]:
+    """Return the hits of a group that the site's spec cannot express."""
+    return tuple(
         hit
         for hit in parsed.hits.get(group, ())
-        if hit.first != hit.last or parsed.tokens[hit.first].kind is not Kind.QUOTE
-    ]
-
-
-def _is_by_request(parsed: ParsedPrompt, hit: Hit) -> bool:
-    """Return whether a form, a telephone or a list does what one word names: `a page for booking requests`."""
-    return hit.first == hit.last and parsed.tokens[hit.first].word in parsed.vocabulary.words["by_request"]
-
-
-def _is_counted(parsed: ParsedPrompt, hit: Hit) -> bool:
-    """Return whether pages are counted that exist: `die drei Seiten`, `sur nos quatre pages`."""
-    words, first = parsed.vocabulary.words, parsed.tokens[hit.first]
-    if hit.first == 0 or not (first.kind is Kind.NUMBER or first.word in words["count"]):
-        return False
-    before = parsed.tokens[hit.first - 1].word
-    if hit.first > 1 and (parsed.tokens[hit.first - 2].word, before) in _INTO:
-        return False
-    return before in words["definite"] or before in words["definite_abroad"] or before in words["all"]
-
-
-def _covers(exception: Hit, hit: Hit) -> bool:
-    """Return whether an exception covers the whole hit."""
-    return exception.first <= hit.first and hit.last <= exception.last
-
-
-def _is_refused(parsed: ParsedPrompt, hit: Hit) -> bool:
-    """Return whether a thing is refused: `no carousel, please`, but not `there is no search`."""
-    words, tokens = parsed.vocabulary.words, parsed.tokens
-    at = hit.first - 1
-    while at > max(hit.first - _REFUSED_REACH, 0) and tokens[at].word in words["under_refusal"]:
-        at -= 1
-    if at < 0 or tokens[at].word not in words["refusing"]:
-        return False
-    return at == 0 or tokens[at - 1].word not in words["missing"]
-
-
-def _is_about_existing(parsed: ParsedPrompt, hit: Hit, group: str) -> bool:
-    """Return whether a widget exists: it is broken, or named with `the` or `our` and not created."""
-    sentence = parsed.sentences[parsed.sentence_of(hit.first)]
-    intent = parsed.intents[parsed.sentence_of(hit.first)]
-    creates = any(parsed.tokens[at].word in _CREATING for at in parsed.orders if sentence.first <= at < hit.first)
-    is_wrong = "ought" in parsed.hits and parsed.hits_in("reported", sentence)
-    if (
-        intent is SentenceIntent.DEFECT
-        or is_wrong
-        or any(parsed.hits_in(each, sentence) for each in ("defect", "repair"))
-    ):
-        return not creates
-    if parsed.tokens[hit.first].word in parsed.vocabulary.words["person"]:
-        return False  # `the guests pick a date` names nobody's widget
-    if parsed.tokens[hit.first].word in _HOW_IT_WORKS:
-        return False  # `the tube without reception`
-    definite = parsed.vocabulary.words["definite"]
-    if hit.first == hit.last:  # `der Rechner`, but not `les membres doivent pouvoir se connecter`
-        definite = definite | parsed.vocabulary.words["definite_abroad"]
-    reach = _CLOSE.get(group, _REACH)
-    near = range(max(sentence.first, hit.first - reach), hit.first + 1)
-    is_named = any(parsed.tokens[at].word in definite and _governs(parsed, at, hit) for at in near)
-    return is_named and not creates
-
-
-def _governs(parsed: ParsedPrompt, at: int, hit: Hit) -> bool:
-    """Return whether a `the` belongs to the thing: in `the browser with WebGL` it does not."""
-    between = (parsed.tokens[other].word for other in range(at + 1, hit.first))
-    return not _relates(parsed, at) and _LINKING.isdisjoint(between)
-
-
-def _relates(parsed: ParsedPrompt, at: int) -> bool:
-    """Return whether a `that` begins a relative clause: `a headline that types itself`."""
-    if at == 0 or parsed.tokens[at].word != "that":
-        return False
-    previous = parsed.tokens[at - 1]
-    return previous.kind is Kind.WORD and at - 1 not in parsed.orders and previous.word not in _BESIDE
+        if not any(each.first <= hit.first and hit.last <= each.last for each in expressed)
+    )
 
 
 def _light(parsed: ParsedPrompt, *, expressed: tuple[Hit, ...]) -> _Cause | None:
     """Return why the edit needs a patch, or None; `expressed` is what the site's spec can express."""
-    if not parsed.found("copy_fix", "copy_stale"):
+    if not parsed.found("copy_fix"):
         if "defect" in parsed.hits or SentenceIntent.DEFECT in parsed.intents:
-            return _Cause("defect", tuple(parsed.hits.get("defect") or parsed.hits.get("behaves") or ()))
-        if repair := _ordered_repair(parsed):
-            return _Cause("repair", (repair,))
+            return _Cause("defect", tuple(parsed.hits.get("defect", ())))
+        if repair := parsed.hits.get("repair"):
+            return _Cause("repair", tuple(repair))
     for group in ("inline_script", "style_code", "markup"):
-        said = [hit for hit in _unquoted_hits(parsed, group) if not any(_covers(each, hit) for each in expressed)]
-        if said:
-            return _Cause(group, tuple(said))
+        if said := _unexpressed(parsed, group, expressed):
+            return _Cause(group, said)
     return _code(parsed)
 
 
@@ -329,31 +202,4 @@ def _tokens(parsed: ParsedPrompt, kinds: frozenset[Kind], is_wanted: Callable[[s
 
 def repairs(parsed: ParsedPrompt) -> bool:
     """Return whether the request repairs or corrects something."""
-    if parsed.found("defect", "copy_fix") or SentenceIntent.DEFECT in parsed.intents:
-        return True
-    return _reports_copy(parsed) or _ordered_repair(parsed) is not None
-
-
-def _reports_copy(parsed: ParsedPrompt) -> bool:
-    """Return whether a prompt without orders begins with what the site says: `it says Mundy in the list`."""
-    if parsed.orders:
-        return False
-    return any(
-        hit.first - parsed.sentences[parsed.sentence_of(hit.first)].first <= 1
-        for hit in parsed.hits.get("copy_report", ())
-    )
-
-
-def orders_creation(parsed: ParsedPrompt) -> bool:
-    """Return whether anything but a repair is ordered."""
-    repair = {hit.first for hit in parsed.hits.get("repair", ())}
-    return any(at not in repair and parsed.tokens[at].word in _CREATING | _RESHAPING for at in parsed.orders)
-
-
-def _ordered_repair(parsed: ParsedPrompt) -> Hit | None:
-    """Return a verb of repair in imperative position: `what we fix` is a heading."""
-    words = parsed.vocabulary.words["order"]
-    for hit in parsed.hits.get("repair", ()):
-        if hit.first in parsed.orders or (hit.last > hit.first and parsed.tokens[hit.first].word not in words):
-            return hit
-    return None
+    return parsed.found("defect", "copy_fix", "repair") or SentenceIntent.DEFECT in parsed.intents

@@ -19,7 +19,7 @@ from routing.decision.second_opinion import Opinion
 from routing.prompt.intents import SentenceIntent
 from routing.prompt.parsed_prompt import ParsedPrompt
 from routing.prompt.tokens import WORD, Kind, Token, is_reference, singular
-from routing.prompt.vocabulary import Hit, union
+from routing.prompt.vocabulary import Hit
 
 
 class Confidence(StrEnum):
@@ -228,12 +228,13 @@ OPINION = "opinion"
 """The cause of a debate, and the rule of a tier or mode, that the trained second opinion chose."""
 DEBATED = 0.45
 """The least probability of a debate that no rule finds, or only bulk and vague words ask for."""
-_DEBATABLE = ("destructive", "destructive_stated", "deployment", "security", "access", "bulk", "vague")
+_DEBATABLE = ("destructive", "deployment", "security", "access", "bulk", "vague")
 """Groups of which a rule finds a debate, or finds none."""
 OVERRULED = 0.9
 """The least probability of a debate where such a rule finds none."""
-HARMLESS = 0.1
-"""Below this probability of a debate, a login is no reason for one, nor are a locksmith's keys."""
+HARMLESS = 0.05
+"""Below this probability of a debate, a login is no reason for one, nor are a locksmith's keys or words that take
+something away in another language."""
 _EVERYDAY = frozenset({"key", "keys", "secret", "secrets", "token", "tokens"})
 _GREP_IGNORING_CASE = re.compile(
     r"\bgrep(?:\s+-{1,2}[\w=-]{1,20}){0,3}?\s+-(?:[a-z]{0,12}i[a-z]{0,12}|-ignore-case)(?!\w)"
@@ -272,7 +273,7 @@ def plan_debate(
     high = tuple(
         name
         for name, holds in (
-            ("destructive", not is_new and _destroys(parsed)),
+            ("destructive", not is_new and _destroys(parsed, is_harmless=is_harmless)),
             ("deployment", _deploys(parsed)),
             ("security", _is_sensitive(parsed, is_harmless=is_harmless)),
             ("access", not is_harmless and _is_entered(parsed)),
@@ -303,18 +304,13 @@ def changes_much(parsed: ParsedPrompt) -> bool:
     return _destroys(parsed) or _deploys(parsed)
 
 
-def _destroys(parsed: ParsedPrompt) -> bool:
-    taken_back = max((hit.first for hit in parsed.hits.get("taken_back", ())), default=-1)
-    stated = parsed.hits.get("destructive_stated", ())
-    if any(hit.first > taken_back and _ends_clause(parsed, hit) for hit in stated):
-        return True
+def _destroys(parsed: ParsedPrompt, *, is_harmless: bool = False) -> bool:
     if "destructive" not in parsed.hits:
         return False
     harmless = {at for hit in parsed.hits.get("harmless_removal", ()) for at in range(hit.first, hit.last + 1)}
     return any(
-        hit.first > taken_back
-        and hit.first not in harmless
-        and _is_ordered(parsed, hit)
+        hit.first not in harmless
+        and _is_ordered(parsed, hit, is_harmless=is_harmless)
         and not _takes_only_dressing(parsed, hit)
         for hit in parsed.hits["destructive"]
     )
@@ -327,49 +323,16 @@ def _ignores_case(parsed: ParsedPrompt) -> bool:
     return _GREP_IGNORING_CASE.search(parsed.text.shown.lower()) is not None
 
 
-def _ends_clause(parsed: ParsedPrompt, hit: Hit) -> bool:
-    """Return whether a stated removal ends its clause: `the blog has to go`, not `it should go on the left`."""
-    if parsed.tokens[hit.last].word != "go" or hit.last + 1 == len(parsed.tokens):
-        return True
-    after = parsed.tokens[hit.last + 1]
-    return after.kind in _PAUSES or after.word in parsed.vocabulary.words["politeness"]
-
-
-def _is_ordered(parsed: ParsedPrompt, hit: Hit) -> bool:
-    """Return whether a destructive verb orders. A verb of another language always does."""
-    token, words = parsed.tokens[hit.first], parsed.vocabulary.words
-    english = union(words["order"], _SAID_ANYWHERE)
-    if token.word in _OF_ANOTHER_LANGUAGE and not _begins_clause(parsed, hit.first):
-        return False
-    if token.word == "via" and _is_title(parsed, hit.last):
-        return False
-    if token.word in words["order"]:
+def _is_ordered(parsed: ParsedPrompt, hit: Hit, *, is_harmless: bool) -> bool:
+    """Return whether a destructive verb orders; one of another language does unless the opinion finds no harm."""
+    token = parsed.tokens[hit.first]
+    if token.word in parsed.vocabulary.words["order"]:
         return hit.first in parsed.orders and not token.joined
-    if token.word in _NOUNS and not _begins_clause(parsed, hit.first):
-        after = parsed.tokens[hit.last + 1 : hit.last + 2]
-        return any(each.word in words["determiner"] for each in after)
-    if token.word not in english and singular(token.word) in english:
-        return False  # `the button clears the form` describes
-    return token.word in _SAID_ANYWHERE or token.word not in _ENGLISH_DESTRUCTION
+    return not is_harmless and (token.word in _SAID_ANYWHERE or token.word not in _ENGLISH_DESTRUCTION)
 
 
-_NOUNS = frozenset({"bin", "axe", "dump"})
-"""Orders with an object only: not `a heap dump in /tmp`, nor German `ich bin`."""
-_OF_ANOTHER_LANGUAGE = frozenset({"via", "tire"})
-"""Orders at the head of a clause only: `e via il logo`, not `réserver via la page`; not French `un trait tiré`."""
-_SAID_ANYWHERE = frozenset({"get", "rip", "start", "empty", "reset", "dump", "bin", "axe"})
-_ENGLISH_DESTRUCTION = frozenset({"obliterate", "destroy", "eliminate", "discard", "bin", "axe", "dump", "rip"})
-
-
-def _begins_clause(parsed: ParsedPrompt, at: int) -> bool:
-    before = parsed.tokens[at - 1]
-    return at == 0 or before.kind in _PAUSES or before.word in parsed.vocabulary.words["joining"]
-
-
-def _is_title(parsed: ParsedPrompt, at: int) -> bool:
-    """Return whether a name goes on: `Via La Spezia 12`."""
-    token = parsed.tokens[at]
-    return parsed.text.shown[token.start : token.end].istitle()
+_SAID_ANYWHERE = frozenset({"get", "rip", "start", "empty", "reset", "axe"})
+_ENGLISH_DESTRUCTION = frozenset({"obliterate", "destroy", "eliminate", "discard", "axe", "rip"})
 
 
 def _takes_only_dressing(parsed: ParsedPrompt, hit: Hit) -> bool:
@@ -431,9 +394,7 @@ _LIKE, _LIKENED = frozenset({"like", "as"}), 3
 def is_bulk(parsed: ParsedPrompt) -> bool:
     """Return whether the request concerns all of something on the site, not one fact wherever it stands."""
     if hits := parsed.hits.get("bulk"):
-        groups = ("not_bulk", "everywhere") if "told_fact" in parsed.hits else ("not_bulk",)
-        harmless = (hit for group in groups for hit in parsed.hits.get(group, ()))
-        excluded = {at for hit in harmless for at in range(hit.first, hit.last + 1)}
+        excluded = {at for hit in parsed.hits.get("not_bulk", ()) for at in range(hit.first, hit.last + 1)}
         if any(hit.first not in excluded for hit in hits):
             return True
     return _names_many_files(parsed)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from routing.prompt.tokens import COMMA, FENCE, WORD, Kind, Token
+from routing.prompt.tokens import COMMA, WORD, Kind, Token
 from routing.prompt.vocabulary import Hit, Vocabulary, union
 
 
@@ -38,8 +38,6 @@ _LOOK_BACK = 12
 """Tokens before a coordinated verb that are searched for its subject."""
 _GOVERNORS = frozenset({"i", "we", "to", "you", "me", "want"})
 """After `how do I`, a following verb belongs to the question."""
-_SELF = frozenset({"myself", "ourselves"})
-_YOU = frozenset({"you", "u", "ya"})
 _OWN_FUTURE = frozenset({"i'll", "we'll", "ill", "i", "we", "let"})
 _STATING_HEADS = frozenset(
     {"is", "are", "was", "were", "does", "do", "did", "can", "could", "has", "have", "will", "would"}
@@ -49,10 +47,6 @@ _STATING_HEADS = frozenset(
 _ELSE = frozenset({"else", "autre", "d'autre", "sonst", "anderes", "weiteres", "altro", "otra", "otro", "anders"})
 _WHOLE_SITE = frozenset({"site", "website", "page", "everything", "it"})
 _OURS = frozenset({"the", "our", "my", "this", "these"})
-_ASKING_LEAVE = frozenset({"can", "could", "should", "would", "may", "might"})
-_NAMED_BEFORE = frozenset({"it", "they", "that", "this", "these", "those"})
-_SUBJECT_REACH = 3
-"""Tokens before the subject of a sentence: `the` and up to two more."""
 _EXPLAINING = frozenset({"explain", "describe"})
 _HOW = frozenset({"how", "why", "what", "when", "whether"})
 _SECTION_NAMES = frozenset(
@@ -60,12 +54,11 @@ _SECTION_NAMES = frozenset(
 )
 _ASKING_GROUPS = frozenset({"cleft", "suggestion", "question_002", "question"})
 """Without these and a question mark a sentence does not ask."""
-_TELLING_GROUPS = frozenset({"only_asking", "knowing", "explain", "hold", "wait", "praise_abroad"})
+_TELLING_GROUPS = frozenset({"only_asking", "knowing", "explain", "hold", "wait"})
 """Without these no sentence says itself that nothing is ordered."""
 _ORDERING_GROUPS = ("suggestion", "lead", "defect")
 """Beside these no sentence only asks or only praises."""
 _OPENING_QUESTIONS = ("question_word", "auxiliary", "question_word_abroad")
-_NAMING_HEADS = frozenset({"why", "who", "how"})
 
 
 class IntentReader:
@@ -95,11 +88,9 @@ class IntentReader:
     def read(self, sentence: Sentence) -> tuple[SentenceIntent, tuple[int, ...]]:
         """Return the intent of a sentence and its verbs in imperative position."""
         head = self._head(sentence)
-        if self._is_only_filler(sentence, head) or self._only_shows_code(sentence):
+        if self._is_only_filler(sentence, head):
             return SentenceIntent.CHAT, ()
         orders = tuple(self._orders(sentence, head))
-        if not orders and self._tokens[head].word == "do" and self._is_plain_do(sentence, head):
-            return SentenceIntent.ORDER, (head,)
         intent = self._question(sentence, head, orders) or self._statement(sentence, head, orders)
         return intent, orders
 
@@ -132,12 +123,6 @@ class IntentReader:
         said = union(self._words["politeness"], self._words["filler"])
         return all(token.kind is COMMA or token.word in said for token in self._tokens[head : sentence.end])
 
-    def _only_shows_code(self, sentence: Sentence) -> bool:
-        """Return whether the sentence is a bare code block, which other sentences refer to."""
-        if self._tokens[sentence.first].kind is not FENCE:
-            return False
-        return all(self._tokens[at].kind is FENCE for at in range(sentence.first, sentence.end))
-
     # -- orders
 
     def _orders(self, sentence: Sentence, head: int) -> list[int]:
@@ -155,9 +140,7 @@ class IntentReader:
 
     def _is_imperative(self, at: int, sentence: Sentence, *, head: int, asks: bool) -> bool:
         """Return whether the verb at `at` is in imperative position."""
-        if self._at("behaves", at + 1) or self._at("noun_pair", at):
-            return False  # `search button searches the wrong page`
-        if at == head and self._names_pair(at, sentence):
+        if self._at("noun_pair", at):
             return False
         before = at - 1
         while before >= sentence.first and self._tokens[before].word in self._words["adverb"]:
@@ -175,19 +158,6 @@ class IntentReader:
             and before > sentence.first
             and self._tokens[before - 1].word in self._words["wanting"]
         )
-
-    def _names_pair(self, at: int, sentence: Sentence) -> bool:
-        """Return whether the verb begins a name (`Search & Rescue charity`), unlike `copy & paste the address`."""
-        if self._word(at + 1, sentence) != "and" or at + 2 >= sentence.end:
-            return False
-        second = self._tokens[at + 2]
-        is_word = second.kind is WORD and second.word not in self._words["adverb"]
-        return is_word and second.word not in self._verbs and second.word not in self._words["determiner"]
-
-    def _is_plain_do(self, sentence: Sentence, head: int) -> bool:
-        """Return whether a leading `do` orders: `do it.`, not `do the images load?`."""
-        asks = self._at("question_002", head) or self._at("question", head)
-        return not asks and (bool(self._at("suggestion", head)) or not sentence.asks) and head not in self._holds
 
     def _has_object(self, at: int, sentence: Sentence) -> bool:
         if at + 1 >= sentence.end:
@@ -212,8 +182,6 @@ class IntentReader:
             return None
         if self._at("cleft", head) and not sentence.asks:
             return SentenceIntent.ORDER
-        if self._checks_hearsay(sentence, head):
-            return SentenceIntent.QUESTION
         if self._at("suggestion", head):
             return self._suggestion(sentence, head, orders)
         hit = self._at("question_002", head) or self._question_hit(sentence, head, orders)
@@ -233,40 +201,7 @@ class IntentReader:
         is_shaped = not orders and (self._at("asked", head) or self._inside("question_shape", sentence))
         if is_shaped or any(word in self._words[group] for group in _OPENING_QUESTIONS):
             return Hit(head, head)
-        return None if orders else self._late_question(sentence)
-
-    def _late_question(self, sentence: Sentence) -> Hit | None:
-        """Find a question after a comma: `for a law firm, should I use a serif?`."""
-        if self._inside("musing", sentence) and not self._inside("defect", sentence):
-            return Hit(sentence.first, sentence.first)
-        for group in ("question_002", "question"):
-            for hit in self._inside(group, sentence):
-                before = Sentence(sentence.first, hit.first, asks=False)
-                follows_comma = hit.first > sentence.first and self._tokens[hit.first - 1].kind is COMMA
-                if self._proposes(hit.first, sentence) or self._is_labelled(hit.first):
-                    continue
-                if follows_comma and not self._inside("defect", before) and not self._inside("wish", before):
-                    return hit
         return None
-
-    def _proposes(self, at: int, sentence: Sentence) -> bool:
-        """Return whether a late question orders: `the title, can it be in capitals?`."""
-        if self._at("suggestion", at) and not self._inside("asking", sentence):
-            return True
-        return self._tokens[at].word in _ASKING_LEAVE and self._word(at + 1, sentence) in _NAMED_BEFORE
-
-    def _is_labelled(self, at: int) -> bool:
-        """Return whether a question is page text: `FAQ entry: Do you deliver?`."""
-        return any(hit.last == at - 1 for hit in self._hits.get("copy_label", ()))
-
-    def _checks_hearsay(self, sentence: Sentence, head: int) -> bool:
-        """Return whether a tag question asks (`I heard I need cookies, is that true?`, not `it is broken, right?`)."""
-        if not sentence.asks or not (self._at("hearsay", sentence.first) or self._at("hearsay", head)):
-            return False
-        if not any(hit.last == sentence.end - 1 for hit in self._inside("tag_question", sentence)):
-            return False
-        is_ours = any(self._tokens[at].word in _OURS for at in range(head + 1, sentence.end))
-        return not (is_ours and (self._inside("defect", sentence) or self._inside("wish", sentence)))
 
     def _suggestion(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> SentenceIntent:
         """Return the intent of a suggestion: `can you make it bigger?` orders, `can you explain it?` asks."""
@@ -275,25 +210,13 @@ class IntentReader:
             return (
                 SentenceIntent.ORDER if self._has_order_beside(sentence, asking[0], orders) else SentenceIntent.QUESTION
             )
-        if self._asks_whether(sentence, head, orders):
-            return SentenceIntent.QUESTION
         return SentenceIntent.ORDER
-
-    def _asks_whether(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> bool:
-        """Return whether a suggestion only asks if it could be done: by its sender, in theory, or at what price."""
-        by_themselves = any(self._tokens[at].word in _SELF for at in range(sentence.first, sentence.end))
-        if by_themselves and self._word(head + 1, sentence) not in _YOU:
-            return True
-        if orders or not sentence.asks:
-            return False
-        return bool(self._inside("doubt", sentence) or self._inside("musing", sentence))
 
     def _names_section(self, sentence: Sentence, head: int) -> bool:
         """Return whether a question only names a section: `why choose us section with three icons`."""
         if sentence.asks or not self._at("nominal_question", head):
             return False
-        has_name = any(self._tokens[at].word in _SECTION_NAMES for at in range(head, sentence.end))
-        return has_name or self._tokens[head].word in _NAMING_HEADS
+        return any(self._tokens[at].word in _SECTION_NAMES for at in range(head, sentence.end))
 
     def _writes_on_site(self, sentence: Sentence, head: int) -> bool:
         """Return whether `explain` orders page text: `explain our refunds in the FAQ`, not `explain how it works`."""
@@ -346,8 +269,7 @@ class IntentReader:
             return SentenceIntent.ORDER
         if self._holds_back(sentence):
             return SentenceIntent.HOLD
-        is_broken = self._inside("defect", sentence) or self._misbehaves(sentence)
-        return SentenceIntent.DEFECT if is_broken else SentenceIntent.STATEMENT
+        return SentenceIntent.DEFECT if self._inside("defect", sentence) else SentenceIntent.STATEMENT
 
     def _told(self, sentence: Sentence) -> SentenceIntent | None:
         """Return the intent of a sentence that says itself that it orders nothing; None for any other."""
@@ -355,19 +277,15 @@ class IntentReader:
             return None
         if self._inside("only_asking", sentence):
             return SentenceIntent.CHAT
-        knowing = self._inside("knowing", sentence)
-        asks = knowing or (self._inside("explain", sentence) and not self._names_part(sentence))
+        explains = bool(self._inside("explain", sentence)) and not self._names_part(sentence)
+        asks = explains or bool(self._inside("knowing", sentence))
         if self._inside("wish", sentence) and not asks:
             return None
         if self._holds_back(sentence):
             return SentenceIntent.HOLD
-        told = [hit for hit in knowing if self._word(hit.last + 1, sentence) in _HOW - {"when"}]
-        orders = (hit for group in _ORDERING_GROUPS for hit in self._inside(group, sentence))
-        if not all(any(each.first <= hit.first and hit.last <= each.last for each in told) for hit in orders):
-            return None  # `I want to know when somebody books` does order; `I want to know what it costs` does not
-        if asks:
-            return SentenceIntent.QUESTION
-        return SentenceIntent.CHAT if self._only_praises(sentence) else None
+        if any(self._inside(group, sentence) for group in _ORDERING_GROUPS):
+            return None
+        return SentenceIntent.QUESTION if asks else None
 
     def _names_order_abroad(self, sentence: Sentence) -> bool:
         """Return whether a sentence has an imperative of another language outside what it says to leave alone."""
@@ -382,27 +300,6 @@ class IntentReader:
     def _names_part(self, sentence: Sentence) -> bool:
         return any(self._tokens[at].word in self._names for at in range(sentence.first, sentence.end))
 
-    def _only_praises(self, sentence: Sentence) -> bool:
-        """Return whether each clause thanks or praises: not in `sieht gut aus, jetzt noch die Preise`."""
-        praises = self._inside("praise_abroad", sentence)
-        tokens = self._tokens[sentence.first : sentence.end]
-        if not praises or any(token.kind in _OBJECTS or token.word in self._words["contrast"] for token in tokens):
-            return False
-        said = [*praises, *self._inside("praise", sentence), *self._inside("chat", sentence)]
-        joins = [
-            at
-            for at in range(sentence.first, sentence.end)
-            if self._tokens[at].kind is COMMA or self._tokens[at].word in self._words["joining"]
-        ]
-        clauses = zip([sentence.first, *joins], [*joins, sentence.end], strict=True)
-        return all(any(first <= hit.last < end for hit in said) for first, end in clauses if end - first > 1)
-
-    def _misbehaves(self, sentence: Sentence) -> bool:
-        """Return whether a thing is said to misbehave: `the close icon closes the window`, not `it should close`."""
-        if self._inside("wish", sentence) or self._tokens[sentence.first].word not in _OURS:
-            return False
-        return any(hit.first - sentence.first <= _SUBJECT_REACH for hit in self._inside("behaves", sentence))
-
     def _is_chat(self, chat: Hit, sentence: Sentence, orders: tuple[int, ...]) -> bool:
         wishes = [
             hit
@@ -412,8 +309,6 @@ class IntentReader:
         if any(at > chat.last for at in orders) or wishes or self._inside("defect", sentence):
             return False
         if self._tokens[chat.first].word in _OWN_FUTURE:
-            return True
-        if not sentence.asks and any(hit.last == sentence.end - 1 for hit in self._inside("praise", sentence)):
             return True
         small_talk = union(self._words["small_talk"], self._words["filler"], self._words["politeness"])
         said = [*self._inside("chat", sentence), *self._inside("praise_abroad", sentence)]

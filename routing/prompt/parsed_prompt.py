@@ -78,9 +78,8 @@ _NEW_CONTENT = (Kind.QUOTE, Kind.NUMBER, Kind.CODE, Kind.EMAIL)
 _REFERENCES = frozenset({Kind.URL, Kind.DOMAIN, Kind.PATH, Kind.EXTENSION, Kind.FENCE})
 _QUOTED = frozenset({Kind.QUOTE, Kind.CODE})
 _CLOSING_WORDS = frozenset({"with", "below", "above", "under", "after", "before", "and", "in", "to"})
-_WRONGS = ("defect", "repair", "destructive_stated", "copy_fix")
+_WRONGS = ("defect", "repair", "copy_fix")
 """Groups that a statement about oneself must avoid to be mere background of a question."""
-_TELLING = frozenset({"tell", "give", "say", "explain", "suggest", "recommend", "describe", "have"})
 _OTHERS = frozenset({"people", "they", "he", "she", "someone", "somebody", "everybody", "everyone", "some", "most"})
 _EDITS = (
     *_WRONGS,
@@ -88,16 +87,11 @@ _EDITS = (
     *("destructive", "deployment", "copy_to_stop"),
 )
 """The same for other statements: `I sell cakes online` explains, `cakes sold online` orders."""
-_FEWEST_SAID = 3
-"""Tokens before `make that the subtitle` that can be the text itself; with fewer it is the previous sentence."""
 _LABEL_WORDS = 3
 """Most words of a ticket mark or an email sign-off."""
 _PROHIBITING = frozenset({"don't", "dont"})
 _RESUMING = frozenset({"please", "then", "also"})
-_WITH_EXCEPTIONS = (
-    *("defect", "copy_fix", "copy_to_stop", "style_code", "inline_script", "markup"),
-    *("structural", "package", "technique", "logic", "vague"),
-)
+_WITH_EXCEPTIONS = ("defect", "copy_to_stop", "style_code", "inline_script", "logic")
 """Groups with exceptions in a group `not_<group>`."""
 _FEWEST_BEATS = 3
 """One-word sentences that make a slogan: `Wash. Cut. Go.`"""
@@ -171,7 +165,7 @@ def parse_as_spelled(prompt: str, vocabulary: Vocabulary) -> ParsedPrompt:
 def _parse(text: Text, tokens: tuple[Token, ...], vocabulary: Vocabulary) -> ParsedPrompt:
     sentences = tuple(_trimmed(sentence, tokens, vocabulary.words) for sentence in _split(tokens))
     hits = _without_exceptions(vocabulary.find(tokens, text.shown))
-    _drop_orders_and_trades(hits, tokens, sentences, filler=vocabulary.words["filler"])
+    _drop_ordered(hits, tokens, sentences, filler=vocabulary.words["filler"])
     copied = _copied(tokens, sentences, hits, vocabulary=vocabulary)
     if copied:
         hits = _without(hits, copied)
@@ -188,56 +182,22 @@ def classify_talk(parsed: ParsedPrompt) -> Talk | None:
     if parsed.text.cut or not parsed.intents or parsed.has_reference:
         return None
     intents = set(parsed.intents)
-    if SentenceIntent.HOLD in intents and _only_wants_to_know(parsed):
-        return Talk.QUESTION
-    if parsed.found("only_asking") and not parsed.orders and _only_proposes(parsed):
-        return Talk.QUESTION
     if SentenceIntent.ORDER in intents or SentenceIntent.DEFECT in intents:
         return None
     pairs = zip(parsed.sentences, parsed.intents, strict=True)
     statements = [sentence for sentence, intent in pairs if intent is SentenceIntent.STATEMENT]
     is_held = SentenceIntent.HOLD in intents
-    if SentenceIntent.QUESTION not in intents and not (is_held and any(each.asks for each in statements)):
-        only_tells = is_held and all(
-            _is_told(parsed, sentence) or _says_why(parsed, sentence) for sentence in statements
-        )
-        return Talk.CHAT if only_tells or not statements else None
-    if statements and parsed.found("asks_for_it"):
+    asks = SentenceIntent.QUESTION in intents
+    if not all(
+        (asks and _is_background(parsed, each)) or (is_held and _wants_nothing(parsed, each)) for each in statements
+    ):
         return None
-    is_told = all(_is_background(parsed, each) or (is_held and _wants_nothing(parsed, each)) for each in statements)
-    return Talk.QUESTION if is_told else None
-
-
-def _only_proposes(parsed: ParsedPrompt) -> bool:
-    """Return whether every order is a suggestion with a question mark: `can one build that? out of curiosity`."""
-    if SentenceIntent.DEFECT in parsed.intents or SentenceIntent.STATEMENT in parsed.intents:
-        return False
-    pairs = zip(parsed.sentences, parsed.intents, strict=True)
-    return all(sentence.asks for sentence, intent in pairs if intent is SentenceIntent.ORDER)
-
-
-def _is_told(parsed: ParsedPrompt, sentence: Sentence) -> bool:
-    """Return whether a statement beside `nothing to do` only tells: `FYI, I am away until the 14th`."""
-    return _opens(parsed, sentence, "fyi")
-
-
-def _says_why(parsed: ParsedPrompt, sentence: Sentence) -> bool:
-    """Return whether a statement beside a hold names nothing new: `Not yet. My wife wants to see them first`."""
-    tokens = parsed.tokens[sentence.first : sentence.end]
-    words = parsed.vocabulary.words
-    is_new = any(token.kind in _NEW_CONTENT or token.word in words["order_abroad"] for token in tokens)
-    return not is_new and _wants_nothing(parsed, sentence)
+    return Talk.QUESTION if asks else Talk.CHAT
 
 
 def _opens(parsed: ParsedPrompt, sentence: Sentence, *groups: str) -> bool:
     """Return whether a phrase of one of these groups is at the head of a sentence."""
     return any(hit.first == sentence.first for group in groups for hit in parsed.hits_in(group, sentence))
-
-
-def _only_wants_to_know(parsed: ParsedPrompt) -> bool:
-    """Return whether all that is ordered is to look and to tell: `tell me what to improve, but change nothing yet`."""
-    verbs = {parsed.tokens[at].word for at in parsed.orders}
-    return bool(verbs) and verbs <= parsed.vocabulary.words["read"] | _TELLING and not parsed.found(*_WRONGS)
 
 
 def _is_background(parsed: ParsedPrompt, sentence: Sentence) -> bool:
@@ -246,13 +206,13 @@ def _is_background(parsed: ParsedPrompt, sentence: Sentence) -> bool:
         return True
     if parsed.hits_in("wish", sentence):
         return False
-    if _is_label(parsed, sentence) or _opens(parsed, sentence, "fyi", "supposing"):
+    if _is_label(parsed, sentence) or _opens(parsed, sentence, "supposing"):
         return True
     words = parsed.vocabulary.words
     said = {parsed.tokens[at].word for at in range(sentence.first, sentence.end)}
     content = {token.kind for token in parsed.tokens[sentence.first : sentence.end]}.intersection(_NEW_CONTENT)
-    if content:  # the words whose meaning is asked for, or new ones
-        return content == {Kind.QUOTE} and parsed.found("meaning") and said.isdisjoint(words["order_abroad"])
+    if content:
+        return False
     subject = parsed.tokens[sentence.first].word
     is_own = subject in words["first_person"] and subject not in _OTHERS
     if any(parsed.hits_in(group, sentence) for group in (_WRONGS if is_own else _EDITS)):
@@ -269,7 +229,7 @@ def _wants_nothing(parsed: ParsedPrompt, sentence: Sentence) -> bool:
     words = parsed.vocabulary.words
     said = {token.word for token in parsed.tokens[sentence.first : sentence.end]}
     has_content = any(token.kind in _NEW_CONTENT for token in parsed.tokens[sentence.first : sentence.end])
-    return not has_content or said.isdisjoint(words["order_abroad"] - words["politeness"])
+    return not has_content and said.isdisjoint(words["order_abroad"] - words["politeness"])
 
 
 def _is_label(parsed: ParsedPrompt, sentence: Sentence) -> bool:
@@ -328,7 +288,7 @@ def _copied(
     tokens: Sequence[Token], sentences: Sequence[Sentence], hits: dict[str, list[Hit]], *, vocabulary: Vocabulary
 ) -> frozenset[int]:
     """Return the tokens of unquoted page text: after `change the heading to`, `titled`, `headline:`."""
-    copied = _copied_before(sentences, hits)
+    copied: set[int] = set()
     for group in ("copy_to_stop", "copy_to_comma"):
         for hit in hits.get(group, ()):
             start = hit.last + 1
@@ -340,18 +300,6 @@ def _copied(
                 end = _slogan_end(sentences, start, end)
             copied.update(range(start, _copy_end(tokens, start, end, to_stop=to_stop, vocabulary=vocabulary)))
     return frozenset(copied)
-
-
-def _copied_before(sentences: Sequence[Sentence], hits: dict[str, list[Hit]]) -> set[int]:
-    """Return page text that precedes its order (`We mend hearts. Use this as the tagline.`)."""
-    copied: set[int] = set()
-    for hit in hits.get("copy_before", ()):
-        number = _sentence_of(sentences, hit.first)
-        first = sentences[number].first
-        if hit.first - first < _FEWEST_SAID and number:
-            first = sentences[number - 1].first
-        copied.update(range(first, hit.first))
-    return copied
 
 
 def _begins_copy(tokens: Sequence[Token], hit: Hit, vocabulary: Vocabulary) -> bool:
@@ -406,25 +354,20 @@ def _without_exceptions(hits: dict[str, list[Hit]]) -> dict[str, list[Hit]]:
     return hits
 
 
-def _drop_orders_and_trades(
+def _drop_ordered(
     hits: dict[str, list[Hit]], tokens: Sequence[Token], sentences: Sequence[Sentence], *, filler: frozenset[str]
 ) -> None:
-    """Drop defects that are orders or somebody's trade.
+    """Drop defects that are orders.
 
     `don't let people send it empty` and `tell me, don't change it` order, `the form doesn't let people send it` does
-    not; `we repair broken zips` names what is offered.
+    not.
     """
     if "defect" not in hits:
         return
     defects = hits.pop("defect")
     starts = {sentence.first for sentence in sentences}
-    mended = [
-        (trade.first, sentences[_sentence_of(sentences, trade.first)].end) for trade in hits.get("own_repairs", ())
-    ]
     left = []
     for hit in defects:
-        if any(first <= hit.first < end for first, end in mended):
-            continue
         at = hit.first
         while at not in starts and tokens[at - 1].word in filler:
             at -= 1

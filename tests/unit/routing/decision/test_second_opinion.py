@@ -63,7 +63,8 @@ def test_it_decides_where_no_rule_is_certain_and_mostly_as_labelled() -> None:
             assert route.opinion_version == shipped_model().version
             changed["intent"].append(route.intent == expected.get("intent", route.intent))
         else:
-            assert by_rules.stakes is not Stakes.HIGH or "secrets or access" in by_rules.reason, row["prompt"]
+            weighed = ("secrets or access" in by_rules.reason, "takes something away" in by_rules.reason)
+            assert by_rules.stakes is not Stakes.HIGH or any(weighed), row["prompt"]
             changed["debate"].append(route.debate == expected.get("debate", route.debate))
     assert all(changed["to ANSWER"])
     assert all(changed["to ACTION"])

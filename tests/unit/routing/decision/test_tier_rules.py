@@ -45,10 +45,6 @@ def test_a_new_thing_beside_one_that_is_there_is_still_new(prompt: str) -> None:
     assert tier(prompt) == 3
 
 
-def test_live_data_that_stopped_is_a_fault_of_what_is_there() -> None:
-    assert tier("the live scores from the api are broken") == 2
-
-
 @pytest.mark.parametrize(
     "prompt",
     [
@@ -65,27 +61,6 @@ def test_live_data_that_stopped_is_a_fault_of_what_is_there() -> None:
 )
 def test_a_word_of_everyday_life_that_names_a_tool_too_needs_no_agent(prompt: str) -> None:
     assert tier(prompt) == 1
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        "die drei Seiten sollen einen blauen Hintergrund haben",
-        "put our 3 pages into blue",
-        "las tres páginas con fondo azul",
-        "Neue Nummer bitte auf allen vier Seiten: 0441 555",
-    ],
-)
-def test_pages_that_are_counted_and_exist_need_no_agent(prompt: str) -> None:
-    assert by_rules(prompt)[0] in (1, 2)
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    ["Move us to Astro", "Move our site to Hugo", "Passez le site en Vue", "Put the whole thing on Astro"],
-)
-def test_an_everyday_name_with_which_a_site_is_to_be_built_needs_an_agent(prompt: str) -> None:
-    assert tier(prompt) == 3
 
 
 @pytest.mark.parametrize(
@@ -168,24 +143,6 @@ def test_what_the_catalog_does_not_know_still_needs_one(prompt: str) -> None:
 @pytest.mark.parametrize(
     "prompt",
     [
-        "We repair cracked screens and broken hinges",
-        "Wir reparieren Mixer, deren Motor nicht mehr läuft",
-        "nous réparons les lampes cassées",
-        "Reparamos relojes rotos y radios que no funcionan",
-        "ripariamo orologi rotti",
-    ],
-)
-def test_what_the_owner_repairs_is_no_defect_of_the_page(prompt: str) -> None:
-    assert by_rules(prompt)[0] == 1
-
-
-def test_a_defect_in_another_sentence_than_the_trade_is_one() -> None:
-    assert by_rules("We repair clocks. The menu is broken")[0] == 2
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    [
         "Expertenmodus, dann die Farbe ändern",
         "en mode développeur : change le titre",
         "modo avanzado: cambia el título",
@@ -254,25 +211,6 @@ def test_a_tag_is_markup() -> None:
 def test_what_is_told_of_the_business_is_no_defect_script_or_widget(told: str, meant: str, otherwise: int) -> None:
     assert tier(told) == 1
     assert by_rules(meant)[0] == otherwise
-
-
-@pytest.mark.parametrize(
-    ("there", "expected", "new"),
-    [
-        ("the calculator adds up wrong, a wash is 12", 2, "a calculator for the laundry"),
-        ("choose long hair and care in the price thing, it says 4915. should be 64", 1, "choose hair and see a price"),
-        (
-            "if somebody wants 4 big jars, does the calculator get it right? if not, put all four sorts in",
-            1,
-            "a jar calculator",
-        ),
-        ("Der Rechner rechnet falsch, Waschen kostet 12", 2, "Ein Rechner für die Wäsche"),
-        ("la calculadora debe tener también el corte, 12 euros", 1, "una calculadora de cortes"),
-        ("nel carrello la spedizione costa 5 euro", 1, "ci serve un carrello"),
-    ],
-)
-def test_a_widget_named_with_the_article_of_any_language_exists(there: str, expected: int, new: str) -> None:
-    assert (tier(there), tier(new)) == (expected, 3)
 
 
 def test_on_a_spec_site_an_address_to_link_needs_no_agent_whatever_the_words_around_it_mostly_need() -> None:
