@@ -31,7 +31,7 @@ from sqlmodel import Session, SQLModel, col
 from ledger.durable import replace_file
 from ledger.events import BARRIER_SECONDS, await_commit_barrier
 from ledger.record_tables import Approval, AuditRow, AuditSeal
-from ledger.store import Statement, dump_json, now
+from ledger.store import AdvisoryLock, Statement, dump_json, now
 from ledger.tables import Job, Release
 from routing.redaction import redact, redact_all
 
@@ -117,8 +117,6 @@ MAX_ROWS = 10_000
 """The most rows that one seal covers."""
 _AUDIT: Table = SQLModel.metadata.tables[str(AuditRow.__tablename__)]
 _PAGE_ROWS = 2_000
-_LOCK_KEY = 7_041_778
-"""PostgreSQL advisory lock: one sealer at a time."""
 _TRY_LOCK = Statement("SELECT pg_try_advisory_xact_lock(%(key)s)")
 _LOCK = Statement("SELECT pg_advisory_xact_lock(%(key)s)")
 _DRAWN = Statement("SELECT CASE WHEN is_called THEN last_value END FROM audit_seq_seq")
@@ -256,7 +254,7 @@ def export(session: Session, out: TextIO) -> int:
 
 def try_to_hold(session: Session) -> bool:
     """Take the lock of the sealer and the archiver until this transaction ends; False while another process has it."""
-    return bool(_TRY_LOCK.scalar(session, {"key": _LOCK_KEY}))
+    return bool(_TRY_LOCK.scalar(session, {"key": AdvisoryLock.AUDIT}))
 
 
 def anchor_of(session: Session, *, signing_key: bytes) -> AuditSeal | None:
@@ -302,7 +300,7 @@ def check_group(
 
 def _stop_sealing(session: Session) -> None:
     """Keep the sealer away until this transaction ends, so that the chain does not change while it is read."""
-    _LOCK.all(session, {"key": _LOCK_KEY})
+    _LOCK.all(session, {"key": AdvisoryLock.AUDIT})
 
 
 def _final_seq(session: Session, *, patience_seconds: float) -> int | None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
+from enum import IntEnum, StrEnum, unique
 from pathlib import Path
 from select import POLLIN, poll
 from types import MappingProxyType
@@ -58,6 +58,18 @@ _CURSOR, _INPUT = "cursor", "input"
 def wake_dispatcher(session: Session) -> None:
     """Wake the dispatcher once the transaction of `Ledger.begin` has committed."""
     session.info[_WAKES] = True
+
+
+@unique
+class AdvisoryLock(IntEnum):
+    """Keys of the database's advisory locks: what only one process does at a time, in any cell."""
+
+    MIGRATION = 7_041_776
+    EVENT_FOLD = 7_041_777
+    AUDIT = 7_041_778
+    TENANT_ROWS = 7_041_779
+    PARTITIONS = 7_041_780
+    DIRECTORY = 7_041_781
 
 
 @dataclass(frozen=True)

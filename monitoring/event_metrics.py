@@ -19,7 +19,7 @@ from sqlmodel import Session, col
 from ledger.errors import ForeignMarkError
 from ledger.events import EventKind
 from ledger.record_tables import Event, Rollup, RollupMark
-from ledger.store import Ledger, Statement
+from ledger.store import AdvisoryLock, Ledger, Statement
 from monitoring import metrics
 from monitoring.metrics import Metric, SeriesKey, bucket_of, series_key
 from routing.jobs import State
@@ -27,8 +27,6 @@ from routing.queues import Tier
 
 BATCH_EVENTS = 5_000
 """Events folded by one transaction, give or take the rest of the last writer's."""
-_LOCK_KEY = 7_041_777
-"""PostgreSQL advisory lock: one fold at a time."""
 _MAX_NAME = 64
 """Characters of a model's or provider's name in a label."""
 _TIER_NUMBERS = frozenset(tier.value for tier in Tier)
@@ -295,7 +293,7 @@ def fold_step(session: Session, *, batch: int = BATCH_EVENTS) -> FoldStep:
     Raises:
         ForeignMarkError: the operator's fault: the ledger was copied from another cluster without `rebase`.
     """
-    if not Statement(f"SELECT pg_try_advisory_xact_lock({_LOCK_KEY})").scalar(session):
+    if not Statement(f"SELECT pg_try_advisory_xact_lock({AdvisoryLock.EVENT_FOLD})").scalar(session):
         return FoldStep(0, is_done=True)
     mark = session.scalar(select(col(RollupMark.xid)).where(col(RollupMark.id) == 1)) or 0
     horizon: int = _HORIZON.scalar(session)
@@ -318,7 +316,7 @@ def rebase(session: Session) -> int:
     To be called after a logical restore into another cluster, before anything writes: transaction numbers mean nothing
     there, so every event is marked as folded.
     """
-    Statement(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})").all(session)
+    Statement(f"SELECT pg_advisory_xact_lock({AdvisoryLock.EVENT_FOLD})").all(session)
     mark = session.scalar(select(col(RollupMark.xid)).where(col(RollupMark.id) == 1)) or 0
     events = session.execute(select(col(Event.kind), col(Event.data)).where(col(Event.xid) >= mark)).all()
     _add(session, fold(events))

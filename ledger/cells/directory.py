@@ -17,7 +17,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, Engine
 
 from ledger.errors import CellError
-from ledger.store import Statement, create_ledger_engine
+from ledger.store import AdvisoryLock, Statement, create_ledger_engine
 from routing.cells import Cell, is_cell_name
 from routing.cells import Directory as Snapshot
 from routing.config import CellSecrets, split_password, with_password
@@ -47,8 +47,6 @@ CREATE TABLE IF NOT EXISTS fleet_lease (
 );
 """
 _APPLICATION = "pointsman-directory"
-_LOCK_KEY = 7_041_778
-"""PostgreSQL advisory lock: one process makes the tables at a time."""
 
 
 class Step(StrEnum):
@@ -205,7 +203,7 @@ class Directory:
     def prepare(self) -> None:
         """Make the tables where they are missing."""
         with self._engine.begin() as connection:
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})")
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({AdvisoryLock.DIRECTORY})")
             connection.exec_driver_sql(_SCHEMA)
 
     def look_up(self, *, tenants: Collection[str] = (), keys: Collection[str] = ()) -> Snapshot:

@@ -22,7 +22,7 @@ from sqlmodel import Session, SQLModel
 
 from ledger.cells.tenant_runs import OPEN_SHELL
 from ledger.errors import CellError, LedgerBusyError
-from ledger.store import CLOSED_TENANTS, Ledger, Statement
+from ledger.store import CLOSED_TENANTS, AdvisoryLock, Ledger, Statement
 from routing.jobs import Reason
 
 TENANT_CLOSED = "this tenant is moving to another cell"
@@ -118,8 +118,6 @@ STAYING: Mapping[str, str] = {
 """Why the other tables' rows stay."""
 
 _TRIGGERS = ("pointsman_closed_insert", "pointsman_closed_update")
-_LOCK_KEY = 7_041_779
-"""PostgreSQL advisory lock: one process closes or opens tenants at a time."""
 _LOCK_MS = 200
 """How long writers may stand in line behind a trigger; one that gets no lock in that time is tried again."""
 _PATIENCE_SECONDS = 60.0
@@ -198,9 +196,9 @@ def patiently(work: Callable[[], None]) -> None:
 
 
 def _change_triggers(session: Session, name: str, table: TenantTable, tenant: str, *, is_closed: bool) -> None:
-    Statement(f"SELECT set_config('lock_timeout', '{_LOCK_MS}ms', true), pg_advisory_xact_lock({_LOCK_KEY})").all(
-        session
-    )
+    Statement(
+        f"SELECT set_config('lock_timeout', '{_LOCK_MS}ms', true), pg_advisory_xact_lock({AdvisoryLock.TENANT_ROWS})"
+    ).all(session)
     names = sorted(closed_tenants(session) | {tenant} if is_closed else closed_tenants(session) - {tenant})
     if not names:
         for trigger in _TRIGGERS:

@@ -38,7 +38,16 @@ from sqlmodel import Session, SQLModel
 
 from ledger.errors import DumpError, LedgerBusyError, SchemaMismatchError
 from ledger.record_tables import Epoch
-from ledger.store import SCRIPTS, Fit, Statement, create_ledger_engine, fit_of, found_revision, wanted_revision
+from ledger.store import (
+    SCRIPTS,
+    AdvisoryLock,
+    Fit,
+    Statement,
+    create_ledger_engine,
+    fit_of,
+    found_revision,
+    wanted_revision,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +55,6 @@ MIGRATION_WAIT_SECONDS = 120.0
 """How long a migration tries to get its locks or waits for another migration."""
 _PAUSE_SECONDS = 0.5
 _LEAVING_SECONDS = 2.0
-_LOCK_KEY = 7_041_776
-"""PostgreSQL advisory lock: migrations run one at a time."""
 
 LOCK_TIMEOUT_MS = 2_000
 """How long a schema change waits for a table's lock: others wait behind it."""
@@ -150,7 +157,9 @@ def _exclusive_connection(engine: Engine, *, deadline: float) -> Iterator[Connec
     """
     with engine.connect() as connection:
         try:
-            while not connection.exec_driver_sql("SELECT pg_try_advisory_lock(%(key)s)", {"key": _LOCK_KEY}).scalar():
+            while not connection.exec_driver_sql(
+                "SELECT pg_try_advisory_lock(%(key)s)", {"key": AdvisoryLock.MIGRATION}
+            ).scalar():
                 connection.commit()
                 _wait(deadline)
             for setting in ("statement_timeout = 0", "idle_in_transaction_session_timeout = 0"):

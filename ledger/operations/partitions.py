@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 from sqlmodel import Session
 
-from ledger.store import Ledger, Statement
+from ledger.store import AdvisoryLock, Ledger, Statement
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +32,6 @@ LEAST_SECONDS = 3_600.0
 """The least time for which a partition takes events."""
 LOCK_MS = 100
 """How long writers may stand in line behind a change; one that gets no lock in that time is tried in the next pass."""
-_LOCK_KEY = 7_041_777
-"""PostgreSQL advisory lock: one process changes partitions at a time."""
 _NAME = re.compile(r"event_(\d+)(_open)?")
 
 
@@ -78,7 +76,7 @@ _NAMES = Statement("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhpa
 _OWNS = Statement("SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'event'::regclass")
 _LAST = Statement("SELECT last_value FROM event_id_seq")
 _ALONE = Statement(f"""
-    SELECT set_config('lock_timeout', '{LOCK_MS}ms', true), pg_advisory_xact_lock({_LOCK_KEY})
+    SELECT set_config('lock_timeout', '{LOCK_MS}ms', true), pg_advisory_xact_lock({AdvisoryLock.PARTITIONS})
 """)
 
 
