@@ -82,6 +82,12 @@ class ReleaseNotFoundError(LedgerError, LookupError):
     text = "the site has no such published release"
 
 
+class NothingMadeError(ReleaseNotFoundError):
+    """The job has made no release, so far or ever (the caller's fault)."""
+
+    text = "the job has made no release"
+
+
 class ReleaseSweptError(ReleaseNotFoundError):
     """Retention has removed the release's files (the caller's fault)."""
 

@@ -1,9 +1,9 @@
 """Claim a job for an attempt, and end it where nothing else follows: one round trip each.
 
-Both are functions of the database, which decide and write everything under the job's lock and commit by themselves; a
-migration makes them. Of any number of copies of a message only one is claimed. Messages may be seconds old, so a pause
-takes effect here; and a tenant never gets more attempts than its limit, however many of its messages are claimed at the
-same moment.
+Both are functions of the database, which decide and write everything under the job's lock and commit by themselves:
+`pointsman_claim_1` and `pointsman_end_1` in `ledger/migrations/versions/0101_ledger.sql`. Of any number of copies of a
+message only one is claimed. Messages may be seconds old, so a pause takes effect here; and a tenant never gets more
+attempts than its limit, however many of its messages are claimed at the same moment.
 """
 
 from __future__ import annotations
@@ -123,12 +123,12 @@ def claim(ledger: Ledger, message: JobMessage, *, queue: QueueName, worker: str,
         job,
         attempt,
         token,
-        effective,
-        found["waited_seconds"],
-        found["booked_nanousd"] or 0,
-        Site.model_validate(site) if (site := found["site"]) else None,
-        Release.model_validate(base) if (base := found["base"]) else None,
-        Release.model_validate(begun) if (begun := found["begun"]) else None,
+        policy=effective,
+        waited_seconds=found["waited_seconds"],
+        booked_nanousd=found["booked_nanousd"] or 0,
+        site=Site.model_validate(site) if (site := found["site"]) else None,
+        base=Release.model_validate(base) if (base := found["base"]) else None,
+        begun=Release.model_validate(begun) if (begun := found["begun"]) else None,
     )
 
 

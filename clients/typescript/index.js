@@ -6,7 +6,7 @@ import { OPERATIONS } from "./operations.js";
 export class ApiError extends Error {
   constructor(problem, retryAfter) {
     const fields = (problem.errors ?? []).map(({ field, rule }) => `${field}: ${rule}`).join("; ");
-    super(`${problem.status} ${problem.detail}${fields && ` (${fields})`}`);
+    super(`${problem.status} ${problem.detail}${fields && fields !== problem.detail ? ` (${fields})` : ""}`);
     this.name = "ApiError";
     this.problem = problem;
     this.retryAfter = retryAfter;
@@ -139,7 +139,9 @@ export class Client {
   #pauseAfterCut(error, number, isRepeatable) {
     if (error instanceof ApiError) throw error;
     const wasNeverSent = NEVER_SENT.has(error.cause?.code);
-    if (number >= this.#tries || !(isRepeatable || wasNeverSent)) throw new UnreachableError(error.message, { cause: error });
+    if (number >= this.#tries || !(isRepeatable || wasNeverSent)) {
+      throw new UnreachableError(`${this.#url}: ${error.message}`, { cause: error });
+    }
     return Math.min(0.25 * 2 ** number, this.#longestPause);
   }
 }

@@ -262,13 +262,18 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     widths = [max(len(line[place]) for line in lines) for place in range(len(heads))]
     room = max(_MIN_CUT, out.width - sum(widths[:-1]) - 2 * (len(heads) - 1)) if out.is_terminal else widths[-1]
     for place, line in enumerate(lines):
-        last = line[-1] if len(line[-1]) <= room else f"{line[-1][: room - 1]}…"
+        last = cut(line[-1], room)
         shown = Text(style="bold" if place == 0 else "")
         for cell, width in zip(line[:-1], widths[:-1], strict=True):
             shown.append(cell.ljust(width) + "  ", style=_STYLES.get(cell, ""))
         shown.append(last, style=_STYLES.get(last, ""))
         shown.rstrip()
         out.print(shown)
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text, cut to that many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def read_plain_file(path: Path, *, command: str, limit: int) -> bytes:

@@ -27,6 +27,7 @@ from producers.commands.context import (
     AsJson,
     OperatorTenant,
     check_ids,
+    cut,
     err,
     fail,
     print_facts,
@@ -62,6 +63,11 @@ def submit(
     pin: Annotated[bool, typer.Option("--pin", help="Never escalate from that tier.")] = False,
     advanced: Annotated[bool, typer.Option("--advanced", help="Request the code agent.")] = False,
     budget: Annotated[float | None, typer.Option(metavar="USD", help="Budget of this job.")] = None,
+    priority: Annotated[str | None, typer.Option(metavar="P0..P3", help="Urgency; P2 if not given.")] = None,
+    callback_url: Annotated[str | None, typer.Option(metavar="URL", help="Where its webhooks go.")] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="The same key and body return the same job.")
+    ] = None,
     supersede: Annotated[
         str | None, typer.Option(metavar="KEY", help="Supersede older jobs on this target with the same key.")
     ] = None,
@@ -81,8 +87,9 @@ def submit(
     With --batch, exit 1 if any job was refused.
     """
     texts = {"prompt": prompt, "site": site, "new_site": new_site, "project": project, "tier": tier}
-    limits = {"budget_usd": budget, "supersede_key": supersede, "start_at": start_at}
-    options = {**texts, **limits, "pin": pin or None, "advanced_edit": advanced or None}
+    limits = {"budget_usd": budget, "priority": priority, "supersede_key": supersede, "start_at": start_at}
+    client_keys = {"callback_url": callback_url, "idempotency_key": idempotency_key}
+    options = {**texts, **limits, **client_keys, "pin": pin or None, "advanced_edit": advanced or None}
     body: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if batch is not None:
         _submit_batch(ctx, batch, has_options=bool(body) or wait)
@@ -137,8 +144,12 @@ def list_jobs(
         views = list(islice(client.iterate_jobs(state=state), limit)) if limit > MOST_ON_A_PAGE else None
         if views is None:
             views = client.list_jobs(state=state, limit=limit).jobs
-    rows = ((v.id, v.state, f"${v.spent_usd}", v.site or v.project or "", " ".join(v.prompt.split())) for v in views)
+    rows = ((v.id, v.state, f"${v.spent_usd}", v.site or v.project or "", _start_of(v.prompt)) for v in views)
     print_rows(views, ("job", "state", "cost", "site or project", "prompt"), rows)
+
+
+def _start_of(prompt: str) -> str:
+    return cut(" ".join(prompt.split()), 80)
 
 
 @app.command()
@@ -232,7 +243,7 @@ def _print_job(view: JobView) -> None:
         ("waits for", view.waits_for or ""),
         ("tier", view.tier or "none"),
         ("queue", view.queue),
-        ("route", f"{view.rule}: {view.why}"),
+        ("route", f"{view.rule}: {view.why}" if view.rule else ""),
         ("site", view.site or ""),
         ("seconds", f"{view.seconds:.1f}"),
         ("cost", f"${view.bill.spent_usd} of ${view.bill.cap_usd} in {calls}"),

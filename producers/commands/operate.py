@@ -46,7 +46,7 @@ def create_key(
         list[str] | None,
         typer.Option(
             metavar="SCOPE",
-            help="submit, read, approve, admin or operate (the whole fleet); repeatable; default: all but operate.",
+            help="submit, read, approve, admin or operate (the whole fleet); repeatable; default: submit and read.",
         ),
     ] = None,
     provider: Annotated[
@@ -61,7 +61,7 @@ def create_key(
 
         with installation.ledger.begin() as session:
             created = keys.create_tenant(session, tenant, provider=provider)
-            secret = keys.create_key(session, tenant, name=name, scopes=scope or keys.TENANT_SCOPES)
+            secret = keys.create_key(session, tenant, name=name, scopes=scope or keys.DEFAULT_SCOPES)
             if (directory := installation.directory) is not None:  # the fleet has one tenant of this name
                 hashes = [keys.hash_secret(secret)]
                 directory.claim(tenant, cell=installation.settings.cells.name, key_hashes=hashes)

@@ -21,6 +21,7 @@ from producers.api.operations_routes import NO_TELEMETRY
 from producers.api.problems import on_too_many_streams
 from producers.api.requests import MAX_RAW_BYTES, Resources
 from producers.console import bulk, jobs, operations, people, sign_in, sites
+from producers.console.presentation import sentence
 from producers.console.web import (
     PREFIX,
     THEME,
@@ -130,7 +131,7 @@ async def _on_http(request: Request, error: Exception) -> Response:
 
 
 async def _on_missing_scope(request: Request, error: Exception) -> Response:
-    return _error_page(request, 403, f"{str(error).capitalize()}. Nothing was done.")
+    return _error_page(request, 403, f"{sentence(str(error))}. Nothing was done.")
 
 
 async def _on_unfit_policy(request: Request, error: Exception) -> Response:

@@ -190,6 +190,11 @@ def plural(count: int, name: str) -> str:
     return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"
 
 
+def sentence(text: str) -> str:
+    """Return a text that begins with a capital, the rest as it is: names and abbreviations keep theirs."""
+    return text[:1].upper() + text[1:]
+
+
 def count(number: int) -> str:
     """Return a number with thousands separators."""
     return f"{number:,}"
@@ -318,7 +323,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {"tier": tier_name} | {
     each.__name__: each
     for each in (
         *(tone, words, duration, ago, moment, size, short, excerpt, dollars, column, diff_lines, share, cents, plural),
-        *(count, usd, event_line, offset, plain, markdown, work, name_of),
+        *(count, sentence, usd, event_line, offset, plain, markdown, work, name_of),
     )
 }
 """Of the templates, by name."""

@@ -18,7 +18,7 @@ from uuid import UUID
 from sqlmodel import Session
 
 from ledger import audit
-from ledger.errors import ReleaseNotFoundError, ReleaseSweptError
+from ledger.errors import NothingMadeError, ReleaseNotFoundError, ReleaseSweptError
 from ledger.jobs import find_job
 from ledger.releases import (
     activate,
@@ -156,13 +156,13 @@ def changes_of_job(ledger: Ledger, content_store: ContentStore, job_id: UUID, *,
 
     Raises:
         JobNotFoundError: the caller's fault.
-        ReleaseNotFoundError: the caller's fault: the job has made no release so far.
+        NothingMadeError: the caller's fault: the job has made no release so far.
         ReleaseSweptError: the caller's fault: the files of one are gone.
     """
     with ledger.begin() as session:
         before, after = releases_of_job(session, find_job(session, job_id, tenant=tenant))
     if after is None:
-        raise ReleaseNotFoundError
+        raise NothingMadeError
     return compare_releases(content_store, before, after)
 
 
@@ -204,11 +204,11 @@ def scan_of_job(session: Session, job: Job) -> ScanView:
     """Return the scan report of a job's release.
 
     Raises:
-        ReleaseNotFoundError: the caller's fault: the job has made no release so far.
+        NothingMadeError: the caller's fault: the job has made no release so far.
     """
     _, release = releases_of_job(session, job)
     if release is None:
-        raise ReleaseNotFoundError
+        raise NothingMadeError
     return scan_view(release)
 
 

@@ -49,7 +49,8 @@ def stack() -> Iterator[Stack]:
             running.seconds["images from packages"] = round(taken, 1)
             running.timed("build", "build")
             running.timed("up", "up", "--detach")
-            key = running.cli("key", "create", "--tenant", TENANT, "--provider", "main").split()[-1]
+            scopes = ("--scope", "submit", "--scope", "read", "--scope", "approve")
+            key = running.cli("key", "create", "--tenant", TENANT, "--provider", "main", *scopes).split()[-1]
             running.http.headers["authorization"] = f"Bearer {key}"
             running.cli("site", "import", "bakery", "/site", "--publish", mount=f"{SITE}:/site:ro")
             yield running

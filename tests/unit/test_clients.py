@@ -148,7 +148,7 @@ def test_a_key_given_as_none_is_none_given(run: Run) -> None:
 
 @both
 def test_what_cannot_be_known_to_have_failed_is_not_sent_again(run: Run) -> None:
-    with answering(CUT) as (url, asked), pytest.raises(UnreachableError):
+    with answering(CUT) as (url, asked), pytest.raises(UnreachableError, match=r"^http://127\.0\.0\.1:\d+: "):
         run(url, lambda client: client.approve_job(uuid4()))
     assert len(asked) == 1
 
@@ -170,6 +170,9 @@ def test_a_full_queue_is_asked_again_when_it_says_so_and_no_later_than_the_calle
 def test_an_error_names_field_and_rule_and_a_proxy_s_page_is_one_too(run: Run) -> None:
     with answering((422, INVALID, {})) as (url, _), pytest.raises(InvalidRequestError, match="site: is unknown"):
         run(url, lambda client: client.submit_job("x", site="nowhere"))
+    plain = INVALID | {"detail": "site: is unknown"}
+    with answering((422, plain, {})) as (url, _), pytest.raises(InvalidRequestError, match=r"^422 site: is unknown$"):
+        run(url, lambda client: client.get_job(uuid4()))
     with answering((409, "<h1>Conflict</h1>", {})) as (url, _), pytest.raises(ConflictError, match="<h1>Conflict"):
         run(url, lambda client: client.cancel_job(uuid4()))
 

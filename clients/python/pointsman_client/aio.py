@@ -14,7 +14,7 @@ from uuid import UUID
 import httpx2
 
 from pointsman_client.calls import Call, read_answer, retry_after
-from pointsman_client.errors import UnreachableError, error_of
+from pointsman_client.errors import error_of, unreachable
 from pointsman_client.models import EventView, JobSummary, JobView, State
 from pointsman_client.operations import AsyncOperations
 
@@ -181,5 +181,5 @@ class AsyncClient(AsyncOperations):
         """Return the seconds until another try, or raise that there was no answer."""
         never_sent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
         if number >= self._tries or not (call.is_repeatable or never_sent):
-            raise UnreachableError(str(error) or type(error).__name__) from error
+            raise unreachable(self._http.base_url, error) from error
         return min(0.25 * 2.0**number, self._longest_pause)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx2
 from pydantic import ValidationError
 
 from pointsman_client.models import Problem
@@ -33,7 +34,8 @@ class ApiError(PointsmanError):
 
     def __init__(self, problem: Problem, *, retry_after: float | None) -> None:
         fields = "; ".join(f"{error.field}: {error.rule}" for error in problem.errors)
-        super().__init__(f"{problem.status} {problem.detail}" + (f" ({fields})" if fields else ""))
+        is_news = fields not in ("", problem.detail)
+        super().__init__(f"{problem.status} {problem.detail}" + (f" ({fields})" if is_news else ""))
         self.problem = problem
         self.retry_after = retry_after
 
@@ -72,6 +74,12 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     422: InvalidRequestError,
     429: NoRoomError,
 }
+
+
+def unreachable(url: httpx2.URL, error: httpx2.TransportError) -> UnreachableError:
+    """Return the error of a call without an answer, with the address that was called."""
+    place = f"{url.scheme}://{url.netloc.decode()}"  # without a user's name and password
+    return UnreachableError(f"{place}: {str(error) or type(error).__name__}")
 
 
 def error_of(status: int, body: bytes, retry_after: float | None) -> ApiError:

@@ -127,6 +127,9 @@ def test_a_key_is_listed_without_its_secret_and_revoked_at_once(shop: Shop, run:
     assert [(key["name"], key["scopes"]) for key in json.loads(listed.stdout)] == [("ci", ["read"])]
     assert secret not in listed.stdout
     assert "ci" in run("key", "list", "--tenant", "acme").stdout
+    run("key", "create", "--name", "plain", "--tenant", "acme")
+    scopes = {key["name"]: key["scopes"] for key in json.loads(run("key", "list", "--tenant", "acme", "--json").stdout)}
+    assert sorted(scopes["plain"]) == ["read", "submit"]
     assert run("key", "revoke", "ci", "--tenant", "acme").exit_code == 0
     with shop.ledger.begin() as session, pytest.raises(AuthenticationError):
         authenticate(session, secret)

@@ -198,5 +198,7 @@ def test_a_reviewer_sees_what_the_job_would_change_before_judging(world: World, 
 
 def test_a_job_that_offers_nothing_has_no_changes_to_show(world: World) -> None:
     waiting = world.submit(prompt="What is HPOS?")
-    assert world.call("GET", f"/v1/jobs/{waiting}/diff").status_code == 404
+    for part in ("diff", "scan"):
+        refused = world.call("GET", f"/v1/jobs/{waiting}/{part}")
+        assert (refused.status_code, refused.json()["detail"]) == (404, "the job has made no release")
     assert world.call("GET", f"/v1/jobs/{uuid4()}/diff").status_code == 404

@@ -19,6 +19,7 @@ from producers.console.presentation import (
     notice,
     plain,
     plural,
+    sentence,
     share,
 )
 from producers.use_cases.jobs import EventView
@@ -137,6 +138,7 @@ def test_shares_stay_between_nothing_and_all() -> None:
 
 
 def test_counts_and_notices_are_told() -> None:
+    assert sentence("this needs a valid API key") == "This needs a valid API key"
     assert (plural(1, "job"), plural(2000, "job")) == ("1 job", "2,000 jobs")
     assert notice("") is None
     told = notice("%21No")
