@@ -319,7 +319,7 @@ class JobRequest(BaseModel):
     supersede_key: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
     """Replaces the tenant's older jobs on the same target with the same key."""
     start_at: AwareDatetime | None = None
-    """Earliest start (ISO 8601 with an offset), at most 30 days ahead."""
+    """Earliest start (ISO 8601 with an offset), at most 30 days ahead; one in the past is now."""
     upload: SkipJsonSchema[Upload | None] = None
     """What becomes the content of `site`, which is made if there is none of this name. No sender's field: the API sets
     it once it has stored the archive (`producers.use_cases.imports`)."""
@@ -359,13 +359,19 @@ _RULES = {
     "missing": "is required",
     "model_type": "must be a JSON object",
     "dict_type": "must be a JSON object",
+    "uuid_parsing": "must be a UUID",
 }
 
 
 def _field_error(item: Any) -> FieldError:
     field = _printable(".".join(str(part) for part in item["loc"]))[:200] or "body"
+    return FieldError(field, rule_of(item))
+
+
+def rule_of(item: Any) -> str:
+    """Return the rule that one of pydantic's errors stands for, in words that follow a field's name."""
     message = _RULES.get(item["type"]) or item["msg"].removeprefix("Value error, ")
-    return FieldError(field, message[:1].lower() + message[1:])
+    return str(message[:1].lower() + message[1:])
 
 
 def _printable(name: str) -> str:

@@ -315,7 +315,7 @@ export interface JobRequest {
   idempotency_key?: string | null;
   /** Replaces the tenant's older jobs on the same target with the same key. */
   supersede_key?: string | null;
-  /** Earliest start (ISO 8601 with an offset), at most 30 days ahead. */
+  /** Earliest start (ISO 8601 with an offset), at most 30 days ahead; one in the past is now. */
   start_at?: string | null;
 }
 
@@ -794,7 +794,7 @@ export interface Operations {
     idempotency_key?: string | null;
     /** Replaces the tenant's older jobs on the same target with the same key. */
     supersede_key?: string | null;
-    /** Earliest start (ISO 8601 with an offset), at most 30 days ahead. */
+    /** Earliest start (ISO 8601 with an offset), at most 30 days ahead; one in the past is now. */
     start_at?: string | null;
   }): Promise<AcceptedView>;
 

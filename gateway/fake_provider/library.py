@@ -156,16 +156,10 @@ class _Asked:
     def keys(self) -> Iterator[str]:
         """Keys under which it may stand, the longest first: a prompt adds paragraphs to a person's words."""
         words = self._question.get("request")
-        for text in [words] if isinstance(words, str) else [self._request.ask, self._last_block]:
+        for text in [words] if isinstance(words, str) else [self._request.ask, self._request.question]:
             parts = text.split("\n\n")
             for count in range(len(parts), 0, -1):
                 yield _key("\n\n".join(parts[:count]))
-
-    @property
-    def _last_block(self) -> str:
-        """The last text block of the first message: where a question stands below the pages."""
-        texts = [str(block.get("text", "")) for block in self._request.body.messages[0].blocks]
-        return next((text for text in reversed(texts) if text.strip()), "")
 
 
 def _key(text: str) -> str:

@@ -140,6 +140,12 @@ class Request:
         return (found[1] if found else self.prompt).strip()
 
     @property
+    def question(self) -> str:
+        """The last text block of the first message: where a person's question stands below the site's pages."""
+        texts = [str(block.get("text", "")) for block in self.body.messages[0].blocks]
+        return next((text for text in reversed(texts) if text.strip()), "")
+
+    @property
     def directory(self) -> str:
         """Claude Code's working directory; empty when it states none."""
         stated = _DIRECTORY.search(self.system)

@@ -397,6 +397,7 @@ def _variables(when: When, request: Request) -> dict[str, Any] | None:
     variables = {
         "prompt": request.prompt,
         "ask": request.ask,
+        "question": request.question,
         "system": request.system,
         "model": request.body.model,
         "turn": request.turn,

@@ -54,12 +54,13 @@ from producers.errors import (
 )
 from producers.intake.refusals import Refusal
 from routing.errors import FieldError, InvalidJobError, PolicyError
-from routing.jobs import Reason
+from routing.jobs import Reason, rule_of
 from sites.errors import HandoverError, StoreUnavailableError, WorkspaceMissingError
 
 logger = logging.getLogger(__name__)
 
 PROBLEM_TYPE = "application/problem+json"
+NOTHING = "there is nothing here"
 RETRY_SECONDS = 2
 _SOON = {"Retry-After": str(RETRY_SECONDS)}
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="pointsman"'}
@@ -128,9 +129,9 @@ def problem_of(error: Refusal) -> Problem:
 
 def _on_validation(error: RequestValidationError) -> JSONResponse:
     items = error.errors()
-    if any(item["loc"][0] == "path" for item in items):  # what cannot be an id names nothing
-        return problem(404, "not_found", "there is nothing here")
-    fields = (FieldError(".".join(map(str, item["loc"][1:])) or "body", item["msg"]) for item in items)
+    if wrong := [item for item in items if item["loc"][0] == "path"]:  # what cannot be an id names nothing
+        return problem(404, "not_found", f"{NOTHING}: {wrong[0]['loc'][1]} {rule_of(wrong[0])}")
+    fields = (FieldError(".".join(map(str, item["loc"][1:])) or "body", rule_of(item)) for item in items)
     return _respond(_invalid(*fields))
 
 
@@ -160,7 +161,8 @@ def _away(kind: str, detail: str) -> Callable[[Exception], JSONResponse]:
 
 def _on_http(error: HTTPException) -> JSONResponse:
     phrase = http.HTTPStatus(error.status_code).phrase
-    return problem(error.status_code, phrase.lower().replace(" ", "_"), phrase, headers=error.headers)
+    detail = NOTHING if error.status_code == http.HTTPStatus.NOT_FOUND else phrase
+    return problem(error.status_code, phrase.lower().replace(" ", "_"), detail, headers=error.headers)
 
 
 def _refused(kind: str) -> Callable[[Any], JSONResponse]:
@@ -211,7 +213,7 @@ _RESPONSES: Mapping[type[Exception], Callable[[Any], JSONResponse]] = {
     GateNotFoundError: _not_found("no gate of this id belongs to the tenant"),
     **dict.fromkeys((ReleaseNotFoundError, ClusterNotFoundError, NoticeNotFoundError), _told(404, "not_found")),
     WorkspaceMissingError: lambda error: problem(404, "not_found", f"the work of this run is gone: {error}"),
-    PageNotFoundError: _not_found("there is nothing here"),
+    PageNotFoundError: _not_found(NOTHING),
     PreviewGoneError: lambda _: problem(410, "preview_gone", "this preview has expired or was withdrawn"),
     ApprovalRefusedError: _refused("approval_refused"),
     GateRefusedError: _refused("gate_refused"),

@@ -158,7 +158,7 @@ def _sentences(answer: Answer) -> Iterator[str]:
     """Yield what an operator can act on."""
     plan = answer.plan
     missed = [queue.queue.value for queue in plan.queues if not queue.is_met]
-    yield f"targets: missed on {', '.join(missed)}" if missed else "targets: all met"
+    yield f"targets of time: missed on {', '.join(missed)}" if missed else "targets of time: all met"
     verdict = "respected" if plan.is_affordable else f"exceeded: it pays for {plan.affordable_jobs:,.0f} jobs a day"
     split = f"models ${plan.model_usd_day:,.2f}, workers ${plan.worker_usd_day:,.2f}"
     yield f"cost: ${plan.usd_day:,.2f} a day ({split}); the limit of ${plan.ceiling_usd:,.2f} is {verdict}"

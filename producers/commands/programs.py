@@ -53,6 +53,10 @@ def worker(
             help="prefork, a process for each job, or dense, a thread: the default where all wait for a model."
         ),
     ] = None,
+    idle_children: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Processes that a prefork pool keeps while idle; default all."),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Report by the exit code whether the worker is healthy.")
     ] = False,
@@ -60,6 +64,7 @@ def worker(
     """Consume one or several queues with a Celery pool."""
     options = ["--concurrency", str(concurrency)] if concurrency is not None else []
     options += ["--pool", pool] if pool is not None else []
+    options += ["--idle-children", str(idle_children)] if idle_children is not None else []
     options += ["--check"] if check else []
     become(ctx, "workers.main", *(queues or ()), *options)
 

@@ -93,7 +93,7 @@ def weight(
     _change(ctx, name, f"{name} has weight {turns}", weight=turns)
 
 
-@tenant_app.command()
+@tenant_app.command(context_settings={"ignore_unknown_options": True})  # -3 is a wrong number, not an option
 def limit(
     ctx: typer.Context,
     name: Name,

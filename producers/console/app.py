@@ -44,6 +44,7 @@ from producers.errors import (
 )
 from producers.use_cases.tenants import Scope
 from routing.errors import PolicyError
+from routing.jobs import rule_of
 from sites.errors import BlobCorruptError, BlobMissingError, ReleaseAlteredError, StoreUnavailableError
 
 logger = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ async def _on_not_logged_in(request: Request, _: Exception) -> Response:
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    fields = "; ".join(f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']}" for item in error.errors())
+    fields = "; ".join(f"{'.'.join(map(str, item['loc'][1:]))}: {rule_of(item)}" for item in error.errors())
     return _error_page(request, 422, fields)
 
 

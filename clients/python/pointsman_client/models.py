@@ -389,7 +389,7 @@ class JobRequest(Model):
     supersede_key: str | None = None
     """Replaces the tenant's older jobs on the same target with the same key."""
     start_at: datetime | None = None
-    """Earliest start (ISO 8601 with an offset), at most 30 days ahead."""
+    """Earliest start (ISO 8601 with an offset), at most 30 days ahead; one in the past is now."""
 
 
 class JobSummary(Model):

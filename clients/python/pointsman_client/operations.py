@@ -93,7 +93,7 @@ class Operations(Protocol):
         - options: Choices to offer if the request needs clarification. An option whose id is the name of one of the tenant's sites binds the job to that site; any other ends the job with the id as its result.
         - budget_usd: The caller's budget in USD, which can only lower the policy's.
         - supersede_key: Replaces the tenant's older jobs on the same target with the same key.
-        - start_at: Earliest start (ISO 8601 with an offset), at most 30 days ahead.
+        - start_at: Earliest start (ISO 8601 with an offset), at most 30 days ahead; one in the past is now.
         """
         return self._call(
             AcceptedView,

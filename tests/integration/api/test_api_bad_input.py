@@ -272,7 +272,15 @@ def test_a_site_that_cannot_be_made_is_refused_by_name(world: World, body: Any, 
 
 @pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/jobs/", "/nope", "/v1/jobs/x/y/z", "/v1//jobs"])
 def test_a_path_that_is_not_there_is_a_404_problem(world: World, path: str) -> None:
-    assert problem_of(world.call("GET", path))["status"] == 404
+    told = problem_of(world.call("GET", path))
+    assert (told["status"], told["detail"]) == (404, "there is nothing here")
+
+
+def test_what_is_no_id_is_a_404_that_says_so_and_a_query_s_rule_reads_as_a_body_s(world: World) -> None:
+    told = problem_of(world.call("GET", "/v1/jobs/xyz"))
+    assert (told["status"], told["detail"]) == (404, "there is nothing here: job_id must be a UUID")
+    (error,) = problem_of(world.call("GET", "/v1/jobs?limit=0"))["errors"]
+    assert error["rule"].startswith("input should be greater")
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])

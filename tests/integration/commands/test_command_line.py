@@ -52,6 +52,7 @@ def completed(shop: Shop, words: str) -> list[str]:
         (("key", "revoke", "none"), 1, "no valid key 'none'"),
         (("key", "create", "--scope", "everything"), 2, "scope"),
         (("job", "no-uuid"), 2, "ID"),
+        (("tenant", "limit", "demo", "-3"), 2, "must be a positive number"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -507,6 +507,7 @@ def test_a_rollback_is_one_click_on_the_site_s_page(world: World, tmp_path: Path
     browser.post("/sites/bakery/rollback", release_id=str(first.id))
     assert "live again" in browser.text
     assert world.active("bakery") == first.id
+    assert browser.get("/sites/bakery").text.count(">Roll forward<") == 1
 
 
 def test_only_an_operator_pauses_queues_and_verifies_the_audit_trail(world: World) -> None:

@@ -2,7 +2,10 @@ import json
 
 import pytest
 
+from gateway.fake_provider.playback import plan_reply
 from gateway.fake_provider.request import RequestError, example_of, parse_request
+from gateway.fake_provider.scenario import RuleBook, load_rules
+from routing.policy.prices import Usage
 from tests.unit.gateway.fake_provider.factories import make_body, make_request, tool, tool_turn, user
 
 
@@ -21,6 +24,16 @@ def test_texts_that_claude_code_adds_are_not_the_prompt():
     request = make_request({"role": "user", "content": blocks})
     assert request.prompt == "Do it"
     assert request.tags == frozenset()
+
+
+def test_a_question_is_what_stands_below_the_pages_and_is_all_that_an_answer_quotes() -> None:
+    blocks = [{"type": "text", "text": "The site 'bakery', 13 files."}, {"type": "text", "text": "When do you open?"}]
+    request = make_request({"role": "user", "content": blocks}, *tool_turn("look", {}, "found"))
+    assert request.question == "When do you open?"
+    match = RuleBook(load_rules([])).match(request)
+    assert match is not None
+    (text,) = plan_reply(request, match, counted=Usage()).content
+    assert text.characters.startswith("You asked: “When do you open?”")
 
 
 def test_tags_of_every_user_text_count():
