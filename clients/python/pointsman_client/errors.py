@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import httpx2
+from typing import TYPE_CHECKING
+
 from pydantic import ValidationError
 
 from pointsman_client.models import Problem
+
+if TYPE_CHECKING:
+    import httpx2
 
 
 class PointsmanError(Exception):

@@ -115,7 +115,7 @@ def test_an_installation_s_own_words_decide(tmp_path: Path) -> None:
 
 
 def test_an_explanation_is_printed_with_triggers_rules_and_what_would_have_changed_it() -> None:
-    shown = route("Fix the broken menu, add a quiz", "--files", "3", "--explain").stdout
+    shown = route("Fix the broken menu, add a quiz with a score", "--files", "3", "--explain").stdout
     assert "at    0  'Fix'  operation" in shown
     assert "V1-2 (ACTION, tier 3): it needs custom logic or an interactive widget ['quiz' at 27]" in shown
     assert shown.index("V1-2") < shown.index("V1-3") < shown.index("V1-4")
