@@ -166,7 +166,8 @@ def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = Non
     talk = talk_in(signals, parsed, triggers, opinion) if signals.tier is None else None
     if talk is not None:
         return _answer_route(talk, stamp, asks=any(sentence.asks for sentence in parsed.sentences))
-    return _action_route(signals, parsed, triggers, stamp=stamp, opinion=opinion)
+    weighed = opinion if workflow is Workflow.SITE else None
+    return _action_route(signals, parsed, triggers, stamp=stamp, opinion=weighed)
 
 
 def talk_in(
@@ -178,8 +179,14 @@ def talk_in(
 
 
 def opinion_on(signals: Signals, parsed: ParsedPrompt, policy: Policy) -> Opinion | None:
-    """Return the second opinion on a request for a site or project; None for any other, or if it is switched off."""
-    if not policy.assist.second_opinion or workflow_of(signals) is Workflow.NONE:
+    """Return the second opinion on a request for a site, and on one for a project that reports no defect.
+
+    It is None for any other, or if it is switched off. It was trained on sites, and weighs only the mode of others.
+    """
+    workflow = workflow_of(signals)
+    if not policy.assist.second_opinion or workflow is Workflow.NONE:
+        return None
+    if workflow is Workflow.TICKET and SentenceIntent.DEFECT in parsed.intents:
         return None
     return shipped_model().read(parsed, site_of(signals))
 

@@ -20,6 +20,8 @@ _LEAST = {Tier.SPEC: 0.3, Tier.PATCH: 1.0, Tier.AGENT: 1.0}
 """The same of the tier that a rule chose elsewhere: 1 where no other may be more probable."""
 _NAMED = 0.1
 """The same of an agent for a package that is named."""
+_EVERYDAY = "everyday"
+"""The group of a tool whose name is an everyday word: `une vue sur le lac`, `make it prettier`."""
 _NOTHING = "nothing"
 """The group of an edit of whose tier no word speaks."""
 Scope = Literal["single_section", "structural"]
@@ -106,7 +108,8 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
     expressed = tuple(parsed.hits.get("in_spec", ())) if is_spec or is_new else ()
     if heavy := _heavy(parsed, is_new=is_new, expressed=expressed):
         scope: Scope = "structural" if heavy.group == "structural" else "single_section"
-        least = _NAMED if heavy.group == "package" else _LEAST[Tier.AGENT]
+        group = _EVERYDAY if _is_everyday(parsed, heavy) else heavy.group
+        least = _NAMED if group == "package" else _LEAST[Tier.AGENT]
         yield Choice(
             Tier.AGENT,
             "V1-2",
@@ -114,7 +117,7 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
             "rule",
             scope,
             heavy.evidence,
-            group=heavy.group,
+            group=group,
             stands_from=0.0 if heavy.is_fed or _is_operators(parsed, heavy) else least,
         )
     light = None if is_new else _light(parsed, expressed=expressed)
@@ -140,6 +143,11 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
         group=group if evidence else _NOTHING,
         stands_from=0.0 if expressed else _SPEC_TRIED if is_spec else _LEAST[Tier.SPEC],
     )
+
+
+def _is_everyday(parsed: ParsedPrompt, heavy: _Cause) -> bool:
+    """Return whether what asks for an agent may be an everyday word: `vue`, `prettier`."""
+    return any(parsed.tokens[hit.last].word in parsed.vocabulary.words["everyday"] for hit in heavy.evidence)
 
 
 def _is_operators(parsed: ParsedPrompt, cause: _Cause) -> bool:

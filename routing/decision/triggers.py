@@ -228,7 +228,7 @@ OPINION = "opinion"
 """The cause of a debate, and the rule of a tier or mode, that the trained second opinion chose."""
 DEBATED = 0.45
 """The least probability of a debate that no rule finds, or only bulk and vague words ask for."""
-_DEBATABLE = ("destructive", "deployment", "security", "access", "bulk", "vague")
+_DEBATABLE = ("destructive", "destructive_stated", "deployment", "security", "access", "bulk", "vague")
 """Groups of which a rule finds a debate, or finds none."""
 OVERRULED = 0.9
 """The least probability of a debate where such a rule finds none."""
@@ -305,6 +305,8 @@ def changes_much(parsed: ParsedPrompt) -> bool:
 
 
 def _destroys(parsed: ParsedPrompt, *, is_harmless: bool = False) -> bool:
+    if any(_ends_clause(parsed, hit) for hit in parsed.hits.get("destructive_stated", ())):
+        return True
     if "destructive" not in parsed.hits:
         return False
     harmless = {at for hit in parsed.hits.get("harmless_removal", ()) for at in range(hit.first, hit.last + 1)}
@@ -323,15 +325,23 @@ def _ignores_case(parsed: ParsedPrompt) -> bool:
     return _GREP_IGNORING_CASE.search(parsed.text.shown.lower()) is not None
 
 
+def _ends_clause(parsed: ParsedPrompt, hit: Hit) -> bool:
+    """Return whether a stated removal ends its clause: `the blog has to go`, not `it should go on the left`."""
+    if parsed.tokens[hit.last].word != "go" or hit.last + 1 == len(parsed.tokens):
+        return True
+    after = parsed.tokens[hit.last + 1]
+    return after.kind in _PAUSES or after.word in parsed.vocabulary.words["politeness"]
+
+
 def _is_ordered(parsed: ParsedPrompt, hit: Hit, *, is_harmless: bool) -> bool:
     """Return whether a destructive verb orders; one of another language does unless the opinion finds no harm."""
     token = parsed.tokens[hit.first]
     if token.word in parsed.vocabulary.words["order"]:
         return hit.first in parsed.orders and not token.joined
-    return not is_harmless and (token.word in _SAID_ANYWHERE or token.word not in _ENGLISH_DESTRUCTION)
+    return token.word in _SAID_ANYWHERE or (not is_harmless and token.word not in _ENGLISH_DESTRUCTION)
 
 
-_SAID_ANYWHERE = frozenset({"get", "rip", "start", "empty", "reset", "axe"})
+_SAID_ANYWHERE = frozenset({"get", "rip", "start", "empty", "reset", "axe", "bin", "dump"})
 _ENGLISH_DESTRUCTION = frozenset({"obliterate", "destroy", "eliminate", "discard", "axe", "rip"})
 
 

@@ -38,6 +38,8 @@ _LOOK_BACK = 12
 """Tokens before a coordinated verb that are searched for its subject."""
 _GOVERNORS = frozenset({"i", "we", "to", "you", "me", "want"})
 """After `how do I`, a following verb belongs to the question."""
+_SELF = frozenset({"myself", "ourselves"})
+_YOU = frozenset({"you", "u", "ya"})
 _OWN_FUTURE = frozenset({"i'll", "we'll", "ill", "i", "we", "let"})
 _STATING_HEADS = frozenset(
     {"is", "are", "was", "were", "does", "do", "did", "can", "could", "has", "have", "will", "would"}
@@ -54,7 +56,7 @@ _SECTION_NAMES = frozenset(
 )
 _ASKING_GROUPS = frozenset({"cleft", "suggestion", "question_002", "question"})
 """Without these and a question mark a sentence does not ask."""
-_TELLING_GROUPS = frozenset({"only_asking", "knowing", "explain", "hold", "wait"})
+_TELLING_GROUPS = frozenset({"only_asking", "knowing", "explain", "hold", "wait", "praise_abroad"})
 """Without these no sentence says itself that nothing is ordered."""
 _ORDERING_GROUPS = ("suggestion", "lead", "defect")
 """Beside these no sentence only asks or only praises."""
@@ -210,6 +212,9 @@ class IntentReader:
             return (
                 SentenceIntent.ORDER if self._has_order_beside(sentence, asking[0], orders) else SentenceIntent.QUESTION
             )
+        by_themselves = any(self._tokens[at].word in _SELF for at in range(sentence.first, sentence.end))
+        if by_themselves and self._word(head + 1, sentence) not in _YOU:
+            return SentenceIntent.QUESTION
         return SentenceIntent.ORDER
 
     def _names_section(self, sentence: Sentence, head: int) -> bool:
@@ -277,15 +282,34 @@ class IntentReader:
             return None
         if self._inside("only_asking", sentence):
             return SentenceIntent.CHAT
-        explains = bool(self._inside("explain", sentence)) and not self._names_part(sentence)
-        asks = explains or bool(self._inside("knowing", sentence))
+        knowing = self._inside("knowing", sentence)
+        asks = knowing or (self._inside("explain", sentence) and not self._names_part(sentence))
         if self._inside("wish", sentence) and not asks:
             return None
         if self._holds_back(sentence):
             return SentenceIntent.HOLD
-        if any(self._inside(group, sentence) for group in _ORDERING_GROUPS):
-            return None
-        return SentenceIntent.QUESTION if asks else None
+        told = [hit for hit in knowing if self._word(hit.last + 1, sentence) in _HOW - {"when"}]
+        orders = (hit for group in _ORDERING_GROUPS for hit in self._inside(group, sentence))
+        if not all(any(each.first <= hit.first and hit.last <= each.last for each in told) for hit in orders):
+            return None  # `I want to know when somebody books` does order; `I want to know what it costs` does not
+        if asks:
+            return SentenceIntent.QUESTION
+        return SentenceIntent.CHAT if self._only_praises(sentence) else None
+
+    def _only_praises(self, sentence: Sentence) -> bool:
+        """Return whether each clause thanks or praises: not in `sieht gut aus, jetzt noch die Preise`."""
+        praises = self._inside("praise_abroad", sentence)
+        tokens = self._tokens[sentence.first : sentence.end]
+        if not praises or any(token.kind in _OBJECTS or token.word in self._words["contrast"] for token in tokens):
+            return False
+        said = [*praises, *self._inside("praise", sentence), *self._inside("chat", sentence)]
+        joins = [
+            at
+            for at in range(sentence.first, sentence.end)
+            if self._tokens[at].kind is COMMA or self._tokens[at].word in CONJUNCTIONS
+        ]
+        clauses = zip([sentence.first, *joins], [*joins, sentence.end], strict=True)
+        return all(any(first <= hit.last < end for hit in said) for first, end in clauses if end - first > 1)
 
     def _names_order_abroad(self, sentence: Sentence) -> bool:
         """Return whether a sentence has an imperative of another language outside what it says to leave alone."""
@@ -309,6 +333,8 @@ class IntentReader:
         if any(at > chat.last for at in orders) or wishes or self._inside("defect", sentence):
             return False
         if self._tokens[chat.first].word in _OWN_FUTURE:
+            return True
+        if not sentence.asks and any(hit.last == sentence.end - 1 for hit in self._inside("praise", sentence)):
             return True
         small_talk = union(self._words["small_talk"], self._words["filler"], self._words["politeness"])
         said = [*self._inside("chat", sentence), *self._inside("praise_abroad", sentence)]

@@ -78,7 +78,7 @@ _NEW_CONTENT = (Kind.QUOTE, Kind.NUMBER, Kind.CODE, Kind.EMAIL)
 _REFERENCES = frozenset({Kind.URL, Kind.DOMAIN, Kind.PATH, Kind.EXTENSION, Kind.FENCE})
 _QUOTED = frozenset({Kind.QUOTE, Kind.CODE})
 _CLOSING_WORDS = frozenset({"with", "below", "above", "under", "after", "before", "and", "in", "to"})
-_WRONGS = ("defect", "repair", "copy_fix")
+_WRONGS = ("defect", "repair", "destructive_stated", "copy_fix")
 """Groups that a statement about oneself must avoid to be mere background of a question."""
 _OTHERS = frozenset({"people", "they", "he", "she", "someone", "somebody", "everybody", "everyone", "some", "most"})
 _EDITS = (

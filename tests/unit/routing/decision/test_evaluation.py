@@ -92,18 +92,9 @@ def test_the_shared_prompts_are_routed_right() -> None:
 
 DATA = Path(__file__).resolve().parents[4] / "tests" / "data"
 HELD_OUT = DATA / "routing_held_out.jsonl"
-BOUNDS = {
-    "everyday": (0.97, 0.91, 1.0),
-    "10": (0.96, 0.93, 0.80),
-    "11": (0.94, 0.92, 0.84),
-    "12": (0.95, 0.93, 0.88),
-    "14": (0.91, 0.87, 0.75),
-    "15": (0.95, 0.88, 0.80),
-    "16": (0.97, 0.93, 0.56),
-}
-"""By set, in the order in which they were written: the least share of modes and tiers that are right, and of planning
-debates that are found. Owners of small businesses in five languages (`everyday`), then developers, too. Rules were
-mended by what the earlier ones showed; the last was measured once, by the state that ships."""
+MODE, TIER, DEBATE_RECALL = 0.955, 0.913, 0.79
+"""The least share of modes and tiers that are right, and of planning debates that are found. A fifth of the prompts are
+of owners of small businesses in five languages, the others of developers, too."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +102,6 @@ class Score:
     """Numbers without the prompts behind them."""
 
     total: int
-    answers_wanted: int
     false_answers: int
     false_actions: int
     mode: float
@@ -120,43 +110,35 @@ class Score:
 
 
 @pytest.fixture(scope="module")
-def scores() -> dict[str, Score]:
+def score() -> Score:
     site = {"files": 0, "has_js": False, "has_build": False}
-    found = {}
-    for name in BOUNDS:
-        mine = [line for line in samples(HELD_OUT) if line["set"] == name]
-        report = evaluate({**line, "site": line["site"] or site} for line in mine)
-        found[name] = Score(
-            total=report.total,
-            answers_wanted=report.answers_wanted,
-            false_answers=len(report.false_answers),
-            false_actions=len(report.false_actions),
-            mode=report.accuracy("mode"),
-            tier=report.accuracy("tier"),
-            debate_recall=report.debate_recall,
-        )
-    return found
+    report = evaluate({**line, "site": line["site"] or site} for line in samples(HELD_OUT))
+    return Score(
+        total=report.total,
+        false_answers=len(report.false_answers),
+        false_actions=len(report.false_actions),
+        mode=report.accuracy("mode"),
+        tier=report.accuracy("tier"),
+        debate_recall=report.debate_recall,
+    )
 
 
 @pytest.mark.req("R-110")
-@pytest.mark.parametrize("name", BOUNDS)
-def test_unseen_prompts_are_routed_as_well_as_measured(scores: dict[str, Score], name: str) -> None:
-    score, (mode, tier, debate_recall) = scores[name], BOUNDS[name]
-    assert score.total >= 130
-    assert score.mode >= mode
-    assert score.tier >= tier
-    assert score.debate_recall >= debate_recall
+def test_unseen_prompts_are_routed_as_well_as_measured(score: Score) -> None:
+    assert score.total >= 1_200
+    assert score.mode >= MODE
+    assert score.tier >= TIER
+    assert score.debate_recall >= DEBATE_RECALL
 
 
 @pytest.mark.req("R-112")
-def test_no_unseen_order_is_taken_for_a_question(scores: dict[str, Score]) -> None:
-    assert {name: score.false_answers for name, score in scores.items()} == dict.fromkeys(BOUNDS, 0)
+def test_no_unseen_order_is_taken_for_a_question(score: Score) -> None:
+    assert score.false_answers == 0
 
 
 @pytest.mark.req("R-111")
-def test_few_unseen_requests_are_questions_that_become_actions(scores: dict[str, Score]) -> None:
-    wrong = sum(score.false_actions for score in scores.values())
-    assert wrong / sum(score.total for score in scores.values()) < 0.05
+def test_few_unseen_requests_are_questions_that_become_actions(score: Score) -> None:
+    assert score.false_actions / score.total < 0.05
 
 
 def test_the_second_opinion_finds_tiers_of_unseen_prompts_that_the_rules_do_not() -> None:

@@ -192,6 +192,7 @@ def test_mere_talk_about_a_site_is_answered(prompt: str) -> None:
             "does it say dogs? we promised, put it in",
         ),
         ("Is anything outdated? just tell us, don't change it", "Is anything outdated? just change it"),
+        ("We had two guests. I'd like to know what they pay.", "I want to know when somebody books a table"),
         ("On which days can somebody have breakfast? just want to know", "On which days? write: daily"),
         ("do we say how they get off the newsletter?", "the newsletter button fell off, fix it"),
         ("Wie kühl wirkt die Seite auf Sie?", "die Seite wirkt kühl, können Sie da was machen?"),
@@ -527,6 +528,18 @@ def test_work_on_a_project_goes_to_the_steps_queue_without_a_tier() -> None:
     assert decide(Signals(prompt="What is HPOS?", project=True), platform_policy()).queue is QueueName.ANSWER
 
 
+def test_of_a_project_the_second_opinion_weighs_only_whether_it_is_a_question_and_no_defect() -> None:
+    def routes(prompt: str) -> tuple[Route, Route]:
+        signals = Signals(prompt=prompt, project=True)
+        return decide(signals, platform_policy()), decide(signals, RULES_ALONE)
+
+    assert [each.mode for each in routes("Kann der Export auch CSV?")] == [Mode.ANSWER, Mode.ACTION]
+    for prompt in ("Use connection pooling for Postgres", "The report is wrong, how come?"):
+        weighed, by_rules = ((each.mode, each.intent, each.debate) for each in routes(prompt))
+        assert weighed == by_rules
+        assert (weighed[0], weighed[2]) == (Mode.ACTION, Debate.NONE)
+
+
 def test_checking_others_beside_what_ought_to_be_otherwise_changes_it() -> None:
     assert route("the initials say AB. check the others too").read_only
     assert not route("the initials say AB. should be BA! check the others too").read_only
@@ -593,6 +606,9 @@ def test_looking_and_changing_is_an_edit(prompt: str) -> None:
         "los horarios viejos ya no valen, quitadlos",
         "Sortez la 0.12 sur PyPI",
         "Bitte das App-Update in beide Stores hochladen",
+        "bin the gallery",
+        "the about page should be deleted",
+        "die Galerie muss weg",
         "Flip the site from hidden to visible",
         "Container neu bauen und in den Cluster schieben",
         "XSS: markdown comments render raw <script>",
@@ -713,7 +729,6 @@ def test_ordinary_work_is_not_debated(prompt: str) -> None:
     ("told", "debated"),
     [
         ("our phone number is now 0163 960 417, change it everywhere", "change the phone number everywhere"),
-        ("we open on 3 May already, pls change wherever it is written", "wherever it is written make it bold"),
         ("Frau Lehmann heißt jetzt Frau Wirth, bitte überall ändern", "bitte überall schöner machen"),
         ("gli orari (9-19) anche in fondo a tutte le pagine", "più spazio in fondo a tutte le pagine"),
         ("a new question: do you take cards? (yes, all of them)", "bold all of them"),

@@ -43,6 +43,12 @@ def both(signals: Signals) -> tuple[Route, Route]:
     return route, decide(signals, RULES_ALONE).model_copy(update={"policy_version": route.policy_version})
 
 
+def _orders_removal(prompt: str) -> bool:
+    parsed = parse_prompt(prompt, shipped_vocabulary())
+    verbs = {parsed.tokens[hit.first].word for hit in parsed.hits.get("destructive", ()) if hit.first in parsed.orders}
+    return bool(verbs & shipped_vocabulary().words["order"])
+
+
 def test_it_decides_where_no_rule_is_certain_and_mostly_as_labelled() -> None:
     changed: dict[str, list[bool]] = defaultdict(list)
     kept = ("triggers", "confidence", "target", "trivial", "read_only", "workflow")
@@ -63,8 +69,8 @@ def test_it_decides_where_no_rule_is_certain_and_mostly_as_labelled() -> None:
             assert route.opinion_version == shipped_model().version
             changed["intent"].append(route.intent == expected.get("intent", route.intent))
         else:
-            weighed = ("secrets or access" in by_rules.reason, "takes something away" in by_rules.reason)
-            assert by_rules.stakes is not Stakes.HIGH or any(weighed), row["prompt"]
+            weighed = by_rules.stakes is not Stakes.HIGH or "secrets or access" in by_rules.reason
+            assert weighed or not _orders_removal(row["prompt"]), row["prompt"]
             changed["debate"].append(route.debate == expected.get("debate", route.debate))
     assert all(changed["to ANSWER"])
     assert all(changed["to ACTION"])

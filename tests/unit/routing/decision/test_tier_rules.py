@@ -1,4 +1,4 @@
-"""What tells a thing to be built from one that is merely named: the cases behind the tier rules."""
+"""What an edit needs: the cases behind the tier rules."""
 
 from __future__ import annotations
 
