@@ -233,9 +233,24 @@ def apply_operation(document: JsonObject, operation: JsonObject, place: str) -> 
 
 
 def undoing(site: Site, live: Site) -> list[JsonObject]:
-    """Return the operations that make an edited site the live one again."""
-    operations: list[JsonObject] = jsonpatch.make_patch({"pages": dict(site.pages)}, {"pages": dict(live.pages)}).patch
-    return operations
+    """Return the operations that make an edited site the live one again.
+
+    A list is replaced whole: operations on its items would hold in their order alone.
+    """
+    return list(_differences(dict(site.pages), dict(live.pages), "pages"))
+
+
+def _differences(now: JsonObject, live: JsonObject, *place: str) -> Iterator[JsonObject]:
+    for name in dict.fromkeys((*now, *live)):
+        path = pointer(*place, name)
+        if name not in live:
+            yield {"op": "remove", "path": path}
+        elif name not in now:
+            yield {"op": "add", "path": path, "value": live[name]}
+        elif isinstance(now[name], dict) and isinstance(live[name], dict):
+            yield from _differences(now[name], live[name], *place, name)
+        elif now[name] != live[name]:
+            yield {"op": "replace", "path": path, "value": live[name]}
 
 
 @dataclass(frozen=True)

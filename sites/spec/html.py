@@ -195,8 +195,12 @@ def _complaint_about_relative(url: str) -> str | None:
 
 
 _BLANK_LINES: Final = re.compile(r"\n[ \t]*\n")
-_MARKED: Final = re.compile(r"\[([^\[\]\n]{1,140})\]\(([^()\s]{1,1000})\)|\*\*([^*\n]{1,400})\*\*|\*([^*\n]{1,400})\*")
-"""A link, strong words, or emphasis."""
+_MARKED: Final = re.compile(
+    r"\[([^\[\]]{1,140})\]\(([^()\s]{1,1000})\)"
+    r"|\*\*([^*\n]{1,400}|(?=\S)[^*]{1,400}(?<=\S))\*\*"
+    r"|\*([^*\n]{1,400}|(?<=(?<!\S)\*)(?=\S)[^*]{1,400}(?<=\S))\*"
+)
+"""A link, strong words, or emphasis; over a line's end only words that the asterisks touch, as notes have some, too."""
 
 
 def heading(level: int, text: str, *, id: str | None = None) -> Html:

@@ -23,7 +23,7 @@ from sites.spec.languages.address import is_familiar, is_to_several
 from sites.spec.languages.typography import typeset
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, refused_by
-from sites.spec.outlines.arrange import arranged, opening_of, repeats
+from sites.spec.outlines.arrange import arranged, in_page_order, opening_of, repeats
 from sites.spec.outlines.links import lead, lead_of, leads_of, menu_words, page_path, slug
 from sites.spec.outlines.looks import GROUNDS, STYLES, look_of, plain_of, shape_of, style_of
 from sites.spec.outlines.model import Outline, OutlinedItem, OutlinedSection
@@ -34,6 +34,7 @@ from sites.spec.validate import require_valid
 _Pages = dict[str, tuple[str, list[OutlinedSection]]]
 """The name and the sections of each page, by its path."""
 _HOME: Final = frozenset({"", "home", "index", "start"})
+_OPENINGS: Final = frozenset({"Hero", "PageIntro"})
 _MAX_NAV_LINKS: Final = 5
 _LATEST: Final = 3
 """Entries of the news on the front page, where another page has them all."""
@@ -125,7 +126,7 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         phone=contact.phone,
         address=contact.address,
         hours=tuple(line.model_dump() for line in contact.hours),
-        links=tuple(_navigation(pages, outline.lang)),
+        links=tuple(_navigation(pages, outline.lang, form=where)),
         contact_href=(to_contact := f"{where}#contact" if where else direct),
         action=_first_action(pages[INDEX][1], to_contact),
         lang=outline.lang,
@@ -214,14 +215,18 @@ def _theme(outline: Outline) -> JsonObject:
     return {**shape_of(theme, style), **settings, **plain_of(theme), "style": style}
 
 
-def _navigation(pages: _Pages, lang: str) -> list[Link]:
+def _navigation(pages: _Pages, lang: str, *, form: str | None) -> list[Link]:
+    """Return the links of the menu: to the pages, or to the sections of the only one, which may have the form."""
     links = [Link(label=name, href=path) for path, (name, _) in pages.items()]
     legal = [link for link in links if LEGAL.fullmatch(link.label)]
     if len(links) - len(legal) > 1:
         return links[:12]
+    home = pages[INDEX][1]
+    order = in_page_order([*(part.kind for part in home), *(["ContactForm"] if form == INDEX else [])])
     kinds: Counter[str] = Counter()
     found: list[Link] = []
-    for section in pages[INDEX][1]:
+    first: dict[str, Link] = {}
+    for section in (home[at] for at in order if at < len(home)):
         component = components()[section.kind]
         kinds[section.kind] += 1
         label = menu_words(section.menu) or menu_words(section.heading)
@@ -229,7 +234,12 @@ def _navigation(pages: _Pages, lang: str) -> list[Link]:
             label = say(component.nav_label, lang) if component.nav_label else ""
         if label and component.nav_label:
             found.append(Link(label=label, href=f"{INDEX}#{_key(component, kinds[section.kind])}"))
-    return [*found[:_MAX_NAV_LINKS], *legal]
+            first.setdefault(section.kind, found[-1])
+    by_label: dict[str, Link] = {}
+    for link in (*first.values(), *found):  # a further list of a kind takes no other kind's place
+        by_label.setdefault(link.label.casefold(), link)
+    shown = [*by_label.values()][:_MAX_NAV_LINKS]
+    return [*(link for link in found if link in shown), *legal]
 
 
 def _page(path: str, pages: _Pages, outline: Outline, business: Business) -> JsonObject:
@@ -253,7 +263,9 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
     is_home = path == INDEX
     name, sections = pages[path]
     wanted = list(sections)
-    if not wanted or wanted[0].kind not in ("Hero", "PageIntro"):
+    if outline.theme.art == "none":
+        wanted = [_without_drawing(part) if part.kind in _OPENINGS else part for part in wanted]
+    if not wanted or wanted[0].kind not in _OPENINGS:
         opening = OutlinedSection(kind="Hero" if is_home else "PageIntro", heading=None if is_home else name)
         wanted.insert(0, opening)
     if not is_home and wanted[1:] and repeats(wanted[1].heading or "", name):
@@ -274,6 +286,10 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
     if len(pages) == 1 and any(kind == "MapLink" for kind, _ in body):
         footer.pop("hours", None)  # which stand just above
     return [("Header", header_of(business)), *body, ("Footer", footer)]
+
+
+def _without_drawing(section: OutlinedSection) -> OutlinedSection:
+    return section.model_copy(update={"drawing": None}) if section.drawing else section
 
 
 def _expand(section: OutlinedSection, outline: Outline, business: Business) -> JsonObject:

@@ -333,6 +333,32 @@ def test_a_button_on_a_ground_of_its_own_colour_keeps_an_edge(show: Callable[...
     assert edge != ground
 
 
+def test_a_quiet_button_is_read_on_a_plan_s_own_ground_where_buttons_have_that_colour(
+    show: Callable[..., Page], axe: str
+) -> None:
+    spec = every_component()
+    next(each for each in spec["elements"].values() if each["type"] == "Page")["props"]["theme"] = {
+        "accent": "#e5874a",
+        "buttons": "#e5874a",
+    }
+    page = show(spec)
+    page.evaluate(axe)
+    assert page.locator(".plan.tone-accent .button-quiet").count() == 1
+    assert violations(page, *COLOURS, within=".plans") == []
+
+
+def test_the_lines_of_an_answer_and_of_a_notice_stay_lines(show: Callable[..., Page]) -> None:
+    spec = every_component()
+    kinds = {each["type"]: each["props"] for each in spec["elements"].values()}
+    kinds["Header"] = kinds["Header"] | {"notice": "Closed\nuntil Monday"}
+    kinds["FAQ"] = kinds["FAQ"] | {"open": "all", "items": [{"question": "When?", "answer": "At noon\nand at six"}]}
+    for each in spec["elements"].values():
+        each["props"] = kinds[each["type"]]
+    page = show(spec)
+    lines = {place: page.locator(f"{place} p").inner_text() for place in (".notice", ".answer")}
+    assert lines == {".notice": "Closed\nuntil Monday", ".answer": "At noon\nand at six"}
+
+
 def test_three_people_of_a_printed_page_have_room_for_what_they_do(show: Callable[..., Page]) -> None:
     spec = _in_style("editorial")
     team = next(each for each in spec["elements"].values() if each["type"] == "Team")

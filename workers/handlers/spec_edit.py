@@ -83,7 +83,7 @@ def edit_task(
     document = f"{limits_of(inputs)}{files}\n\n{_colours(site)}\n\nThe site document:\n{part}"
     by_hand = ", ".join(sorted(detached))
     fixed = f"These files were edited by hand and stay as they are: {by_hand}\n\n" if detached else ""
-    request = f"{fixed}{_undoing(inputs, site)}{_named(inputs)}{asked}"
+    request = f"{fixed}{_undoing(inputs)}{_named(inputs)}{asked}"
     parts = [Text(document, ends_prefix=True), Text(request)]
     prompt = Prompt("spec_edit", catalog_prompt(), edit_tool(), parts)
     return Task([prompt], partial(_edited, done=done), otherwise=otherwise, doubt=_buttons)
@@ -101,14 +101,22 @@ def _colours(site: Site) -> str:
     )
 
 
-def _undoing(inputs: Inputs, site: Site) -> str:
-    """Return what would undo the work of earlier rounds, as far as that is little: a part of it may be taken back."""
+def _undoing(inputs: Inputs) -> str:
+    """Return what would undo the work of earlier rounds, as far as that is little: a part of it may be taken back.
+
+    Of this job's own work, such as pages that it translated, it says nothing.
+    """
     live = inputs.base.spec_sha256 if inputs.begun is not None and inputs.base is not None else None
-    if live is None:
+    if live is None or inputs.spec is None:
         return ""
-    operations = json.dumps(undoing(site, parse_site(inputs.content_store.get(live))), ensure_ascii=False)
-    told = f"What earlier rounds changed would be undone by these operations, each by itself: {operations}\n\n"
-    return told if len(operations) <= _MOST_UNDONE else ""
+    operations = undoing(inputs.spec, parse_site(inputs.content_store.get(live)))
+    told = json.dumps(operations, ensure_ascii=False)
+    if not operations or len(told) > _MOST_UNDONE:
+        return ""
+    return (
+        "What earlier rounds changed would be undone by these operations, all or only some of them; lists are replaced "
+        f"whole, and an element and its key in `children` go together: {told}\n\n"
+    )
 
 
 def _named(inputs: Inputs) -> str:

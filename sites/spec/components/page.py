@@ -348,7 +348,8 @@ def _on_one_line(header: JsonObject) -> list[JsonObject]:
 
 
 def footer_of(business: Business) -> JsonObject:
-    """Return the props of a new site's footer, which has a menu where there is more than one thing in it."""
-    links = [link.model_dump() for link in business.links if len(business.links) > 1]
+    """Return the props of a new site's footer; a menu of one link is left out unless that is a legal page."""
+    is_menu = len(business.links) > 1 or any(LEGAL.fullmatch(link.label) for link in business.links)
+    links = [link.model_dump() for link in business.links if is_menu]
     text = {"text": business.tagline} if business.tagline else {}
     return {"brand": business.name, **text, "links": links, **business.contact_props(), **business.marked()}

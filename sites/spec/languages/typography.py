@@ -30,7 +30,7 @@ _WHOLE: Final = re.compile(
 _MONTH_DAY: Final = re.compile(rf"\b({MONTH}) (?=\d{{1,2}}(?:,|$))", re.IGNORECASE)
 _PHONE: Final = re.compile(r"(?<![\w.])(?:(?:\+|\(?0)[\d(][\d ()/-]{5,18}\d|\d{3}(?: \d{2,3}){2,3})\b")
 _POSTCODE: Final = re.compile(r"\b([A-Z]{1,2}\d[\dA-Z]?) (?=\d[A-Z]{2}\b|(?=[A-Z]*\d)[A-Z\d]{4}\b)")
-_DUTCH_POSTCODE: Final = re.compile(r"\b(\d{4}) ([A-Z]{2}) (?=[A-Z'])")
+_DUTCH_POSTCODE: Final = re.compile(r"\b(\d{4}) ([A-Z]{2}) (?=[A-Z'’])")
 _TOWN: Final = re.compile(r"(?<=\b\d{5}) (?=[^\W\d_])")
 """What stands before a town: `96052 Bamberg`."""
 _APOSTROPHE: Final = re.compile(r"(?<=[^\W\d_])'(?=[^\W\d_])|(?<!\S)'(?=[nst]\s)")

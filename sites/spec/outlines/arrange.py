@@ -121,17 +121,26 @@ def _by_what_differs(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _with_visit(body: list[Section], business: Business) -> list[Section]:
     """Set address, hours and ways to call into one section, just above the form, which then has the form alone."""
-    place = _place_of("MapLink", body)
-    if place is None:
+    visit, form = _place_of("MapLink", body), _place_of("ContactForm", body)
+    if visit is None:
         return body
     contact = {name: value for name, value in business.contact_props().items() if name != "address"}
-    visit = "MapLink", body[place][1] | contact
-    rest = [*body[:place], *body[place + 1 :]]
-    form = _place_of("ContactForm", rest)
-    if form is None:
-        return [*rest[:place], visit, *rest[place:]]
-    slim = {name: value for name, value in rest[form][1].items() if name not in _OF_VISIT}
-    return [*rest[:form], visit, ("ContactForm", slim), *rest[form + 1 :]]
+    found = [*body]
+    found[visit] = "MapLink", body[visit][1] | contact
+    if form is not None:
+        slim = {name: value for name, value in body[form][1].items() if name not in _OF_VISIT}
+        found[form] = "ContactForm", slim
+    return [found[at] for at in in_page_order([kind for kind, _ in body])]
+
+
+def in_page_order(kinds: Sequence[str]) -> list[int]:
+    """Return the places of an outline's sections as they follow each other on the page: the visit above the form."""
+    places = list(range(len(kinds)))
+    if "MapLink" in kinds and "ContactForm" in kinds:
+        visit = kinds.index("MapLink")
+        places.remove(visit)
+        places.insert(places.index(kinds.index("ContactForm")), visit)
+    return places
 
 
 def _place_of(kind: str, body: list[Section]) -> int | None:

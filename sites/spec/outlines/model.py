@@ -64,7 +64,7 @@ class OutlinedTheme(_Outlined):
     cards: CardStyle | None = None
     ground: Ground | None = None
     art: Literal[ArtName, "none"] | None = None
-    """A stock drawing in the opening, or words alone."""
+    """A stock drawing in the opening; with `none` words alone open each page, and the mark, as a logo would, stays."""
 
 
 class OutlinedContact(_Outlined):

@@ -47,12 +47,15 @@ def nested(**elements: Any) -> dict[str, Any]:
 
 
 def every_component() -> dict[str, Any]:
-    """A page with the example of every component that can stand below a root."""
+    """A page with the example of every component that can stand below a root, and plans on each ground of their own."""
     chosen = {
         f"e-{name}": element(name, **component.example)
         for name, component in components().items()
         if name not in ("Page", "Shared")
     }
+    plans = chosen["e-Pricing"]["props"]
+    toned = ({**plan, "tone": tone} for plan in plans["plans"] for tone in ("filled", "accent"))
+    chosen["e-Pricing"]["props"] = {**plans, "plans": [*plans["plans"], *toned]}
     return page(**chosen)
 
 

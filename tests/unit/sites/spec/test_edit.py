@@ -18,6 +18,7 @@ from sites.spec.edit import (
     edit_tool,
     merge,
     relevant_part,
+    undoing,
 )
 from sites.spec.model import INDEX, Site, parse_site
 from tests.unit.sites.spec.samples import demo_site, element, page
@@ -320,3 +321,17 @@ def test_a_family_that_an_edit_names_is_the_one_that_is_shipped_and_what_stood_t
     assert apply_edit(site, merged).pages[INDEX]["elements"]["page"]["props"]["theme"]["headings"] == "eb-garamond-1"
     for value in ("serif", "Merriweather", "mono"):
         assert themed({"op": "add", "path": f"{theme}/font", "value": value})["font"] == value
+
+
+def test_what_undoes_an_edit_holds_also_in_part_and_takes_a_list_whole() -> None:
+    """Of two new questions, the second's removal alone took a third one away."""
+
+    def of(heading: str, *questions: str) -> Site:
+        items = [{"question": each, "answer": each} for each in questions]
+        return parse_site({"pages": {INDEX: page(faq=element("FAQ", heading=heading, items=items))}})
+
+    live, now = of("Old", "a", "b"), of("New", "x", "a", "y", "b")
+    operations = undoing(now, live)
+    results = {each["path"].rsplit("/", 1)[1]: apply_edit(now, [each]).to_dict() for each in operations}
+    assert results == {"heading": of("Old", "x", "a", "y", "b").to_dict(), "items": of("New", "a", "b").to_dict()}
+    assert apply_edit(now, operations).to_dict() == live.to_dict()

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from sites.spec.html import EMPTY, Html, join, tag, written_date
+from sites.spec.model import INDEX, parse_site
+from sites.spec.render import render
+from tests.unit.sites.spec.samples import element, page
 
 
 def test_blocks_stand_on_lines_of_their_own_and_what_they_hold_is_indented() -> None:
@@ -69,3 +74,22 @@ def test_the_lines_of_a_paragraph_s_text_stay_lines() -> None:
     assert tag("p", "With <support>\nCharity 1\n") == "<p>With &lt;support&gt;<br>Charity 1</p>"
     assert tag("p", Html("<b>a</b>\n")) == "<p><b>a</b>\n</p>"
     assert tag("pre", "a\nb") == "<pre>a&#10;b</pre>"
+
+
+@pytest.mark.parametrize(
+    ("written", "made"),
+    [
+        ("**bread and\ncake**", "<p><strong>bread and\ncake</strong></p>"),
+        ("our *bread and\ncake*", "<p>our <em>bread and\ncake</em></p>"),
+        ("[our\nmenu](menu.html)", '<p><a href="menu.html">our\nmenu</a></p>'),
+        ("* one\n* two", "<p>* one\n* two</p>"),
+        ("Bread 3 €*\nCake 4 €*\n*at noon", "<p>Bread 3 €*\nCake 4 €*\n*at noon</p>"),
+        ("Bread 3 €**\nCake 4 €**", "<p>Bread 3 €**\nCake 4 €**</p>"),
+        ("**bread\n\ncake**", "<p>**bread</p>\n<p>cake**</p>"),
+    ],
+)
+def test_marks_hold_over_the_end_of_a_line_and_notes_stay_notes(written: str, made: str) -> None:
+    shown = render(parse_site(page(text=element("RichText", body=written))))[INDEX].decode()
+    body = re.search(r'class="prose">(.*?)</div>', shown, re.DOTALL)
+    assert body is not None
+    assert re.sub(r"\n +", "\n", body[1]).strip().replace("&#10;", "\n") == made

@@ -12,6 +12,7 @@ from routing.yaml_data import load_yaml
 from sites.errors import SpecError
 from sites.links import dead_links
 from sites.spec.catalog import components
+from sites.spec.drawings.requests import wanted
 from sites.spec.model import INDEX
 from sites.spec.outline import (
     expand_outline,
@@ -705,3 +706,57 @@ def test_an_italian_form_says_voi_where_the_site_does(said: str, label: str) -> 
     """Two owners who had asked for voi found a form that said tu (issue 20)."""
     outline = with_sections({"kind": "Hero", "text": said}, {"kind": "ContactForm"}, lang="it")
     assert label in render(expand_outline(outline))["index.html"].decode()
+
+
+def links_of(part: str, *sections: dict[str, Any], **fields: Any) -> dict[str, str]:
+    """The labels of the header's or the footer's links and the headings of the sections to which they lead."""
+    elements = expand_outline(with_sections({"kind": "Hero"}, *sections, **fields)).pages[INDEX]["elements"]
+    links = [(link["label"], link["href"].partition("#")[2]) for link in elements[part]["props"]["links"]]
+    assert len({label for label, _ in links}) == len(links)
+    return {label: elements[key]["props"].get("heading", "") if key else "" for label, key in links}
+
+
+def part_of(kind: str, heading: str, **item: str) -> dict[str, Any]:
+    return {"kind": kind, "heading": heading, "items": [{"title": "x", "text": "y", **item}] * 2}
+
+
+def test_a_legal_page_is_linked_also_where_the_footer_has_nothing_else() -> None:
+    words = {"kind": "RichText", "text": "We bind flowers."}
+    shown = links_of("footer", words, {**words, "page": "Impressum"}, contact={})
+    assert shown == {"Impressum": ""}
+
+
+def test_further_lists_of_a_kind_stand_in_a_menu_that_has_room_after_the_first_of_each() -> None:
+    crowd = [part_of("Features", "Sorts"), part_of("Features", "Ways"), part_of("RichText", "Origin")]
+    crowd += [part_of("RichText", "Reason"), part_of("Steps", "Course"), part_of("PriceList", "Prices", detail="€2")]
+    for questions, further in (([part_of("FAQ", "Questions")], []), ([], ["Ways"])):
+        shown = links_of("footer", *crowd, *questions)
+        assert [*shown] == ["Sorts", *further, "Origin", "Course", "Prices", *(each["heading"] for each in questions)]
+        assert [*shown] == [*shown.values()]
+
+
+def test_a_menu_says_each_word_once() -> None:
+    shown = links_of(
+        "footer", part_of("Features", "Sorts"), part_of("Features", "Sorts"), part_of("RichText", "Origin")
+    )
+    assert [*shown] == ["Sorts", "Origin"]
+
+
+@pytest.mark.parametrize("form", [[], [{"kind": "ContactForm", "heading": "Write"}]])
+def test_the_menu_leads_to_each_of_two_maps_as_they_stand_on_the_page(form: list[dict[str, Any]]) -> None:
+    """The first map goes down to the form, past the second."""
+    maps = [{"kind": "MapLink", "heading": name} for name in ("North", "South")]
+    shown = links_of("footer", maps[0], part_of("Features", "Sorts"), maps[1], *form)
+    assert [*shown] == ["Sorts", "South", "North", *(each["heading"] for each in form)]
+    assert [*shown] == [*shown.values()]
+
+
+def test_where_words_alone_open_the_site_only_what_stands_below_and_the_mark_are_drawn() -> None:
+    sections = [
+        {"kind": "Hero", "heading": "Flowers", "drawing": "a rose"},
+        {"kind": "RichText", "heading": "Vase", "text": "x", "drawing": "a vase"},
+        {"kind": "PageIntro", "page": "Courses", "heading": "Bind", "drawing": "a knot"},
+    ]
+    for theme, drawn in (({"art": "none"}, {"a vase", "a tulip"}), ({}, {"a rose", "a vase", "a knot", "a tulip"})):
+        site = expand_outline(with_sections(*sections, mark="a tulip", drawing=None, theme=theme))
+        assert {*wanted(site)} == drawn

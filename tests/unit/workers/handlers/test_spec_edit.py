@@ -58,12 +58,26 @@ def test_a_round_knows_what_would_undo_the_work_before_it() -> None:
     """'Put the plan back to how it looked before' could only be guessed (issue 20)."""
     live, path = demo_site(), "/pages/index.html/elements/hero/props/heading"
     site = apply_edit(live, [{"op": "replace", "path": path, "value": "Bread"}])
+    heading = live.pages["index.html"]["elements"]["hero"]["props"]["heading"]
+    assert json.dumps([{"op": "replace", "path": path, "value": heading}]) in undone_of(live, site, edited=site)
+
+
+def test_a_round_is_not_told_to_undo_its_own_job_s_work_or_nothing() -> None:
+    live = demo_site()
+    begun = apply_edit(live, [{"op": "replace", "path": "/pages/index.html/elements/hero/props/heading", "value": "B"}])
+    translated = parse_site({"pages": {**begun.pages, "de/index.html": live.pages["index.html"]}})
+    told = undone_of(live, begun, edited=translated)
+    assert "would be undone" in told
+    assert "de/index.html" not in told.replace("~1", "/")
+    assert "would be undone" not in undone_of(live, live, edited=translated)
+
+
+def undone_of(live: Site, begun: Site, *, edited: Site) -> str:
     base = SimpleNamespace(spec_sha256="live")
     store = SimpleNamespace(get={"live": live.canonical()}.__getitem__)
-    round_of = inputs_of(words="x", asked="x", begun=base, base=base, content_store=store)
-    (prompt,) = edit_task(round_of, site, frozenset()).prompts
-    heading = live.pages["index.html"]["elements"]["hero"]["props"]["heading"]
-    assert json.dumps([{"op": "replace", "path": path, "value": heading}]) in prompt.parts[1].text
+    round_of = inputs_of(words="x", asked="x", begun=base, base=base, content_store=store, spec=begun)
+    (prompt,) = edit_task(round_of, edited, frozenset()).prompts
+    return prompt.parts[1].text
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ def test_french_marks_stay_with_their_words(written: str, kept: str) -> None:
         ("72 € im Jahr, 640 m²", "72\xa0€ im Jahr, 640\xa0m²"),
         ("10:00 – 23:00", "10:00\xa0–\xa023:00"),
         ("Dorpsstraat 88, 7468 CN Enter, in 2027 US prices", "Dorpsstraat 88, 7468\xa0CN\xa0Enter, in 2027 US prices"),
+        ("Eperweg 2, 8084 AB 't Harde", "Eperweg 2, 8084\xa0AB\xa0’t Harde"),
         ("Smit & Zn. & Bakker", "Smit &\xa0Zn. & Bakker"),
         ("otro número: 600 555 043.", "otro número: 600\xa0555\xa0043."),
         ("Ring 01559 555 0141 first", "Ring 01559\xa0555\xa00141 first"),
