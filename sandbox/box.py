@@ -383,8 +383,8 @@ class Box(Protocol):
             BoxLostError: the box is gone, and its files with it.
         """
 
-    def check_services(self) -> None:
-        """Check that the services beside the box still run.
+    def check_services(self, *, watch: Callable[[], None]) -> None:
+        """Check that the services beside the box still run; what `watch` raises ends the wait for those about to end.
 
         Raises:
             ServiceFailedError: one has ended.

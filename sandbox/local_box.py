@@ -195,7 +195,7 @@ class LocalBox:
             archive.add(self.workspace, arcname=WORKSPACE.strip("/"))
         return unpack([packed.getvalue()], content_store, rules, max_stream_bytes=longest)
 
-    def check_services(self) -> None:
+    def check_services(self, *, watch: Callable[[], None]) -> None:
         """Do nothing: it has none."""
 
     def freeze(self) -> None:

@@ -187,11 +187,11 @@ class DockerBox:
         with translating_use_errors(), self._engine.archive(self.container, WORKSPACE) as chunks:
             return unpack(chunks, content_store, rules, max_stream_bytes=longest)
 
-    def check_services(self) -> None:
+    def check_services(self, *, watch: Callable[[], None]) -> None:
         """Check that the services beside the box still run."""
         with translating_use_errors():
-            for part in self._parts.services:
-                services.check_running(self._engine.client.api, part, forwarder=self._parts.forwarder)
+            api, parts = self._engine.client.api, self._parts
+            services.check_running(api, parts.services, forwarder=parts.forwarder, watch=watch)
 
     def freeze(self) -> None:
         """Stop everything in the box for good."""

@@ -25,7 +25,7 @@ from sandbox.docker.recipe import Kind, Slot
 _POLL_SECONDS = 0.1
 _PROBE = 'exec 3<>"/dev/tcp/$0/$1"'
 _ENDING_SECONDS = 5.0
-"""Longest time that a service whose port is shut already may take to end."""
+"""Longest time that services whose ports are shut already may take to end."""
 _SAID_LINES = 15
 _SAID_CHARS = 2_000
 _FILES = 4096
@@ -191,19 +191,21 @@ def _probe(part: Part) -> list[str]:
     return ["timeout", "2", "bash", "-c", _PROBE, part.address, str(part.service.port)]
 
 
-def check_running(api: APIClient, part: Part, *, forwarder: str) -> None:
-    """Check that a service runs; one whose port does not answer may be about to end, and is waited for.
+def check_running(api: APIClient, parts: Sequence[Part], *, forwarder: str, watch: Callable[[], None]) -> None:
+    """Check that services run. Those whose port does not answer may be about to end: all are given the same time to.
 
     Raises:
-        ServiceFailedError: it has ended.
+        ServiceFailedError: one has ended.
         APIError: the engine refused.
     """
     until = time.monotonic() + _ENDING_SECONDS
-    while True:
+    for part in parts:
         _check_running(api, part)
-        if _succeeds(api, forwarder, _probe(part), until=until, watch=lambda: None) or time.monotonic() >= until:
-            return
-        time.sleep(_POLL_SECONDS)
+        while time.monotonic() < until and not _succeeds(api, forwarder, _probe(part), until=until, watch=watch):
+            _check_running(api, part)
+            time.sleep(_POLL_SECONDS)
+    for part in parts:
+        _check_running(api, part)
 
 
 def _check_running(api: APIClient, part: Part) -> None:

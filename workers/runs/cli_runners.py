@@ -226,7 +226,7 @@ def run_check(
             with attempt.step(_shown(command)[:_TITLE_CHARS]):
                 result = _run(box, command, attempt)
             if not result.is_success:
-                box.check_services()
+                box.check_services(watch=attempt.watcher())
                 issue = _issue(command, result, files, own.scripts if own is not None else ())
                 return _result(files, f"`{_shown(command)}` failed.", [issue])
     finally:
