@@ -220,7 +220,7 @@ _FLEET: tuple[Metric, ...] = (
 )
 
 _WAITING: tuple[Metric, ...] = (
-    gauge("queue_oldest_age_seconds", "Age of the longest-waiting job; 0 for an empty queue.", {"queue_name": OPEN}),
+    gauge("queue_oldest_age_seconds", "Age of the oldest job whose time has come; else 0.", {"queue_name": OPEN}),
     gauge(
         "queue_ready_oldest_age_seconds",
         f"Age of the oldest ready job of the {3 * LOOKED_AT_MOST} that are looked at; 0 without one.",

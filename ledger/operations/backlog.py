@@ -24,7 +24,7 @@ class Depth(NamedTuple):
     queue: str
     waiting: int
     oldest_age_seconds: float
-    """Of the job that has waited longest, whatever for; 0 where all wait for their time, which makes none old."""
+    """Of the job that has waited longest, held or not; one that waits for a time ages only once that has come."""
     held: Mapping[str, int]
     """How many of the waiting jobs are held, by what for."""
 
@@ -32,8 +32,7 @@ class Depth(NamedTuple):
 def depths(session: Session, *, tenant: str | None = None) -> Sequence[Depth]:
     """Return the backlog of each queue that has one, for one tenant or for all."""
     held_for = col(Job.held_for)
-    oldest = func.min(col(Job.waiting_since)).filter(held_for.is_distinct_from(WaitReason.TIME.value))
-    age = func.greatest(0, func.coalesce(func.extract("epoch", now() - oldest), 0))
+    age = func.greatest(0, func.extract("epoch", now() - func.min(col(Job.waiting_since))))
     held = [func.count().filter(held_for == reason.value) for reason in WaitReason]
     waits = select(col(Job.queue), func.count(), age, *held).where(col(Job.waiting_since).is_not(None))
     if tenant is not None:

@@ -221,7 +221,7 @@ def list_queues(ctx: typer.Context, as_json: AsJson = False) -> None:
                 q.queue,
                 q.waiting,
                 ", ".join(f"{count} for {reason}" for reason, count in q.held.items()) or "-",
-                f"{q.oldest_age_seconds:.0f} s" if q.waiting > q.held.get("time", 0) else "-",
+                f"{q.oldest_age_seconds:.0f} s" if q.oldest_age_seconds else "-",
                 q.running,
                 "paused" if q.is_paused else "open",
             )

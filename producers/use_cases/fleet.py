@@ -226,7 +226,7 @@ class QueueView(View):
     queue: str
     waiting: int
     oldest_age_seconds: float
-    """Of the job that has waited longest; 0 where none waits, or each for its time."""
+    """Of the job that has waited longest; 0 where none waits whose time has come."""
     held: dict[str, int]
     """How many of those that wait are held, by what for: `site`, `time` or `provider`."""
     is_paused: bool

@@ -131,7 +131,7 @@ def test_the_queues_are_listed_with_what_waits_and_runs_and_which_are_paused(sho
     table = run("queue", "list").stdout
     assert "paused" in table
     assert re.search(r"answer +1 +- +\d+ s", table)
-    shop.execute("UPDATE job SET held_for = 'time' WHERE id = :id", id=waiting)
+    shop.execute("UPDATE job SET held_for = 'time', waiting_since = now() + interval '1 h' WHERE id = :id", id=waiting)
     assert re.search(r"answer +1 +1 for time +- ", run("queue", "list").stdout)
     assert all(queue in table for queue in found)
     assert run("queue", "pause", "spec").exit_code == 0, "once more says nothing new"

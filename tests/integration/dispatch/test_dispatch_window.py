@@ -5,14 +5,15 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from ledger.dispatch_window import Push, pause_queue, pushed_jobs, release_sites, top_up, unmark_pushed
+from ledger.dispatch_window import Push, hold_back, pause_queue, pushed_jobs, release_sites, top_up, unmark_pushed
+from ledger.jobs import lock_job
 from ledger.operations.backlog import depths
 from ledger.operations.leaders import lead, resign
 from ledger.submission import accept_all
 from producers.intake.decisions import limits_of
 from routing.policy.platform import DispatchWindow
 from routing.queues import QueueName
-from routing.scheduling import Admission
+from routing.scheduling import Admission, WaitReason
 from tests.factories import Shop, make_new_job
 
 ANSWER, SPEC = QueueName.ANSWER, QueueName.SPEC
@@ -233,12 +234,15 @@ def test_depth_and_age_come_from_the_ledger(shop: Shop) -> None:
     assert 90 <= depth.oldest_age_seconds < 100
 
 
-@pytest.mark.parametrize(("reason", "ages"), [("site", True), ("provider", True), ("time", False)])
-def test_what_is_held_is_counted_and_old_unless_it_is_its_own_time_that_it_waits_for(
-    shop: Shop, reason: str, *, ages: bool
+@pytest.mark.parametrize(("reason", "seconds"), [("site", None), ("provider", 60), ("time", 60)])
+def test_what_is_held_is_counted_and_old_unless_its_time_has_not_come(
+    shop: Shop, reason: str, seconds: float | None
 ) -> None:
-    questions(shop, 3)
-    shop.execute("UPDATE job SET waiting_since = now() - interval '90 seconds', held_for = :reason", reason=reason)
+    job_ids = questions(shop, 3)
+    shop.execute("UPDATE job SET waiting_since = now() - interval '90 seconds'")
     with shop.ledger.begin() as session:
+        for job_id in job_ids:
+            hold_back(session, lock_job(session, job_id), WaitReason(reason), seconds=seconds)
         (depth,) = depths(session)
-    assert (depth.waiting, depth.held, depth.oldest_age_seconds >= 90) == (3, {reason: 3}, ages)
+    assert (depth.waiting, depth.held, depth.oldest_age_seconds >= 90) == (3, {reason: 3}, reason != "time")
+    assert depth.oldest_age_seconds == 0 or reason != "time"

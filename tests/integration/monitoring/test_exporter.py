@@ -321,6 +321,24 @@ def test_gauges_show_budgets_age_leader_and_pause(fleet: Fleet) -> None:
     assert series["queue_paused", ("spec",)] == 0
 
 
+@pytest.mark.parametrize(
+    ("waits", "age"),
+    [
+        ("held_for = 'site'", 100),
+        ("held_for = 'time', waiting_since = now() + interval '1 h'", 0),
+        ("held_for = 'time', held_until = now() + interval '1 m'", 100),  # its message could not be read
+    ],
+)
+def test_people_and_metric_are_told_the_same_age_of_a_queue(fleet: Fleet, waits: str, age: float) -> None:
+    fleet.accept()
+    fleet.execute("UPDATE job SET waiting_since = now() - interval '100 s'")
+    fleet.execute(f"UPDATE job SET {waits}")
+    with fleet.ledger.begin() as session:
+        (depth,) = depths(session)
+    shown = scrape(fleet, "queue_oldest_age_seconds")["queue_oldest_age_seconds", (depth.queue,)]
+    assert (depth.oldest_age_seconds, shown) == (pytest.approx(age, abs=5), pytest.approx(age, abs=5))
+
+
 @pytest.mark.parametrize("is_pushed", [False, True])
 def test_a_ready_job_is_seen_behind_any_number_of_older_ones_that_are_held(fleet: Fleet, is_pushed: bool) -> None:
     for _ in range(LOOKED_AT_MOST):
