@@ -122,6 +122,12 @@ def _fields(schema: Mapping[str, Any]) -> Iterator[Field]:
         yield Field(name, item, name in required)
 
 
+def _values(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema of an object's values, empty where they may be anything."""
+    values = schema.get("additionalProperties")
+    return values if isinstance(values, Mapping) else {}
+
+
 def _words(text: str) -> str:
     return " ".join(text.split())
 
@@ -211,7 +217,7 @@ def _python(schema: Mapping[str, Any]) -> str:
     if schema.get("type") == "array":
         return f"list[{_python(schema.get('items', {}))}]"
     if schema.get("type") == "object":
-        return "dict[str, Any]"
+        return f"dict[str, {_python(_values(schema))}]"
     return _FORMATS.get(schema.get("format", "")) or _PLAIN.get(schema.get("type", ""), "Any")
 
 
@@ -340,7 +346,7 @@ def _typescript(schema: Mapping[str, Any]) -> str:
         kind = _typescript(schema.get("items", {}))
         return f"({kind})[]" if "|" in kind else f"{kind}[]"
     if schema.get("type") == "object":
-        return "Record<string, unknown>"
+        return f"Record<string, {_typescript(_values(schema))}>"
     return _TS_PLAIN.get(schema.get("type", ""), "unknown")
 
 

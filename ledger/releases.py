@@ -83,7 +83,8 @@ def find_site(session: Session, tenant: str, name: str) -> Site:
 def came_to_nothing() -> ColumnElement[bool]:
     """Return the condition under which all that ever came to a site are uploads that were refused.
 
-    Its name stays free: the next upload or job of it finds the site, which is then listed.
+    Its name stays free: the next upload or job of it finds the site, which is then listed. Sites are never deleted, so
+    retention keeps the newest of these uploads.
     """
     of_site = select(col(Job.id)).where(col(Job.site_id) == col(Site.id))
     others = of_site.where(col(Job.reason).is_distinct_from(Reason.UPLOAD_REFUSED.value))

@@ -160,8 +160,8 @@ export interface CostView {
   estimate: Record<string, unknown>;
   /** `below`, `within` or `above` the estimated range; None while it has not ended, or without an estimate. */
   against_estimate: string | null;
-  by_agent: Record<string, unknown>;
-  by_model: Record<string, unknown>;
+  by_agent: Record<string, TotalView>;
+  by_model: Record<string, TotalView>;
   /** Share of the tokens used by the orchestrator and its subtasks (about a fifth is expected). */
   orchestrator_share: number | null;
 }
@@ -549,10 +549,10 @@ export interface ProjectView {
 export interface QueueView {
   queue: string;
   waiting: number;
-  /** Of the job that has waited longest; 0 where none waits, or each for its time. */
+  /** Of the job that has waited longest; 0 where none waits whose time has come. */
   oldest_age_seconds: number;
   /** How many of those that wait are held, by what for: `site`, `time` or `provider`. */
-  held: Record<string, unknown>;
+  held: Record<string, number>;
   is_paused: boolean;
 }
 
@@ -630,7 +630,7 @@ export interface RunView {
   rework_demands: number;
   steps: StepTreeView[];
   gates: GateView[];
-  gates_by_state: Record<string, unknown>;
+  gates_by_state: Record<string, number>;
   cost: CostView;
   result: Record<string, unknown>;
   is_cancel_requested: boolean;
@@ -651,7 +651,7 @@ export interface ScanView {
   /** The publish profile that it was scanned under. */
   profile: string;
   /** Whether each gate passed. */
-  gates: Record<string, unknown>;
+  gates: Record<string, boolean>;
   findings: FindingView[];
   /** The Content-Security-Policy that the pages are served with. */
   csp: string;

@@ -48,6 +48,7 @@ from producers.use_cases.people import Holder
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder
 from producers.use_cases.sites import Comparison, ScanView, changes_of_job, scan_of_job
 from producers.use_cases.tenants import Caller, Scope
+from producers.use_cases.waits import cause_of
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import SiteName, State, parse_as
 from routing.policy.prices import decimal_usd
@@ -362,7 +363,8 @@ def _view(resources: Resources, job: Job) -> JobView:
 def _view_of(resources: Resources, job_id: UUID, *, tenant: str) -> JobView:
     with resources.ledger.begin() as session:
         job = find_job(session, job_id, tenant=tenant)
-        return describe(session, job, links=resources.links, policy=resources.policy)
+        cause = cause_of(session, job, policy=resources.policy)
+        return describe(session, job, links=resources.links, cause=cause)
 
 
 MAX_JOBS = 1_000

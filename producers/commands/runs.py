@@ -198,7 +198,7 @@ def show_gate(ctx: typer.Context, gate_id: GateId, as_json: AsJson = False, tena
         out.print(f"  {text}")
     out.print(f"cost ${run.cost.spent_usd} of ${run.cost.cap_usd}")
     for name, total in run.cost.by_agent.items():
-        out.print(f"  {name}: ${total['cost_usd']} in {total['calls']} calls")
+        out.print(f"  {name}: ${total.cost_usd} in {total.calls} calls")
     for one in gate.facts.get("shells", ()):
         what = f"changed {', '.join(one['changed'])}" if one["is_changed"] else "changed nothing that is kept"
         out.print(f"by hand: {one['by']}, {one['seconds']:.0f} s, {what}; shown there:")

@@ -24,9 +24,8 @@ from producers.use_cases.job_search import JobFilter, find_job_ids
 from producers.use_cases.jobs import CONSOLE_AUDIENCE, EventView, JobView, describe, describe_events
 from producers.use_cases.replays import tiers_instead
 from producers.use_cases.sites import compare_releases, releases_of_job, scan_view
-from producers.use_cases.waits import cause_of
+from producers.use_cases.waits import Cause, cause_of
 from routing.jobs import State
-from routing.policy.platform import Policy
 from routing.policy.prices import decimal_usd
 from routing.rounds import Verb, can_go_on
 from sites.page_changes import PageChange, changed_pages
@@ -120,7 +119,8 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str, path: str = "")
     """
     with resources.ledger.begin() as session:
         job = find_job(session, job_id, tenant=tenant)
-        view = describe(session, job, links=resources.links, policy=resources.policy)
+        cause = cause_of(session, job, policy=resources.policy)
+        view = describe(session, job, links=resources.links, cause=cause)
         page = _page_of_events(session, job_id)
         cuts = describe_events(session, newest_of_kinds(session, job_id, CUTS, limit=MOST_CUTS))
         said = describe_events(session, newest_of_kinds(session, job_id, (EventKind.PROGRESS,), limit=MOST_PROGRESS))
@@ -130,7 +130,7 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str, path: str = "")
         instead = tiers_instead(job) if view.continued_as is None else ()
         inbox = _inbox(session, job)
         back_to = _back_to(session, before, after)
-        waits = _waits_for(session, job, view, resources.policy)
+        waits = _waits_for(job, view, cause)
     now = datetime.now(UTC)
     until = view.ended_at or now
     is_there = after is not None and after.swept_at is None and (before is None or before.swept_at is None)
@@ -201,8 +201,8 @@ def _actions(view: JobView) -> dict[str, bool]:
     }
 
 
-def _waits_for(session: Session, job: Job, view: JobView, policy: Policy) -> Wait | None:
-    """Return what a job waits for, a person or what `waits.cause_of` says, with a link to it."""
+def _waits_for(job: Job, view: JobView, cause: Cause | None) -> Wait | None:
+    """Return what a job waits for, a person or its cause, with a link to it."""
     if view.undo_until is not None:
         return Wait("to be published; its approval can be undone")
     if job.state == State.CLARIFYING:
@@ -211,7 +211,6 @@ def _waits_for(session: Session, job: Job, view: JobView, policy: Policy) -> Wai
         )
     if job.waiting_since is None or job.ended_at is not None:
         return None
-    cause = cause_of(session, job, policy=policy)
     if cause is None:
         return Wait("for its turn on", job.queue, "/")
     if cause.holder is not None:

@@ -22,6 +22,7 @@ from sqlmodel import Session
 from ledger.operations.partitions import tend
 from ledger.store import Ledger, Statement
 from monitoring.event_metrics import fold_step
+from routing.jobs import Reason
 from routing.policy.platform import Retention
 from routing.queues import QueueName
 
@@ -40,7 +41,8 @@ _LOCK = Statement(f"SELECT id, root_id FROM job WHERE {_ON_BILLS} ORDER BY id FO
 
 _MEMBERS = Statement(f"SELECT root_id, count(*) FROM job WHERE {_ON_BILLS} GROUP BY root_id")
 
-# A release that still has files is needed: to be shown, rolled back to, or continued.
+# A release that still has files is needed: to be shown, rolled back to, or continued. So is the newest of the refused
+# uploads that are all that came to a site, by which that is known (`ledger.releases.came_to_nothing`).
 _NEEDED = Statement(f"""
     SELECT DISTINCT job.root_id FROM job
      WHERE {_ON_BILLS} AND (
@@ -49,6 +51,11 @@ _NEEDED = Statement(f"""
         OR (job.failure_signature IS NOT NULL AND job.dismissed_at IS NULL
             AND job.ended_at >= clock_timestamp() - make_interval(secs => %(dead_seconds)s))
         OR EXISTS (SELECT FROM site WHERE site.lock_job_id = job.id)
+        OR (job.reason = %(refused)s
+            AND EXISTS (SELECT FROM site WHERE site.id = job.site_id AND site.active_release_id IS NULL)
+            AND NOT EXISTS (SELECT FROM job AS other WHERE other.site_id = job.site_id AND other.id <> job.id
+                               AND (other.reason IS DISTINCT FROM %(refused)s
+                                    OR (other.created_at, other.id) > (job.created_at, job.id))))
         OR EXISTS (SELECT FROM notification AS note
                     WHERE note.job_id = job.id AND note.delivered_at IS NULL AND note.next_at IS NOT NULL)
         OR EXISTS (SELECT FROM notice
@@ -257,6 +264,7 @@ class RowSweeper:
             "roots": whole,
             "seconds": _seconds(self.rules.job_days),
             "dead_seconds": _seconds(self.rules.dead_letter_days),
+            "refused": Reason.UPLOAD_REFUSED.value,
         }
         needed = set(_NEEDED.scalars(session, facts))
         free = [root for root in whole if root not in needed]

@@ -22,14 +22,13 @@ from ledger.runs.tables import AgentExecution
 from ledger.spending import Bill, bill_of
 from ledger.tables import Attempt, Call, Job, Release, Site
 from producers.use_cases.job_search import JobFilter, ListMark, find_jobs
-from producers.use_cases.waits import cause_of
+from producers.use_cases.waits import Cause
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import FAILURES, PAID_REPLIES, State, read_stored
 from routing.policy.prices import decimal_usd
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 
 if TYPE_CHECKING:
-    from routing.policy.platform import Policy
     from sites.preview import PreviewSigner
 
 
@@ -267,14 +266,13 @@ def queue_of(job: Job) -> str:
     return QUEUE_OF_TIER[Tier(job.tier)].value
 
 
-def describe(session: Session, job: Job, *, links: PreviewLinks | None = None, policy: Policy | None = None) -> JobView:
+def describe(session: Session, job: Job, *, links: PreviewLinks | None = None, cause: Cause | None = None) -> JobView:
     """Return the whole view of a job, with a preview link if `links` is given.
 
-    `policy` is the platform's, for `waits.cause_of`.
+    `cause` is what `waits.cause_of` says.
     """
     site = session.get(Site, job.site_id) if job.site_id else None
     answer = job.result.get("answer")
-    cause = cause_of(session, job, policy=policy)
     attempts = select(Attempt).where(col(Attempt.job_id) == job.id).order_by(col(Attempt.number))
     rounds = _rounds(session, job)
     return JobView.of(

@@ -203,7 +203,7 @@ class Retention(_Section):
     draft_hours: float = Field(ge=1)
     job_days: Days = 90
     """Jobs with everything that belongs to them, counted from the end of their session or run. Those whose releases
-    still have files stay."""
+    still have files stay, and the newest refused upload of a site to which nothing else came."""
     dead_letter_days: Days = 180
     """Dead letters that nobody has handled."""
     event_days: Days = 30

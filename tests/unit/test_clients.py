@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast, get_type_hints
 from uuid import UUID, uuid4
 
 import pytest
@@ -26,6 +26,7 @@ from pointsman_client import (
     UnexpectedAnswerError,
     UnreachableError,
     WebhookRefusedError,
+    models,
     verify_webhook,
 )
 from pointsman_client.models import JobRequest, JobWaits, State
@@ -109,6 +110,14 @@ Run = Callable[[str, Callable[[Any], Any]], Any]
 def test_both_clients_offer_what_the_api_does() -> None:
     for path, text in files(create_app(cast(Resources, None)).openapi()).items():
         assert (CLIENTS / path).read_text() == text, f"{path}: `make docs` writes it anew"
+
+
+def test_what_a_mapping_holds_has_its_type() -> None:
+    types = (CLIENTS / "typescript" / "types.d.ts").read_text()
+    assert get_type_hints(models.QueueView)["held"] == dict[str, int]
+    assert get_type_hints(models.CostView)["by_agent"] == dict[str, models.TotalView]
+    assert "  held: Record<string, number>;" in types
+    assert "  by_agent: Record<string, TotalView>;" in types
 
 
 @both

@@ -222,8 +222,8 @@ class CostView(Model):
     """Made at submission; `planned` is the same for the agents of its plan."""
     against_estimate: str | None
     """`below`, `within` or `above` the estimated range; None while it has not ended, or without an estimate."""
-    by_agent: dict[str, Any]
-    by_model: dict[str, Any]
+    by_agent: dict[str, TotalView]
+    by_model: dict[str, TotalView]
     orchestrator_share: float | None
     """Share of the tokens used by the orchestrator and its subtasks (about a fifth is expected)."""
 
@@ -639,8 +639,8 @@ class QueueView(Model):
     queue: str
     waiting: int
     oldest_age_seconds: float
-    """Of the job that has waited longest; 0 where none waits, or each for its time."""
-    held: dict[str, Any]
+    """Of the job that has waited longest; 0 where none waits whose time has come."""
+    held: dict[str, int]
     """How many of those that wait are held, by what for: `site`, `time` or `provider`."""
     is_paused: bool
 
@@ -724,7 +724,7 @@ class RunView(Model):
     """Results that asked for rework."""
     steps: list[StepTreeView]
     gates: list[GateView]
-    gates_by_state: dict[str, Any]
+    gates_by_state: dict[str, int]
     cost: CostView
     result: dict[str, Any]
     is_cancel_requested: bool
@@ -745,7 +745,7 @@ class ScanView(Model):
     passed: bool
     profile: str
     """The publish profile that it was scanned under."""
-    gates: dict[str, Any]
+    gates: dict[str, bool]
     """Whether each gate passed."""
     findings: list[FindingView]
     csp: str

@@ -13,6 +13,7 @@ from ledger.jobs import lock_job
 from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.tables import Job
 from producers.use_cases.jobs import describe
+from producers.use_cases.waits import cause_of
 from routing.queues import QueueName
 from routing.scheduling import WaitReason
 from tests.factories import Shop
@@ -22,7 +23,8 @@ SPEC, ANSWER = QueueName.SPEC, QueueName.ANSWER
 
 def waits_for(shop: Shop, job_id: UUID) -> str | None:
     with shop.ledger.begin() as session:
-        return describe(session, session.get_one(Job, job_id), policy=shop.policy).waits_for
+        job = session.get_one(Job, job_id)
+        return describe(session, job, cause=cause_of(session, job, policy=shop.policy)).waits_for
 
 
 def serve(shop: Shop, *, slots: int = 1) -> None:

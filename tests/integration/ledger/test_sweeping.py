@@ -18,7 +18,7 @@ from sqlmodel import SQLModel
 from ledger.attempts import lock_owned_job
 from ledger.events import EventKind, record
 from ledger.jobs import end, lock_job
-from ledger.releases import activate
+from ledger.releases import activate, sites_of
 from ledger.runs.reviews import NewComment, keep_comment
 from ledger.store import Statement
 from ledger.tables import Site
@@ -175,6 +175,28 @@ def test_who_made_the_live_release_and_the_one_before_it_stays_on_record(shop: S
         assert site.active_release_id is not None
     assert shop.scalar("SELECT count(*) FROM release") == 2
     assert shop.scalar("SELECT count(*) FROM approval") == 2
+
+
+def refused(shop: Shop, *, days: float) -> UUID:
+    claimed = shop.running()
+    shop.end(claimed, State.FAILED, Reason.UPLOAD_REFUSED)
+    grow_old(shop, claimed.job.id, days=days)
+    return claimed.job.id
+
+
+def test_a_site_to_which_only_refused_uploads_came_stays_unlisted_by_the_newest_of_them(shop: Shop) -> None:
+    _, newest = (refused(shop, days=days) for days in (400, 300))
+
+    def listed() -> list[UUID]:
+        with shop.ledger.begin() as session:
+            return [site.id for site in sites_of(session, "acme")]
+
+    assert listed() == []
+    sweep(shop)
+    assert (jobs(shop), listed()) == ({newest}, [])
+    live = published(shop, days=0)
+    sweep(shop)
+    assert (jobs(shop), listed()) == ({live}, [shop.site()])
 
 
 def test_a_job_that_is_locked_is_left_for_the_next_pass(shop: Shop) -> None:
