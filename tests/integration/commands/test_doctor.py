@@ -227,7 +227,7 @@ def test_everything_that_hangs_at_once_costs_what_two_asks_of_one_check_may(ledg
             checks = doctor.checks_of(installation, {"POINTSMAN_BOX__ENGINE": f"tcp://127.0.0.1:{port}"})
             began = time.monotonic()
             found = verdicts(examine(checks))
-            assert time.monotonic() - began < 2 * LIMIT_SECONDS + 1
+            assert time.monotonic() - began < LIMIT_SECONDS + 1
     assert found["content store disk"] == "OK"
     assert found["broker"] in ("FAIL", "WARN")
     assert {found[name] for name in ("gateway", "exporter", "package registry", "box engine")} == {"WARN"}

@@ -3,7 +3,6 @@
 import json
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,27 +141,6 @@ def test_what_hangs_is_a_finding_after_its_time_and_hides_nothing_of_the_rest() 
         *(("first half", "OK"), ("mirror", "WARN")),
         ("last", "OK"),
     ]
-
-
-def test_what_is_late_only_once_is_asked_again_and_told_once() -> None:
-    """On a busy machine many checks that start at once are late together."""
-    over, asked = threading.Event(), Counter[str]()
-
-    def slow_at_first() -> Iterator[Finding]:
-        asked["slow"] += 1
-        yield ok("first half")
-        if asked["slow"] == 1:
-            over.wait(30)
-        yield ok("second half")
-
-    def quick() -> Iterator[Finding]:
-        asked["quick"] += 1
-        yield ok("quick")
-
-    found = list(examine([Check("slow", slow_at_first), Check("quick", quick)], limit_seconds=0.2))
-    over.set()
-    assert found == [ok("first half"), ok("second half"), ok("quick")]
-    assert asked == {"slow": 2, "quick": 1}
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
