@@ -40,7 +40,10 @@ def test_where_nobody_looks_nothing_is_drawn() -> None:
     assert said.getvalue() == ""
 
 
-def test_a_job_that_never_was_on_a_route_has_no_line_for_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_never_was_on_a_route_has_no_line_for_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "wants_json", lambda: False)  # a command of another test may have set it
     with pytest.raises(Exit):
         jobs.exit_with(job(state="rejected", rule=None, why=None))
     assert "route" not in capsys.readouterr().out
