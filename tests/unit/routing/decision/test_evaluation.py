@@ -93,8 +93,8 @@ def test_the_shared_prompts_are_routed_right() -> None:
 DATA = Path(__file__).resolve().parents[4] / "tests" / "data"
 HELD_OUT = DATA / "routing_held_out.jsonl"
 MODE, TIER, DEBATE_RECALL = 0.955, 0.913, 0.79
-"""The least share of modes and tiers that are right, and of planning debates that are found. A fifth of the prompts are
-of owners of small businesses in five languages, the others of developers, too."""
+"""The least share of modes and tiers that are right, and of planning debates that are found. An eighth of the prompts
+are of owners of small businesses in five languages, the others of developers, too."""
 
 
 @dataclass(frozen=True)

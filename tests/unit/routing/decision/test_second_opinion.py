@@ -13,7 +13,7 @@ from routing.decision.llm_router import wants_tier
 from routing.decision.router import Mode, Route, Signals, SiteSignals, decide
 from routing.decision.second_opinion import Asked, Model, Opinion, Site, shipped_model
 from routing.decision.training import labelled
-from routing.decision.triggers import DEBATED, OPINION, OVERRULED, Confidence, Debate, Stakes, plan_debate
+from routing.decision.triggers import DEBATED, HARMLESS, OPINION, OVERRULED, Confidence, Debate, Stakes, plan_debate
 from routing.policy.platform import Assist, platform_policy
 from routing.prompt.parsed_prompt import parse_prompt
 from routing.prompt.vocabulary import shipped_vocabulary
@@ -162,15 +162,25 @@ NEVER = Opinion(only_asks=0, beyond_spec=0, agent=0, debated=0, high_stakes=0, m
         ("publish the site", Stakes.HIGH),
         ("put the password in config.js", Stakes.HIGH),
         ("make all buttons green", None),
+        ("quitad el mapa", None),
     ],
 )
-def test_it_takes_away_a_debate_of_bulk_and_none_of_high_stakes(prompt: str, stakes: Stakes | None) -> None:
+def test_it_takes_away_a_debate_of_bulk_and_of_other_languages_but_of_no_plain_order(
+    prompt: str, stakes: Stakes | None
+) -> None:
     parsed = parse_prompt(prompt, shipped_vocabulary())
     kept = plan_debate(parsed, confidence=Confidence.WEAK, read_only=False, debated=False, opinion=NEVER)
     without = plan_debate(parsed, confidence=Confidence.WEAK, read_only=False, debated=False)
     assert without.debate is Debate.PLANNING
     assert kept.stakes is stakes
     assert (kept == without) is (stakes is not None)
+
+
+def test_it_takes_away_a_debate_of_a_removal_in_another_language_only_where_it_sees_no_harm() -> None:
+    parsed = parse_prompt("quitad el mapa", shipped_vocabulary())
+    seen = NEVER._replace(debated=HARMLESS)
+    kept = plan_debate(parsed, confidence=Confidence.WEAK, read_only=False, debated=False, opinion=seen)
+    assert (kept.debate, kept.stakes) == (Debate.PLANNING, Stakes.HIGH)
 
 
 @pytest.mark.parametrize(("prompt", "least"), [("sort the accounts by age", DEBATED), ("force-push main", OVERRULED)])
