@@ -56,7 +56,7 @@ chaos: setup ## the fleet under fire, and plain Celery beside it; ONLY=fleet, JO
 	@$(BIN)/python -m tests.chaos $(ONLY)
 
 compose: setup ## the compose stack, built, used, scaled, killed and taken down; root, with Docker, docker-compose, debootstrap
-	LONG=1 $(BIN)/python -m pytest -q -s tests/acceptance/test_compose_stack.py
+	LONG=1 $(BIN)/python -m pytest -q -s -rs tests/acceptance/test_compose_stack.py
 
 providers: setup ## the shipped cases through every provider's dialect, and calls to a real llama.cpp server, built once
 	@$(BIN)/python -m tests.provider_trial

@@ -393,7 +393,7 @@ export interface JobView {
   held_until: string | null;
   /** Until when its approval can be undone (`POST /v1/jobs/{id}/undo`); its publish waits for that. */
   undo_until: string | null;
-  /** Why it does not start, in words: its time, a paused tenant or queue, the job that holds its site, its provider, its tenant's limit, or no free worker. Null while it waits for its turn alone. */
+  /** Why it does not start, in words: its time, a paused tenant or queue, the job that holds its site, its provider, its tenant's limit, no dispatcher, or no free worker. Null while it waits for its turn alone. */
   waits_for: string | null;
   bill: BillView;
   attempts: AttemptView[];

@@ -9,6 +9,7 @@ from sqlmodel import Session
 
 from ledger.dispatch_window import paused_queues
 from ledger.operations.backlog import attempts_at_work
+from ledger.operations.leaders import DISPATCHER, leaders
 from ledger.operations.workers import slots_by_queue
 from ledger.provider_circuits import circuits
 from ledger.tables import Job, Site, Tenant
@@ -57,6 +58,8 @@ def cause_of(session: Session, job: Job, *, policy: Policy | None = None) -> Cau
         return Cause(f"tenant {tenant.name}, which is paused")
     if job.queue in paused_queues(session):
         return Cause(f"queue {job.queue}, which is paused")
+    if job.pushed_at is None and DISPATCHER not in leaders(session):
+        return Cause("a dispatcher; none runs")
     return _at_limit(session, job, tenant, policy) or _workers_of(session, job)
 
 

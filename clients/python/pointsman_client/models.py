@@ -469,7 +469,7 @@ class JobView(Model):
     undo_until: datetime | None
     """Until when its approval can be undone (`POST /v1/jobs/{id}/undo`); its publish waits for that."""
     waits_for: str | None
-    """Why it does not start, in words: its time, a paused tenant or queue, the job that holds its site, its provider, its tenant's limit, or no free worker. Null while it waits for its turn alone."""
+    """Why it does not start, in words: its time, a paused tenant or queue, the job that holds its site, its provider, its tenant's limit, no dispatcher, or no free worker. Null while it waits for its turn alone."""
     bill: BillView
     attempts: list[AttemptView]
     seconds: float

@@ -10,6 +10,7 @@ import pytest
 
 from ledger.dispatch_window import hold_back, pause_queue
 from ledger.jobs import lock_job
+from ledger.operations.leaders import DISPATCHER, lead
 from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.tables import Job
 from producers.use_cases.jobs import describe
@@ -31,6 +32,7 @@ def serve(shop: Shop, *, slots: int = 1) -> None:
     with shop.ledger.begin() as session:
         status = WorkerStatus(id="w1", host="h", pid=1, queues=("spec", "answer"), slots=slots)
         record_heartbeat(session, status)
+        lead(session, DISPATCHER, "d1", seconds=60)
 
 
 def hold(shop: Shop, job_id: UUID, reason: WaitReason, *, seconds: float | None = None) -> None:
@@ -64,6 +66,7 @@ CAUSES: dict[str, tuple[Callable[[Shop, UUID], object], str]] = {
     "another job of tenant acme to end: it may have 1 at work, and has": (its_tenant_is_at_its_limit, ""),
     "another job of tenant acme to end: it may have 1": (all_are_at_the_platform_s_limit, ""),
     "a free worker of queue spec": (lambda shop, _: shop.running(tier=None), ""),
+    "a dispatcher; none runs": (lambda shop, _: shop.execute("DELETE FROM leader"), ""),
     "a worker of queue spec; none serves it": (lambda shop, _: shop.execute("DELETE FROM worker"), ""),
 }
 
@@ -104,7 +107,7 @@ def test_what_holds_a_job_is_told_before_what_stops_its_line(shop: Shop) -> None
     hold(shop, job_id, WaitReason.SITE)
     told.append(waits_for(shop, job_id))
     assert told == [
-        "a worker of queue spec; none serves it",
+        "a dispatcher; none runs",
         "queue spec, which is paused",
         "tenant acme, which is paused",
         "its turn at its site",
