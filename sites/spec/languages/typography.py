@@ -1,4 +1,4 @@
-"""Texts as a typesetter sets them: no line breaks inside a time, a date, a price, a number or a postcode."""
+"""Texts as a typesetter sets them: no line breaks inside a time, a date, a price, a range or a postcode."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, Final
 from sites.spec.languages.versions import primary
 
 _KEPT: Final = "\N{NO-BREAK SPACE}"
+JOINED: Final = "\N{WORD JOINER}"
+"""What keeps a line from ending after a dash; it has no width."""
 MONTH: Final = (
     r"(?:jan(?:uary?|vier|uari)?|feb(?:ruary?|rero|braio|ruari)?|mar(?:ch|zo?|s)?|apr(?:il)?|may|jun[ei]?|jul[iy]?|"
     r"aug(?:ust)?|sept?(?:ember)?|oct(?:ober|obre)?|nov(?:ember|embre)?|dec(?:ember)?|jän(?:ner)?|mär(?:z)?|mai|"
@@ -27,6 +29,12 @@ _WHOLE: Final = re.compile(
     r"|(?<=[\dh]) (?=[–-] \d)|(?<=[\dh] [–-]) (?=\d)",
     re.IGNORECASE,
 )
+_DASHED: Final = re.compile(
+    r"(\d(?:\xa0?[ap]m|\xa0?h)?|\b[^\W\d_]{2,3}\.?)–(?=[€£$]?\d|[^\W\d_]{2,3}\b)"
+    r"|((?<![\d-])\d{1,2}(?:[:.]\d\d)?)-(?=\d{1,2}(?:[:.]\d\d)?(?![\d-]|[\xa0 ]\d))",
+    re.IGNORECASE,
+)
+"""A range: `9–2`, `9:30-17:00`, `Mo–Fr`; no date as 2026-05-31 and no telephone number."""
 _MONTH_DAY: Final = re.compile(rf"\b({MONTH}) (?=\d{{1,2}}(?:,|$))", re.IGNORECASE)
 _PHONE: Final = re.compile(r"(?<![\w.])(?:(?:\+|\(?0)[\d(][\d ()/-]{5,18}\d|\d{3}(?: \d{2,3}){2,3})\b")
 _POSTCODE: Final = re.compile(r"\b([A-Z]{1,2}\d[\dA-Z]?) (?=\d[A-Z]{2}\b|(?=[A-Z]*\d)[A-Z\d]{4}\b)")
@@ -84,4 +92,5 @@ def _set(text: str, lang: str) -> str:
     whole = _APOSTROPHE.sub("’", _TOWN.sub(_KEPT, _POSTCODE.sub(rf"\1{_KEPT}", whole)))
     whole = _DUTCH_POSTCODE.sub(rf"\1{_KEPT}\2{_KEPT}", whole)
     whole = _PHONE.sub(lambda number: number[0].replace(" ", _KEPT), whole)
+    whole = _DASHED.sub(rf"\g<0>{JOINED}", whole)
     return _FRENCH.sub(_KEPT, whole) if primary(lang) == "fr" else whole
