@@ -254,6 +254,10 @@ class Business:
     email: str | None = None
     phone: str | None = None
     address: str | None = None
+    area: str | None = None
+    """Where it works, which no map shows."""
+    ways: tuple[Link, ...] = ()
+    """Further ways to reach it: a second number, a messenger."""
     hours: tuple[Mapping[str, str], ...] = ()
     """When it is open, each with `days` and `time`."""
     links: tuple[Link, ...] = ()
@@ -285,9 +289,14 @@ class Business:
         return Link(label=self.say("Get in touch"), href=self.contact_href)
 
     def contact_props(self) -> JsonObject:
-        """Return email, phone, address and hours as props, as far as known."""
-        contact = {"email": self.email, "phone": self.phone, "address": self.address, "hours": [*self.hours]}
+        """Return email, phone, address with the area served, and hours as props, as far as known."""
+        where = " · ".join(filter(None, (self.address, self.area)))
+        contact = {"email": self.email, "phone": self.phone, "address": where, "hours": [*self.hours]}
         return {name: value for name, value in contact.items() if value}
+
+    def further(self, name: str) -> JsonObject:
+        """Return the further ways to reach it as the prop of a name, if there are any."""
+        return {name: [link.model_dump() for link in self.ways]} if self.ways else {}
 
     def marked(self) -> JsonObject:
         """Return the mark as a prop, as far as there is one."""

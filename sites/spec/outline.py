@@ -55,7 +55,7 @@ def compose(outline: Outline) -> JsonObject:
 
 def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
     """Leave out sections that have no entries, pictures or contact data to show."""
-    contact = outline.contact.model_dump(exclude={"hours", "form"})
+    contact = outline.contact.model_dump(exclude={"hours", "form", "area", "ways"})
     bare = Business(name=outline.name, lang=outline.lang, **contact)
     reachable = replace(bare, email="a@b.example", phone="+1 23", address="Here")
     return tuple(
@@ -125,6 +125,8 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         email=contact.email,
         phone=contact.phone,
         address=contact.address,
+        area=contact.area,
+        ways=tuple(way.link for way in contact.ways),
         hours=tuple(line.model_dump() for line in contact.hours),
         links=tuple(_navigation(pages, outline.lang, form=where)),
         contact_href=(to_contact := f"{where}#contact" if where else direct),
@@ -326,8 +328,12 @@ def outline_schema() -> JsonObject:
     looks["size"] |= {"description": "of all letters, where the request or its readers need them larger"}
     plain = "where the request wants no grey or faint words, or only dark ones on light ground: then no band is dark"
     looks["contrast"] |= {"description": plain}
+    contact = inlined["properties"]["contact"]["properties"]
+    contact["address"] |= {"description": "postal"}
+    contact["area"] |= {"description": "a town or region alone, such as 30 km around: shown without a map"}
+    contact["ways"] |= {"description": "a second number, WhatsApp; detail = the number or https: address"}
     form = {"description": "false where the owner wants no form; else an email gets one, also without a ContactForm"}
-    inlined["properties"]["contact"]["properties"]["form"] |= form
+    contact["form"] |= form
     further = {"description": "further languages of the whole site, only if the request asks for them"}
     inlined["properties"]["also"] |= further
     del inlined["properties"]["sections"]["minItems"]  # none beside `ask` and `cannot`

@@ -7,7 +7,7 @@ the visitor's mail program.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any, Final, Literal, Self, get_args
 from urllib.parse import quote
@@ -196,7 +196,7 @@ def _outline_contact(section: OutlineSection, business: Business) -> JsonObject:
     """Read items as questions, further ways, and whether the form has no message or an optional one."""
     kinds = [item["detail"] for item in section.items if item.get("detail") in _MESSAGES]
     message = {"message": _MESSAGES[kinds[-1]]} if kinds else {}
-    links = outlined_links(section)
+    links = [*business.further("links").get("links", ()), *outlined_links(section)]
     ways = {"links": links[:6]} if links else {}
     items = [
         item
@@ -210,6 +210,10 @@ def _outline_contact(section: OutlineSection, business: Business) -> JsonObject:
 
 
 _MESSAGES: Mapping[str, str] = {"no message": "none", "optional message": "optional"}
+
+
+def _lines_of(links: tuple[Link, ...], ctx: RenderContext) -> Iterator[Html]:
+    return (tag("li", icon(_icon_of(link)), anchor(ctx, link)) for link in links)
 
 
 def _icon_of(link: Link) -> str:
@@ -274,15 +278,14 @@ def _encoding(target: str) -> str | None:
     outline_hint="contact data comes from `contact`; items, only if visitors are to be asked more than name, email and "
     "message: title = the question, detail = its kind: text, long, date, time, number, phone, check, or choice, "
     "and then text = its options as A | B. If nobody is to write a message, or none has to: an item with detail "
-    "`no message` or `optional message`; a further way to write or ring, such as WhatsApp: title, detail = its address",
+    "`no message` or `optional message`",
     minimal=lambda business: (
         {"heading": business.say("Contact us"), **business.contact_props()} if business.email else None
     ),
     nav_label="Contact",
 )
 def _contact_form(props: ContactFormProps, ctx: RenderContext) -> Html:
-    further = (tag("li", icon(_icon_of(link)), anchor(ctx, link)) for link in props.links)
-    details = contact_lines(*further, email=props.email, phone=props.phone, address=props.address)
+    details = contact_lines(*_lines_of(props.links, ctx), email=props.email, phone=props.phone, address=props.address)
     hours = hours_list(props.hours, ctx, props.timezone)
     words = tag("div", intro(ctx, props), details, hours, class_="contact-words")
     return band(ctx, props, words, _form(props, ctx), classes=f"{props.ground} contact")
@@ -353,6 +356,8 @@ class MapLinkProps(SectionProps):
     address: Text
     phone: Phone | None = None
     email: Email | None = None
+    links: Annotated[tuple[Link, ...], Field(max_length=6)] = ()
+    """Further ways, as in ContactForm."""
     hours: Annotated[tuple[Hours, ...], Field(max_length=8)] = ()
     timezone: TimeZone | None = None
     href: LinkUrl | None = None
@@ -365,7 +370,7 @@ class MapLinkProps(SectionProps):
 
 
 def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
-    known = business.address or ""
+    known = next((item["detail"] for item in section.items if item.get("detail")), business.address) or ""
     ways = [_without_address(item.get("text") or item.get("title") or "", known) for item in section.items]
     own = {
         name: words
@@ -405,7 +410,7 @@ def _is_address(heading: str, address: str) -> bool:
     example={"heading": "Find us", "address": "14 Mill Lane, Millbrook", "directions": ["Tram 4 to Mill Square"]},
     words=("map", "map link", "directions", "location", "find us"),
     outline=_outline_map,
-    outline_hint="items: text = a way to get there",
+    outline_hint="items: text = a way to get there; of a second place: detail = its address",
     minimal=lambda business: (
         {"heading": business.say("Find us"), "address": business.address} if business.address else None
     ),
@@ -413,7 +418,7 @@ def _is_address(heading: str, address: str) -> bool:
 )
 def _map_link(props: MapLinkProps, ctx: RenderContext) -> Html:
     place = tag("address", icon("pin"), tag("span", props.address), class_="map-address")
-    reached = contact_lines(email=props.email, phone=props.phone, address=None)
+    reached = contact_lines(*_lines_of(props.links, ctx), email=props.email, phone=props.phone, address=None)
     ways = tag("ul", *(tag("li", way) for way in props.directions), class_="map-ways") if props.directions else None
     searched = props.address.replace("\N{NO-BREAK SPACE}", " ")
     href = ctx.url(props.href) if props.href else _MAP_SEARCH + quote(searched, safe="")

@@ -352,4 +352,5 @@ def footer_of(business: Business) -> JsonObject:
     is_menu = len(business.links) > 1 or any(LEGAL.fullmatch(link.label) for link in business.links)
     links = [link.model_dump() for link in business.links if is_menu]
     text = {"text": business.tagline} if business.tagline else {}
-    return {"brand": business.name, **text, "links": links, **business.contact_props(), **business.marked()}
+    known = business.contact_props() | business.further("social") | business.marked()
+    return {"brand": business.name, **text, "links": links, **known}

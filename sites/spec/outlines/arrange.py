@@ -43,7 +43,7 @@ _STATEMENT: Final = 320
 """Characters of a text that can stand large."""
 _DAY: Final = 40
 """Characters of a title that may be a date."""
-_OF_VISIT: Final = frozenset({"phone", "address", "hours", "timezone"})
+_OF_VISIT: Final = frozenset({"phone", "address", "hours", "timezone", "links"})
 """What of a form stands in the section on the visit instead."""
 
 
@@ -124,12 +124,14 @@ def _with_visit(body: list[Section], business: Business) -> list[Section]:
     visit, form = _place_of("MapLink", body), _place_of("ContactForm", body)
     if visit is None:
         return body
-    contact = {name: value for name, value in business.contact_props().items() if name != "address"}
+    known = business.contact_props() | business.further("links")
+    contact = {name: value for name, value in known.items() if name != "address"}
     found = [*body]
-    found[visit] = "MapLink", body[visit][1] | contact
     if form is not None:
         slim = {name: value for name, value in body[form][1].items() if name not in _OF_VISIT}
         found[form] = "ContactForm", slim
+        contact |= {"links": links} if (links := body[form][1].get("links")) else {}
+    found[visit] = "MapLink", body[visit][1] | contact
     return [found[at] for at in in_page_order([kind for kind, _ in body])]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic_core import PydanticCustomError
 
-from sites.spec.catalog import components
+from sites.spec.catalog import Link, components
 from sites.spec.html import complaint_about_link, phone_url, say
 from sites.spec.model import JsonObject
 from sites.spec.outlines.arrange import repeats
@@ -17,6 +17,7 @@ from sites.spec.outlines.arrange import repeats
 _MENU_LETTERS: Final = 22
 _FIRST_WORDS: Final = re.compile(r"[,:;.?!–—·](?!\d)")
 _NAMED = re.compile(r"#[^\W\d_]")
+_NUMBER: Final = re.compile(r"\+?[0-9(][0-9\s()./-]{2,22}")
 _SCHEMES = ("https:", "http:", "mailto:", "tel:", "sms:")
 
 
@@ -76,6 +77,22 @@ def addressed(detail: str) -> str:
     if detail.startswith(_SCHEMES) and (complaint := complaint_about_link(detail)):
         raise PydanticCustomError("bad_url", "{complaint}", {"complaint": complaint})
     return detail
+
+
+def way_of(title: str, detail: str) -> Link:
+    """Return a further way to reach a business: a number, which the link shows, or an address.
+
+    Raises:
+        PydanticCustomError: the detail is neither (the model's fault).
+    """
+    number = detail.removeprefix("tel:")
+    if _NUMBER.fullmatch(number):
+        whole = number.replace(" ", "\N{NO-BREAK SPACE}")
+        return Link(label=title if re.search(r"\d", title) else f"{title} {whole}"[:60], href=phone_url(number))
+    href = addressed(detail)
+    if complaint := complaint_about_link(href):
+        raise PydanticCustomError("bad_url", "{complaint}", {"complaint": complaint})
+    return Link(label=title, href=href)
 
 
 def lead(pages: Mapping[str, JsonObject], names: Mapping[str, str], *, lang: str, otherwise: str | None) -> None:

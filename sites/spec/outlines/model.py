@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from sites.spec.catalog import Email, ImageUrl, Phone
+from sites.spec.catalog import Email, ImageUrl, Link, Phone
 from sites.spec.components.contact import Hours
 from sites.spec.components.page import SiteUrl
 from sites.spec.fonts.families import NewFont
 from sites.spec.html import ArtName
-from sites.spec.outlines.links import addressed
+from sites.spec.outlines.links import addressed, way_of
 from sites.spec.outlines.looks import Ground
 from sites.spec.theme import CardStyle, Colour, PresetName, Radius, Style, TextSize
 
@@ -67,12 +67,33 @@ class OutlinedTheme(_Outlined):
     """A stock drawing in the opening; with `none` words alone open each page, and the mark, as a logo would, stays."""
 
 
+class OutlinedWay(_Outlined):
+    """A further way to reach the business."""
+
+    title: Annotated[str, Field(min_length=1, max_length=36)]
+    detail: Annotated[str, Field(max_length=200)]
+    """A number as people read it, or an address."""
+
+    @property
+    def link(self) -> Link:
+        """The link to it."""
+        return way_of(self.title, self.detail)
+
+    @model_validator(mode="after")
+    def _check_link(self) -> Self:
+        assert self.link
+        return self
+
+
 class OutlinedContact(_Outlined):
     """How to reach the business, as far as the request says."""
 
     email: Email | None = None
     phone: Phone | None = None
     address: Annotated[str, Field(max_length=300)] | None = None
+    area: Annotated[str, Field(max_length=200)] | None = None
+    """Where it works, as a town or `30 km around`: no map shows that."""
+    ways: Annotated[tuple[OutlinedWay, ...], Field(max_length=4)] = ()
     hours: Annotated[tuple[Hours, ...], Field(max_length=8)] = ()
     form: bool = True
     """Whether a site that has an e-mail address and no section of this kind gets a form."""

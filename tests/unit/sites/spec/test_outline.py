@@ -527,6 +527,59 @@ def test_an_invitation_to_the_contact_leads_to_the_page_that_has_the_form() -> N
     assert not dead_links(render(site))
 
 
+WAYS = [{"title": "Workshop", "detail": "0161 555 017"}, {"title": "WhatsApp", "detail": "https://wa.me/4420"}]
+LINKS = [("Workshop 0161\xa0555\xa0017", "tel:0161555017"), ("WhatsApp", "https://wa.me/4420")]
+
+
+@pytest.mark.parametrize(
+    ("known", "place"),
+    [
+        ({"email": "a@bakery.example"}, "contact"),
+        ({"email": "a@bakery.example", "address": "1 Hill Road"}, "map-link"),
+        ({"phone": "+4420", "address": "1 Hill Road"}, "map-link"),
+    ],
+)
+def test_further_ways_to_reach_a_business_stand_where_the_first_do_and_on_each_page(
+    known: dict[str, str], place: str
+) -> None:
+    """A second number and a messenger had no place but a button (trial 14)."""
+    outline = with_sections({"kind": "Hero"}, {"kind": "MapLink"}, contact={**known, "ways": WAYS})
+    elements = expand_outline(outline).pages[INDEX]["elements"]
+    shown = elements[place]["props"]["links"], elements["footer"]["props"]["social"]
+    assert [[(link["label"], link["href"]) for link in links] for links in shown] == [LINKS, LINKS]
+    assert [key for key in elements if elements[key]["props"].get("links") and key != "header"] == [place]
+    assert b'href="tel:0161555017"' in render(expand_outline(outline))[INDEX]
+
+
+def test_a_further_way_is_a_number_or_an_address() -> None:
+    for detail in ("ring the bell", "javascript:alert(1)"):
+        given = {"contact": {"ways": [{"title": "Bell", "detail": detail}]}}
+        assert refusal(with_sections({"kind": "Hero"}, **given))[0] == "bad_outline"
+
+
+def test_an_area_that_is_served_is_told_and_gets_no_map() -> None:
+    """A chimney sweep's '30 km around' had no field, and a town alone got a map (trial 14)."""
+    contact = {"phone": "+4420", "area": "Kilkenny, 30 km around"}
+    site = expand_outline(with_sections({"kind": "Hero"}, {"kind": "MapLink"}, contact=contact))
+    assert "map-link" not in site.pages[INDEX]["elements"]
+    assert "Kilkenny, 30 km around" in site.pages[INDEX]["elements"]["footer"]["props"]["address"]
+    both = expand_outline(with_sections({"kind": "MapLink"}, contact=contact | {"address": "1 Hill Road"}))
+    page = render(both)[INDEX].decode()
+    assert "1 Hill Road · Kilkenny" in page
+    assert "query=1%20Hill%20Road" in page
+
+
+def test_a_second_place_has_its_own_address_and_way() -> None:
+    maps = [{"kind": "MapLink", "heading": "Office"}, {"kind": "MapLink", "heading": "Beach"}]
+    maps[1]["items"] = [{"detail": "Promenade, section 3"}, {"text": "Bus 4"}]
+    elements = expand_outline(with_sections({"kind": "Hero"}, *maps)).pages[INDEX]["elements"]
+    shown = [elements[key]["props"] for key in ("map-link", "map-link-2")]
+    assert {each["address"]: each["directions"] for each in shown} == {
+        "1 Hill Road, Aarhus": [],
+        "Promenade, section 3": ["Bus 4"],
+    }
+
+
 def test_an_owner_who_wants_no_form_gets_none() -> None:
     """'No forms please', said a celebrant, and an address alone would have brought one (issue 20)."""
     hero = {"kind": "Hero", "items": [{"title": "Write to me", "detail": "#contact"}]}
