@@ -234,7 +234,7 @@ def _navigation(pages: _Pages, lang: str, *, form: str | None) -> list[Link]:
         label = menu_words(section.menu) or menu_words(section.heading)
         if not label and section.kind != "RichText" and kinds[section.kind] == 1:  # a text can be about anything
             label = say(component.nav_label, lang) if component.nav_label else ""
-        if label and component.nav_label:
+        if label and (component.nav_label or (section.menu and section.kind not in _OPENINGS)):
             found.append(Link(label=label, href=f"{INDEX}#{_key(component, kinds[section.kind])}"))
             first.setdefault(section.kind, found[-1])
     by_label: dict[str, Link] = {}
@@ -322,9 +322,9 @@ def outline_schema() -> JsonObject:
     looks["style"] |= {"description": STYLES}
     looks["ground"] |= {"description": GROUNDS}
     looks["radius"] |= {"description": "of corners, only where the request speaks of them"}
-    looks["cards"] |= {"description": "only where the request speaks of frames or shadows, which raised has"}
+    looks["cards"] |= {"description": "only where the request speaks of frames or shadows, which only raised has"}
     looks["background"] |= {"description": "a dark one, as preset noir has, makes a dark site"}
-    looks["art"] |= {"description": "none: words alone open the site"}
+    looks["art"] |= {"description": "none: words alone open the site, beside the mark"}
     looks["size"] |= {"description": "of all letters, where the request or its readers need them larger"}
     plain = "where the request wants no grey or faint words, or only dark ones on light ground: then no band is dark"
     looks["contrast"] |= {"description": plain}

@@ -316,7 +316,7 @@ def _outline_newsletter(section: OutlineSection, business: Business) -> JsonObje
 
 @Component(
     "Newsletter",
-    summary="action (URL of a form service) or email, button, note",
+    summary="action (form service) or email, button, note",
     example={"heading": "News from the oven", "text": "Once a month.", "email": "news@bakery.example"},
     words=("newsletter", "newsletter signup", "mailing list", "email signup", "sign-up form"),
     outline=_outline_newsletter,
@@ -370,7 +370,8 @@ class MapLinkProps(SectionProps):
 
 
 def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
-    known = next((item["detail"] for item in section.items if item.get("detail")), business.address) or ""
+    own_places = [item["detail"] for item in section.items if item.get("detail") and not item.get("text")]
+    known = own_places[0] if own_places else business.address or ""
     ways = [_without_address(item.get("text") or item.get("title") or "", known) for item in section.items]
     own = {
         name: words
@@ -405,12 +406,12 @@ def _is_address(heading: str, address: str) -> bool:
 
 @Component(
     "MapLink",
-    summary="address, phone, email, hours, timezone, "
-    "href (default OpenStreetMap), button, directions [text], embed true (Google Maps)",
+    summary="address, phone, email, links, hours, timezone, "
+    "href (else OpenStreetMap), button, directions [text], embed true (Google Maps)",
     example={"heading": "Find us", "address": "14 Mill Lane, Millbrook", "directions": ["Tram 4 to Mill Square"]},
     words=("map", "map link", "directions", "location", "find us"),
     outline=_outline_map,
-    outline_hint="items: text = a way to get there; of a second place: detail = its address",
+    outline_hint="items: text = a way to get there; a second place: only detail, its address",
     minimal=lambda business: (
         {"heading": business.say("Find us"), "address": business.address} if business.address else None
     ),

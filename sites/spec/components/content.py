@@ -69,8 +69,8 @@ class HeroProps(SectionProps):
     drawing: Drawing | None = None
     """A drawing of the site's own, which wins over `art` once it is drawn."""
     layout: HeroLayout = "split"
-    notes: Annotated[tuple[Label, ...], Field(max_length=4)] = ()
-    """Short facts below the buttons."""
+    notes: Annotated[tuple[Title, ...], Field(max_length=4)] = ()
+    """Facts below the buttons."""
     long: bool = False
     """Whether the heading has a word or a number that would not fit its column in the largest letters."""
     strip: Tone | None = None
@@ -90,6 +90,7 @@ class HeroProps(SectionProps):
 
 
 _NUMBER: Final = re.compile(r"[+(]?\d[\d\s()/.\u2011-]{4,}\d")
+_LETTER: Final = re.compile(r"[^\W\d_]")
 _LEAST_DIGITS: Final = 6
 """Of a telephone number without its zeros; a year is none."""
 
@@ -114,12 +115,12 @@ def _outlined_picture(section: OutlineSection) -> JsonObject:
 
 
 def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
-    links = [
-        _with_number({**link, "href": href}, business)
-        for link in outlined_links(section)[:3]
-        if (href := _called(link["href"], business))
-    ]
-    notes = [item["title"][:60] for item in section.items if item.get("title") and not is_link(item)]
+    by_href: dict[str, JsonObject] = {}  # a number among the facts is no further button
+    for link in outlined_links(section):
+        if (href := _called(link["href"], business)) and not _LETTER.search(by_href.get(href, {}).get("label", "")):
+            by_href[href] = _with_number({**link, "href": href}, business)
+    links = [*by_href.values()][:3]
+    notes = [item["title"] for item in section.items if item.get("title") and not is_link(item)]
     props: JsonObject = {"heading": business.name, **section_props(section), "layout": business.opening}
     if business.phone and _NUMBER.search(props["heading"]):
         props["phone"] = business.phone
@@ -163,8 +164,8 @@ def _art_for(business: Business) -> str:
     words=("hero", "hero section", "hero banner", "banner", "opening", "masthead", "intro"),
     slots=("aside",),
     outline=_outline_hero,
-    outline_hint="items: up to 4 short facts as title; up to 2 buttons that come first, each with detail: "
-    "tel:NUMBER, #contact, ...",
+    outline_hint="items: up to 4 facts as title; up to 2 buttons that come first, each with detail: "
+    "tel:NUMBER (which its label then shows), #contact, ...",
 )
 def _hero(props: HeroProps, ctx: RenderContext) -> Html:
     props = props.with_call()

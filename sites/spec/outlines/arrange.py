@@ -37,6 +37,8 @@ _FEW_ANSWERED: Final = 700
 """So few questions, with answers of so many characters, show at once: what a business does not do must not hide."""
 _OF_STRIP: Final = 3
 """So many facts fill a strip."""
+_IN_STRIP: Final = 60
+"""Characters of a fact for which a strip has room."""
 _PAGE: Final = 3
 """Every third section of a printed page may stand on another paper."""
 _STATEMENT: Final = 320
@@ -90,7 +92,8 @@ def _opened(props: JsonObject, opening: HeroLayout, look: Look, *, below: str | 
         props = props | {"long": True}
     is_sheet = is_poster and opening == "statement"
     is_plate = is_sheet or (opening in ("split", "mirrored") and look.style != "editorial")
-    if len(props.get("notes", ())) >= _OF_STRIP and not is_sheet and opening != "masthead":
+    notes = props.get("notes", ())
+    if len(notes) >= _OF_STRIP and max(map(len, notes)) <= _IN_STRIP and not is_sheet and opening != "masthead":
         meets = below == "CallToAction" and look.call == look.strip
         props = props | {"strip": "deep" if meets else look.strip}
     return props, look.band if is_plate and look.band != "deep" else "plain"

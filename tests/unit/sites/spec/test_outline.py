@@ -714,6 +714,33 @@ def test_a_button_that_rings_shows_the_number_to_those_who_have_no_telephone_bef
         assert (first["label"].replace("\xa0", " "), first["href"]) == (label, f"{scheme}:+4570123456")
 
 
+@pytest.mark.parametrize("fact_first", [True, False])
+def test_a_number_among_the_facts_is_no_button_beside_the_one_that_rings_it(fact_first: bool) -> None:
+    items = [{"title": "Ring Bev", "detail": "tel:+45 70123456"}, {"title": "+45 70 12 34 56"}]
+    hero = {"kind": "Hero", "heading": "Two vans", "items": items[::-1] if fact_first else items}
+    props = expand_outline(with_sections(hero, contact={"phone": "+45 70 12 34 56"})).pages[INDEX]["elements"]["hero"]
+    labels = [action["label"].replace("\xa0", " ") for action in props["props"]["actions"]]
+    assert labels == ["Ring Bev +45 70 12 34 56"]
+
+
+def test_a_fact_keeps_its_conditions_and_a_long_one_stands_in_no_strip() -> None:
+    """Of 'per costume per week, with a deposit' a limit of five words left a price (trial 14)."""
+    long = "From £18 per costume per week, with a deposit of £40 for each, back on return"
+    short = ["Since 1982", "Open on Sundays", "No appointment"]
+    for facts, strips in (([*short[:2], long], False), (short, True)):
+        hero = {"kind": "Hero", "items": [{"title": fact} for fact in facts]}
+        props = expand_outline(with_sections(hero)).pages[INDEX]["elements"]["hero"]["props"]
+        assert [note.replace("\xa0", " ") for note in props["notes"]] == facts
+        assert ("strip" in props) == strips
+
+
+def test_a_call_that_the_outline_names_for_the_menu_stands_in_it() -> None:
+    call = {"kind": "CallToAction", "heading": "Come in on Saturday"}
+    for menu, labels in (({"menu": "Saturdays"}, ["What we do", "Saturdays"]), ({}, ["What we do"])):
+        header = expand_outline(with_sections(OUTLINE["sections"][1], call | menu)).pages[INDEX]["elements"]["header"]
+        assert [link["label"] for link in header["props"]["links"]][:-1] == labels
+
+
 def test_a_number_in_a_language_that_keeps_its_blanks_is_rung_by_its_button() -> None:
     """It stood as dead text among the facts of an Italian shop (issue 20)."""
     ring = {"title": "Chiama il negozio", "detail": "011 555 0182"}
