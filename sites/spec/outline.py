@@ -428,7 +428,7 @@ def _without_blanks(value: Any) -> Any:
 
 def _as_written(value: Any) -> Any:
     """Return an outline with the spaces that its language keeps."""
-    lang = value.get("lang") if isinstance(value, dict) else None
+    lang = value.get("lang", "en") if isinstance(value, dict) else None
     return typeset(value, lang) if isinstance(lang, str) else value
 
 

@@ -373,6 +373,7 @@ def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
     own_places = [item["detail"] for item in section.items if item.get("detail") and not item.get("text")]
     known = own_places[0] if own_places else business.address or ""
     ways = [_without_address(item.get("text") or item.get("title") or "", known) for item in section.items]
+    area = [business.area] if business.area and not own_places else []  # a footer of one page leaves it to this section
     own = {
         name: words
         for name, words in section_props(section).items()
@@ -382,7 +383,7 @@ def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
         "heading": business.say("Find us"),
         **own,
         **({"address": known} if known else {}),
-        "directions": [way for way in ways if way and way.strip(" .") not in known][:5],
+        "directions": [*area, *(way for way in ways if way and way.strip(" .") not in known)][:5],
     }
 
 

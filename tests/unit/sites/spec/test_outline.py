@@ -123,12 +123,12 @@ def test_a_number_to_ring_is_the_first_button_and_a_further_way_to_write_stands_
         )
     ).pages[INDEX]["elements"]
     header, hero, call, form = (home[key]["props"] for key in ("header", "hero", "call-to-action", "contact"))
-    assert header["action"] == {"label": "Ring 958 555 017", "href": "tel:958555017"}
+    assert header["action"] == {"label": "Ring 958\xa0555\xa0017", "href": "tel:958555017"}
     assert header["links"][-1] == {"label": "Contact", "href": "index.html#contact"}
     write = {"label": "Write", "href": "index.html#contact"}
-    assert hero["actions"] == [{"label": "Ring 958 555 017", "href": "tel:958555017"}, write]
+    assert hero["actions"] == [{"label": "Ring 958\xa0555\xa0017", "href": "tel:958555017"}, write]
     assert hero["notes"] == ["Since 1982"]
-    assert [action["label"] for action in call["actions"]] == ["Ring 958 555 017", "WhatsApp"]
+    assert [action["label"] for action in call["actions"]] == ["Ring 958\xa0555\xa0017", "WhatsApp"]
     assert form["links"] == [{"label": "WhatsApp", "href": "https://wa.me/34600555017"}]
     assert [question["label"] for question in form["questions"]] == ["Which bike?"]
 
@@ -140,7 +140,7 @@ def test_the_menu_names_a_section_by_the_first_words_of_its_heading() -> None:
 
 
 def test_the_time_of_a_weekly_lesson_is_not_cut() -> None:
-    when = "Dienstag und Donnerstag, 18:30 – 20:00 Uhr"
+    when = "Dienstag und Donnerstag, 18:30\xa0–\xa020:00\xa0Uhr"
     outline = with_sections({"kind": "Schedule", "items": [{"title": "Theorie", "detail": when}]})
     assert when in render(expand_outline(outline))[INDEX].decode()
 
@@ -219,12 +219,12 @@ def test_a_style_has_its_shapes_unless_the_outline_asks_for_others() -> None:
 
 
 def test_opening_hours_stand_once_where_one_page_says_how_to_find_the_place() -> None:
-    contact = {**OUTLINE["contact"], "address": "High St 1", "hours": [{"days": "Mon", "time": "9-5"}]}
+    contact = {**OUTLINE["contact"], "address": "High St 1", "hours": [{"days": "Mon", "time": "9 to 5"}]}
     outline = {**with_sections({"kind": "MapLink"}), "contact": contact}
-    assert render(expand_outline(outline))[INDEX].count(b"9-5") == 1
+    assert render(expand_outline(outline))[INDEX].count(b"9 to 5") == 1
     further = {"kind": "RichText", "text": "Since 1998.", "page": "About"}
     both = {**with_sections({"kind": "MapLink"}, further), "contact": contact}
-    assert render(expand_outline(both))[INDEX].count(b"9-5") == 2
+    assert render(expand_outline(both))[INDEX].count(b"9 to 5") == 2
 
 
 def test_a_section_with_nothing_to_show_is_left_out_of_page_and_navigation() -> None:
@@ -314,7 +314,7 @@ def test_a_further_page_does_not_say_its_name_again_below_its_opening() -> None:
     ]
     team = expand_outline({"name": "Bakery", "sections": sections}).pages["team.html"]["elements"]
     assert "heading" not in team["team"]["props"]
-    assert team["features"]["props"]["heading"] == "Our team's work"
+    assert team["features"]["props"]["heading"] == "Our team’s work"
 
 
 def test_a_page_of_its_own_for_contact_stands_in_the_menu_once() -> None:
@@ -562,9 +562,10 @@ def test_an_area_that_is_served_is_told_and_gets_no_map() -> None:
     contact = {"phone": "+4420", "area": "Kilkenny, 30 km around"}
     site = expand_outline(with_sections({"kind": "Hero"}, {"kind": "MapLink"}, contact=contact))
     assert "map-link" not in site.pages[INDEX]["elements"]
-    assert "Kilkenny, 30 km around" in site.pages[INDEX]["elements"]["footer"]["props"]["address"]
+    assert "Kilkenny, 30\xa0km around" in site.pages[INDEX]["elements"]["footer"]["props"]["address"]
     both = expand_outline(with_sections({"kind": "MapLink"}, contact=contact | {"address": "1 Hill Road"}))
     page = render(both)[INDEX].decode()
+    assert "<li>Kilkenny, 30\xa0km around</li>" in page
     assert "1 Hill Road · Kilkenny" in page
     assert "query=1%20Hill%20Road" in page
 

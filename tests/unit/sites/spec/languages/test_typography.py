@@ -104,3 +104,10 @@ def test_a_price_that_stands_alone_is_written_as_a_language_does(
     """An Italian page's English version said '€85 per person' and '45 €' (issue 20)."""
     said = [with_prices({"items": [{"price": price}]}, lang)["items"][0]["price"] for lang in ("en", "de", "nl")]
     assert said == [english, german, dutch]
+
+
+def test_a_site_whose_language_nobody_named_is_set_too() -> None:
+    """Models leave out `lang` of an English site, whose numbers then broke (issue 20)."""
+    named = {name: value for name, value in OUTLINE.items() if name != "lang"}
+    hero = {"kind": "Hero", "heading": "Bread", "text": "Sat 9 am–2 pm"}
+    assert "Sat 9\xa0am–\u20602\xa0pm" in expand_outline({**named, "sections": [hero]}).canonical()
