@@ -77,7 +77,7 @@ Hue = Literal["red", "orange", "yellow", "green", "teal", "blue", "purple", "pin
 """A colour of one small thing, with words on it that are readable in both schemes."""
 Accent = bool | Hue | Literal["primary"]
 """Whether a button has the accent colour, to stand out from the others, or which one of its own."""
-HeroLayout = Literal["split", "mirrored", "framed", "centered", "cover", "statement", "masthead"]
+HeroLayout = Literal["split", "mirrored", "framed", "centered", "cover", "statement", "masthead", "wide"]
 IconName = Literal[
     "bed",
     "book",

@@ -118,7 +118,15 @@ def _business(outline: Outline, pages: _Pages) -> Business:
     address = f"mailto:{contact.email}" if contact.email else phone_url(contact.phone or "")
     direct = None if complaint_about_link(address) else address
     trade, chosen, words = _trade(outline), outline.theme.art, outline.model_dump(mode="json")
-    own = opening_of(_theme(outline), outline.name, trade=None if chosen or outline.drawing else trade)
+    hero = next((part for part in pages[INDEX][1] if part.kind == "Hero"), OutlinedSection(kind="Hero"))
+    drawing = None if chosen == "none" or hero.image else hero.drawing or outline.drawing
+    own = opening_of(
+        _theme(outline),
+        outline.name,
+        hero.model_dump(),
+        trade=None if chosen or outline.drawing else trade,
+        drawn=drawing is not None,
+    )
     return Business(
         name=outline.name,
         tagline=outline.tagline,

@@ -28,7 +28,7 @@ from sites.spec.catalog import (
     outlined_links,
     section_props,
 )
-from sites.spec.drawings.shapes import Drawing, mark_of
+from sites.spec.drawings.shapes import WIDE, Drawing, mark_of
 from sites.spec.embeds import frame_of, framed
 from sites.spec.html import (
     ArtName,
@@ -104,6 +104,12 @@ def _hero_picture(props: HeroProps, ctx: RenderContext) -> Html | None:
     return tag("div", drawing, class_="hero-picture hero-art") if drawing else None
 
 
+def _fitting(props: HeroProps) -> HeroLayout:
+    """Return the layout, or another where no picture is there that could go across the page."""
+    fits = props.image or (props.drawing and props.drawing.box == WIDE)
+    return "split" if props.layout == "wide" and not fits else props.layout
+
+
 def _drawn(drawing: Drawing | None) -> Html | None:
     return drawing.html() if drawing and drawing.shapes else None
 
@@ -155,7 +161,7 @@ def _art_for(business: Business) -> str:
 @Component(
     "Hero",
     summary="opening: actions (max 3), image, art or drawing, layout split|mirrored|framed|centered|"
-    "cover (light words over the picture, always shaded dark)|statement|masthead, notes [text]; slot aside",
+    "cover (light words over the picture, always shaded dark)|statement|masthead|wide, notes [text]; slot aside",
     example={
         "heading": "Bread worth getting up for",
         "text": "Baked every night in a wood oven.",
@@ -173,9 +179,9 @@ def _hero(props: HeroProps, ctx: RenderContext) -> Html:
     notes = tag("ul", *(tag("li", note) for note in props.notes), class_=style) if props.notes else None
     strip, notes = (notes, None) if props.strip else (None, notes)
     picture = _hero_picture(props, ctx)
-    layout = "centered" if picture is None and props.layout != "statement" else props.layout
+    layout = "centered" if picture is None and props.layout != "statement" else _fitting(props)
     words: tuple[Html | None, ...] = (intro(ctx, props), buttons(ctx, props.actions), notes)
-    if layout in ("statement", "masthead"):
+    if layout in ("statement", "masthead", "wide"):
         head = props.model_copy(update={"text": None})
         if layout == "masthead":  # beside the picture, not below the buttons
             strip, words = strip or notes, words[:2]

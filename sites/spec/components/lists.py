@@ -343,7 +343,7 @@ def _logo(item: Logo, ctx: RenderContext) -> Html:
 
 @Component(
     "Logos",
-    summary="partners in a row: items [{name, image, href}]",
+    summary="partners: items [{name, image, href}]",
     example={"heading": "They serve our bread", "items": [{"name": "The Mill Inn"}, {"name": "Café Ost"}]},
     words=("logos", "logo cloud", "partners", "clients", "sponsors", "trusted by"),
     outline=outline_items("items", 12, name=ItemField("title", 60)),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from sites.spec.drawings.shapes import MAX_LETTERS, MAX_SHAPES, TONES, Shape
+from sites.spec.drawings.shapes import MAX_LETTERS, MAX_SHAPES, TONES, WIDE, Shape
 from sites.spec.languages.versions import root_props
 from sites.spec.model import INDEX, JsonObject, Site, refused_by, site_of
 from sites.spec.theme import Theme, palette
@@ -99,7 +99,22 @@ def brief(site: Site, of: str) -> str:
         for element in site.pages[INDEX]["elements"].values()
     )
     kind = "The drawing is the website's mark, and" if is_mark else "The drawing"
-    return f"The website: {about}\nIts tones: {tones}{beside}\n{kind} shows: {of}"
+    return f"The website: {about}\nIts tones: {tones}{beside}{_field(site, of)}\n{kind} shows: {of}"
+
+
+def _field(site: Site, of: str) -> str:
+    """Return what to know of the field of a picture that goes across the page."""
+    openings = (element for page in site.pages.values() for element in page["elements"].values())
+    if not any(
+        each["props"].get("layout") == "wide" and (_drawing_of(each) or {}).get("of") == of for each in openings
+    ):
+        return ""
+    size = " ".join(WIDE.split()[2:])
+    return (
+        "\nThis one goes across the whole page, below the words, on a field of its own: begin with "
+        f"`ground rect 0 0 {size}`. The subject is 250 to 320 high and stands between x 300 and 700; its place goes on "
+        "to both edges and has things of its own left and right, which a phone cuts off."
+    )
 
 
 def draw_tool() -> JsonObject:

@@ -105,19 +105,30 @@ def _checked(line: str) -> str:
 Shape = Annotated[str, Field(max_length=MAX_LETTERS), AfterValidator(_checked)]
 
 
+_FIELD: Final = re.compile(r"ground rect 0 0 (\d{3,4}) (\d{3})", re.ASCII)
+"""The first shape of a drawing, which covers its field."""
+WIDE: Final = "0 0 1000 360"
+
+
 class Drawing(BaseModel, frozen=True, extra="forbid"):
     """What a drawing shows, and its shapes from the back to the front; none until a model has drawn it."""
 
     of: Annotated[str, Field(min_length=1, max_length=200)]
     shapes: Annotated[tuple[Shape, ...], Field(max_length=MAX_SHAPES)] = ()
 
-    def html(self, *, box: str = "0 0 600 500", class_: str = "art") -> Html:
+    @property
+    def box(self) -> str:
+        """Its field as a viewBox."""
+        field = _FIELD.fullmatch(self.shapes[0]) if self.shapes else None
+        return f"0 0 {field[1]} {field[2]}" if field else "0 0 600 500"
+
+    def html(self, *, box: str | None = None, class_: str = "art") -> Html:
         """Return the drawing, which fills the box it stands in, as the stock ones do."""
         return tag(
             "svg",
             *map(_element, self.shapes),
             class_=class_,
-            viewBox=box,
+            viewBox=box or self.box,
             preserveAspectRatio="xMidYMid slice",
             aria_hidden="true",
             focusable="false",

@@ -41,6 +41,11 @@ _IN_STRIP: Final = 60
 """Characters of a fact for which a strip has room."""
 _PAGE: Final = 3
 """Every third section of a printed page may stand on another paper."""
+_FEW_WORDS: Final = 80
+"""Characters of an opening's text that would leave a hole beside its picture."""
+_ONE_LINE: Final = 28
+"""Characters of a heading that can stand as a title across the page."""
+_NO_WORDS: Final[JsonObject] = {}
 _STATEMENT: Final = 320
 """Characters of a text that can stand large."""
 _DAY: Final = 40
@@ -49,16 +54,22 @@ _OF_VISIT: Final = frozenset({"phone", "address", "hours", "timezone", "links"})
 """What of a form stands in the section on the visit instead."""
 
 
-def opening_of(theme: JsonObject, name: str, *, trade: Trade | None) -> HeroLayout:
-    """Return how a new site opens: as its trade does, else by its style, and not all alike."""
+def opening_of(
+    theme: JsonObject, name: str, hero: JsonObject = _NO_WORDS, *, trade: Trade | None = None, drawn: bool = False
+) -> HeroLayout:
+    """Return how a new site opens: as its trade does, else by its style and by what it says.
+
+    Few words, which would leave a hole beside a picture, stand above a wide one.
+    """
     if trade and trade.opening != "split":
         return trade.opening
-    number = sum(name.encode())
-    if theme["style"] == "editorial" and number % 2:
-        return "masthead"
     if theme["style"] == "poster":
         return "statement"
-    return "mirrored" if number % 3 == 0 else "split"
+    if drawn and len(hero.get("text") or "") <= _FEW_WORDS:
+        return "wide"
+    if theme["style"] == "editorial" and len(hero.get("heading") or name) <= _ONE_LINE:
+        return "masthead"
+    return "mirrored" if sum(name.encode()) % 3 == 0 else "split"
 
 
 def arranged(body: list[Section], business: Business, look: Look) -> list[Section]:
@@ -91,7 +102,7 @@ def _opened(props: JsonObject, opening: HeroLayout, look: Look, *, below: str | 
     if max(map(len, props.get("heading", "").split(" "))) > room:
         props = props | {"long": True}
     is_sheet = is_poster and opening == "statement"
-    is_plate = is_sheet or (opening in ("split", "mirrored") and look.style != "editorial")
+    is_plate = is_sheet or (opening in ("split", "mirrored", "wide") and look.style != "editorial")
     notes = props.get("notes", ())
     if len(notes) >= _OF_STRIP and max(map(len, notes)) <= _IN_STRIP and not is_sheet and opening != "masthead":
         meets = below == "CallToAction" and look.call == look.strip

@@ -147,6 +147,18 @@ def test_a_mark_is_drawn_once_after_the_opening_and_stands_in_header_call_and_fo
     assert b"art mark" not in render(drawn(site, {}))[INDEX]
 
 
+def test_few_words_stand_above_a_drawing_for_which_a_wide_field_is_asked() -> None:
+    """Beside a picture they left a hole, and a drawing of the usual size had its head cut off in a wide frame."""
+    hero = {"kind": "Hero", "heading": "Goats", "drawing": "a goat"}
+    site = expand_outline({**OUTLINE, "sections": [hero, {**hero, "drawing": "a kid"}, *OUTLINE["sections"][1:]]})
+    assert "`ground rect 0 0 1000 360`" in brief(site, "a goat")
+    assert "1000" not in brief(_site(), "a goat")
+    for ground, shown in (("1000 360", b"hero-wide"), ("600 500", b"hero-split")):
+        page = render(drawn(site, {"a goat": [f"ground rect 0 0 {ground}", *GOAT[1:]]}))[INDEX]
+        assert b'viewBox="0 0 %b"' % ground.encode() in page
+        assert shown in page
+
+
 def test_an_outline_says_what_else_is_drawn() -> None:
     sections = [
         {"kind": "PageIntro", "page": "Visit", "heading": "Come in", "drawing": "an open gate"},

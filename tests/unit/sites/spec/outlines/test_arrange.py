@@ -91,10 +91,13 @@ def test_a_heading_that_is_the_address_is_said_once(heading: str, shown: str) ->
     assert (props["heading"], props["directions"]) == (shown, ["By bus 61."])
 
 
-def test_an_opening_is_its_trades_or_of_its_style_and_not_always_the_same() -> None:
+def test_an_opening_is_its_trades_or_of_its_style_and_of_what_it_says() -> None:
     assert opening_of({"preset": "forest", "style": "display"}, "Noor", trade=TRADES["outdoors"]) == "statement"
     editorial = {"preset": "clay", "style": "editorial"}
-    assert {opening_of(editorial, name, trade=None) for name in ("Noor", "Noos")} == {"masthead", "mirrored"}
+    long, text = {"heading": "A swarm in your garden? Ring us."}, {"text": "We collect swarms of honeybees. " * 3}
+    assert opening_of(editorial, "Noos") == opening_of(editorial, "Noor", text, drawn=True) == "masthead"
+    assert opening_of(editorial, "Noor", long | text, drawn=True) == opening_of(editorial, "Noor", long) == "mirrored"
+    assert {opening_of({"style": style}, "Noor", long, drawn=True) for style in ("tiles", "display")} == {"wide"}
     ocean = {"preset": "ocean", "style": "display"}
     openings = {opening_of(ocean, name, trade=TRADES["plumber"]) for name in ("Noor", "Noos", "Noot")}
     assert openings == {"split", "mirrored"}
@@ -195,12 +198,13 @@ def test_a_poster_is_a_coloured_sheet_with_its_facts_beside_the_picture() -> Non
     ("look", "opening", "tone"),
     [
         (LOOK, "split", "filled"),
+        (LOOK, "wide", "filled"),
         (LOOK._replace(band="accent"), "mirrored", "accent"),
         (LOOK._replace(band="deep"), "split", None),
         (LOOK._replace(style="editorial"), "split", None),
         (LOOK, "cover", None),
     ],
-    ids=["its colour", "its other colour", "a dark page", "a printed page", "over a picture"],
+    ids=["its colour", "above a picture", "its other colour", "a dark page", "a printed page", "over a picture"],
 )
 def test_the_words_of_an_opening_stand_on_the_site_s_own_colour(look: Look, opening: Any, tone: str | None) -> None:
     [(_, props)] = arranged([("Hero", {})], replace(AKERS, opening=opening), look)
