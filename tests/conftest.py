@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from ledger.store import Ledger, create_ledger_engine
 from tests.object_server import FaultyProxy, ObjectServer
-from tests.order import ByFileAndServers, place_of
+from tests.order import ByFileAndServers, in_order
 from tests.services import Postgres, Valkey, memory
 
 # Seeded and without a clock: what passed once passes always, however busy the machine is.
@@ -48,11 +48,16 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest; leave what takes minutes to `make chaos ONLY=long`, which asks for it."""
-    items.sort(key=lambda item: place_of(item.nodeid))
+    place = {file: number for number, file in enumerate(in_order(_file_of(item) for item in items))}
+    items.sort(key=lambda item: place[_file_of(item)])
     if os.environ.get("LONG") != "1":
         for item in items:
             if item.get_closest_marker("long") is not None:
                 item.add_marker(pytest.mark.skip(reason="takes minutes: `make chaos ONLY=long` runs it"))
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)

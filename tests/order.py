@@ -1,5 +1,7 @@
 """What several processes share out, and in which order: they are done together only if no long file comes last."""
 
+from collections.abc import Iterable
+
 from xdist.scheduler import LoadFileScheduling
 
 BOXES = "tests/box/"
@@ -25,15 +27,30 @@ ON_INSTALLATION = frozenset(
         "test_rolling_restart",
     )
 )
-_FOLDERS = ("chaos", "acceptance", "conformance", "integration", "unit")
-ORDER = (ENGINE, BOXES, INSTALLATION, *(f"tests/{folder}/" for folder in _FOLDERS))
-"""The longest first, as measured: boxes on two engines and the installation begin together, a process each."""
+CHAINS = (ENGINE, BOXES, INSTALLATION)
+"""The longest, which begin together, a process each: boxes on two engines, and the installation."""
+WAITING = tuple(f"tests/{folder}/" for folder in ("chaos", "acceptance", "conformance", "integration"))
+"""The longest first, as measured. Most of what their tests do is wait for servers and programs."""
+FILLING = "tests/unit/"
+"""Take the processor for all of their time: they are spread over the whole, and fill what the others leave of it."""
+LAST_OF_WAITING = 0.85
+"""Where in the whole the last file that waits begins, so that there is something to do beside it."""
 
 
-def place_of(nodeid: str) -> int:
-    """Return where a test comes in the whole: every kind of test in its own order."""
-    name = servers_of(nodeid.partition("::")[0])
-    return next((place for place, start in enumerate(ORDER) if name.startswith(start)), len(ORDER))
+def in_order(files: Iterable[str]) -> list[str]:
+    """Return the files in the order in which they are shared out."""
+    rest = dict.fromkeys(sorted(files, key=_kind))
+    chains = [file for file in rest if _kind(file) < len(CHAINS)]
+    filling = [file for file in rest if servers_of(file).startswith(FILLING)]
+    waiting = [file for file in rest if file not in {*chains, *filling}]
+    place = {file: number / len(filling) for number, file in enumerate(filling)}
+    place |= {file: number / len(waiting) * LAST_OF_WAITING for number, file in enumerate(waiting)}
+    return [*chains, *sorted([*waiting, *filling], key=place.__getitem__)]
+
+
+def _kind(file: str) -> int:
+    order = (*CHAINS, *WAITING)
+    return next((kind for kind, start in enumerate(order) if servers_of(file).startswith(start)), len(order))
 
 
 def servers_of(file: str) -> str:
