@@ -4,12 +4,11 @@ import os
 import subprocess
 import sys
 
-WHOLE = ("-q", "-n", "6", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=30", "--durations-min=5")
-"""Six processes for two processors, as most of what a test does is wait; each has servers and network of its own.
+WHOLE = ("-q", "-n", "8", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=30", "--durations-min=5")
+"""Eight processes for two processors, as most of what a test does is wait: beside six, three tenths of them idled.
 
-A file's tests stay together and share them. The longest come first (tests/order.py): left to itself xdist begins with
-the files of most tests, and ends with the longest, files of one test each. It is one run, as tests of boxes wait for
-their engine most of the time and leave the processors to the others."""
+Each has servers and network of its own, which the tests of a file share. What comes when says tests/order.py: left to
+itself xdist begins with the files of most tests, and ends with the longest, files of one test each."""
 CORE = (
     "jobs/test_lifecycle.py::test_an_answer_ends_the_job_with_its_text",
     "jobs/test_spec_jobs.py::test_a_direct_edit_makes_no_model_call_and_costs_nothing",

@@ -175,6 +175,7 @@ def test_structured_output_is_json_of_the_schema():
 
 def test_every_request_gets_a_reply_or_an_api_error() -> None:
     outcomes: set[str] = set()
+    rules = load_rules([], faults=True)
 
     @settings(max_examples=60, deadline=None)
     @given(MESSAGES, TOOLS, JSON, JSON, st.sampled_from(["auto", "any", "none"]))
@@ -183,7 +184,7 @@ def test_every_request_gets_a_reply_or_an_api_error() -> None:
         body |= {"output_config": output_config} if isinstance(output_config, dict) else {}
         try:
             request = parse_request(json.dumps(body).encode())
-            match = RuleBook(load_rules([], faults=True)).match(request)
+            match = RuleBook(rules).match(request)
             assert match is not None
             counted = PromptCache().usage(request, owner="k", now=0.0)
             reply = plan_reply(request, match, counted=counted)

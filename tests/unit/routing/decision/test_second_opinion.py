@@ -49,6 +49,7 @@ def _orders_removal(prompt: str) -> bool:
     return bool(verbs & shipped_vocabulary().words["order"])
 
 
+@pytest.mark.slow
 def test_it_decides_where_no_rule_is_certain_and_mostly_as_labelled() -> None:
     changed: dict[str, list[bool]] = defaultdict(list)
     kept = ("triggers", "confidence", "target", "trivial", "read_only", "workflow")

@@ -6,6 +6,8 @@ import json
 import zlib
 from pathlib import Path
 
+import pytest
+
 from routing.decision.second_opinion import BUCKETS, HEAD, SIZE, Asked
 from routing.decision.training import digest_of, fit, labelled, rows_of, train
 
@@ -14,6 +16,7 @@ DATA = ROOT / "tests" / "data"
 LABELS = (DATA / "routing_golden.jsonl", DATA / "routing_trained.jsonl")
 
 
+@pytest.mark.slow
 def test_the_same_labels_make_the_same_file() -> None:
     some = labelled(LABELS)[::100]
     assert train(some) == train(some)
@@ -24,6 +27,7 @@ def test_nothing_that_measures_it_is_trained_on() -> None:
     assert held_out.isdisjoint(line["prompt"] for line in labelled(LABELS))
 
 
+@pytest.mark.slow
 def test_the_shipped_file_is_small_and_made_from_the_labels_in_the_repository() -> None:
     """`make routing-model` makes it; here the smallest of its models is made again.
 
