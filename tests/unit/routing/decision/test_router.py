@@ -877,6 +877,7 @@ def test_a_hostile_prompt_of_32_kib_is_decided_in_bounded_time(prompt: str) -> N
     assert seconds_for(prompt) < MOST_SECONDS
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=12))
 @settings(max_examples=60, deadline=None)
 def test_any_prompt_of_32_kib_is_decided_in_bounded_time(pieces: list[str]) -> None:

@@ -629,6 +629,7 @@ def test_a_batch_takes_as_long_as_its_longest_member_and_not_as_long_as_all_toge
     assert clock.now < sum(seconds.get(step.agent or "", 1.0) for step in game.view.steps)
 
 
+@pytest.mark.slow
 @pytest.mark.req("S-027")
 def test_containers_are_made_and_ended_by_the_service_alone() -> None:
     """No agent has a word for it, and one package of the service has a hand on the engine."""
