@@ -23,7 +23,7 @@ ON_INSTALLATION = frozenset(
         "test_guides",
         "test_panels",
         "test_backup",
-        "test_eval",
+        "test_replay",
         "test_rolling_restart",
     )
 )

@@ -1,38 +1,24 @@
-"""`pointsman eval` over the shipped cases and their recorded replies, and jobs replayed from recorded calls."""
+"""`pointsman eval` over the shipped cases and their recorded replies."""
 
 import html
-import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args
-from uuid import UUID
 
-import psycopg
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from gateway.fake_provider.library import library_path
-from producers.cli import app
 from producers.evaluation.cases import Case, Kind, Round, read_cases
 from producers.evaluation.review_cases import read_review_cases, shipped_reviews
 from producers.evaluation.run import CaseResult, StepResult
 from routing.yaml_data import load_yaml
-from tests.acceptance.conftest import NO_ENGINE
-from tests.acceptance.installation import Installation
+from tests.acceptance.conftest import pointsman
 
-ROOT = Path(__file__).parents[2]
-BAKERY = ROOT / "producers" / "local" / "demo_site"
 LEAST_CASES = 60
 """Issue 20."""
-
-
-def pointsman(*arguments: str, environment: Mapping[str, str] = NO_ENGINE) -> tuple[int, dict[str, Any], str]:
-    """Run a command here, which saves the seconds that imports take; return its exit code, its JSON and its errors."""
-    done = CliRunner().invoke(app, [*arguments, "--json"], env={**environment}, prog_name="pointsman")
-    return done.exit_code, json.loads(done.stdout or "{}"), done.stderr
 
 
 def with_mistakes(folder: Path) -> Path:
@@ -200,39 +186,3 @@ def test_a_browser_does_what_visitors_do_and_sees_what_a_dead_script_and_a_faint
         assert any(part in finding for finding in found), found
     (run,) = (tmp_path / "runs").iterdir()
     assert {path.name for path in run.glob("dead-1-*.png")} == {"dead-1-before.png", "dead-1-after.png"}
-
-
-def test_a_recorded_job_is_replayed_bit_for_bit_and_a_changed_reply_shows(installation: Installation) -> None:
-    environment = {**installation.embedded.environment, **NO_ENGINE}
-    asked = installation.wait_for(installation.submit("What is a sourdough starter?"), "answered")
-    code, _, said = pointsman("replay", "--recorded", asked["id"], environment=environment)
-    assert (code, "no model call of it was recorded" in said) == (1, True)
-
-    assert pointsman("tenant", "record", "demo", "7", environment=environment)[0] == 0
-    assert pointsman("site", "import", "replayed", str(BAKERY), "--publish", environment=environment)[0] == 0
-    request = "Change the price of the dark rye to €6.10 and of the walnut wreath to €7.90."
-    jobs = [str(installation.submit(request, site="replayed"))]
-    for text in ("Make the headline shorter.", "Add a section about our history."):
-        installation.wait_for(UUID(jobs[-1]), "awaiting_approval")
-        jobs.append(installation.http.post(f"/v1/jobs/{jobs[-1]}/revise", json={"text": text}).json()["id"])
-    installation.wait_for(UUID(jobs[-1]), "awaiting_approval")
-    assert pointsman("tenant", "record", "demo", "0", environment=environment)[0] == 0
-
-    database = installation.embedded.environment["POINTSMAN_LEDGER__URL"].replace("+psycopg", "")
-    with psycopg.connect(database, autocommit=True) as ledger:
-        ((call, reply),) = ledger.execute(
-            "SELECT id, reply FROM recorded_call WHERE job_id = %s", (jobs[1],)
-        ).fetchall()
-        message = json.loads(reply)
-        message["content"][0]["input"]["summary"] = "Something else was done."
-        ledger.execute("UPDATE recorded_call SET reply = %s WHERE id = %s", (json.dumps(message), call))
-        ((size,),) = ledger.execute("SELECT result -> 'output_bytes' FROM job WHERE id = %s", (jobs[1],)).fetchall()
-        lower = json.dumps({"queues": {"spec": {"output_bytes": size}}})
-        ledger.execute("UPDATE tenant SET overrides = %s", (lower,))
-        code, replayed, said = pointsman("replay", "--recorded", jobs[-1], environment=environment)
-        ledger.execute("UPDATE tenant SET overrides = '{}'")
-    assert [step["job"] for step in replayed["steps"]] == jobs, said
-    same, otherwise, (over_its_limit,) = [step["differences"] for step in replayed["steps"]]
-    assert (same, otherwise) == ([], ["it says something else"])
-    assert over_its_limit.startswith("came to output_exceeded, not awaiting_approval"), "today's limits hold"
-    assert (code, replayed["is_same"]) == (1, False)
