@@ -274,6 +274,16 @@ def test_what_a_round_leaves_over_makes_the_next_one_begin_at_once(shop: Shop, m
     assert shop.scalar("SELECT count(*) FROM job WHERE state = 'expired'") == BATCH + 1
 
 
+_DISPATCH = """
+from ledger import store
+from producers.cli import app
+
+store.SESSION = {**store.SESSION, "idle_in_transaction_session_timeout": "3s"}
+app(["dispatcher"])
+"""
+"""The command, whose transactions the ledger ends sooner than IDLE_TRANSACTION_TIMEOUT_MS, which would be sat out."""
+
+
 @pytest.fixture
 def processes(shop: Shop, broker_url: str, tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
     running: list[subprocess.Popen[bytes]] = []
@@ -287,7 +297,7 @@ def processes(shop: Shop, broker_url: str, tmp_path: Path) -> Iterator[Callable[
             "POINTSMAN_DISPATCHER__LEASE_SECONDS": "1.5",
             "POINTSMAN_DISPATCHER__TICK_SECONDS": "0.2",
         }
-        command = [sys.executable, "-m", "producers.cli", "dispatcher"]
+        command = [sys.executable, "-c", _DISPATCH]
         with (tmp_path / "log").open("ab") as log:
             running.append(subprocess.Popen(command, env=os.environ | settings, stdout=log, stderr=log))
         return running[-1]
@@ -315,7 +325,7 @@ def test_a_dispatcher_that_is_killed_or_stands_still_is_replaced_by_another_proc
     wait_until(lambda: ids(broker, "answer") == [first], seconds=20, what="the leader pushes")
     leader.send_signal(signal.SIGSTOP)
     second = shop.accept(tier=None)
-    # What stands still may stand in a transaction: the ledger ends that after IDLE_TRANSACTION_TIMEOUT_MS.
+    # What stands still may stand in a transaction: the ledger ends that.
     wait_until(lambda: ids(broker, "answer") == [first, second], seconds=45, what="the other takes over")
     wait_until(lambda: str(leader_of(shop)).endswith(f".{follower.pid}"), seconds=30, what="the other one leads")
     leader.send_signal(signal.SIGCONT)
