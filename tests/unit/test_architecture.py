@@ -231,7 +231,7 @@ def test_an_error_survives_the_way_from_a_pool_child_to_its_parent(error: type[B
 
 
 @pytest.mark.slow
-@pytest.mark.req("H-088", "H-119")
+@pytest.mark.req("H-012", "H-088", "H-119")
 def test_a_worker_builds_and_scans_without_process_or_engine_and_knows_no_client_of_a_provider_or_a_forge() -> None:
     for queue in (QueueName.SPEC, QueueName.ANSWER, QueueName.TOOLS, QueueName.INTAKE, QueueName.CONTROL):
         assert platform_policy().queues[queue].container == "none"

@@ -182,18 +182,23 @@ def test_titles_statuses_and_dates_are_those_of_the_records(record: str, title: 
     ],
 )
 def test_the_four_approaches_have_their_ratings(approach: str, stars: str) -> None:
+    assert row("approach") == "predictability | flexibility | reliability | development speed"
     assert row(approach) == stars
 
 
 @pytest.mark.parametrize(
     ("product", "lacked"),
     [
-        requirement("S-091", "Devin", ["specialised agents", "security review", "product analysis"]),
-        requirement("S-092", "Cosine, Genie", ["product, UX and security"]),
-        requirement("S-093", "OpenHands", ["open-source agent SDK", "infrastructure toolkit"]),
-        requirement("S-094", "Lovable, Bolt, v0", ["QA", "security", "architecture"]),
+        requirement("S-091", "Devin", ["one AI engineer", "specialised agents", "security review", "product analysis"]),
+        requirement("S-092", "Cosine, Genie", ["code generation by several agents", "product, UX and security"]),
+        requirement(
+            "S-093",
+            "OpenHands",
+            ["open-source agent SDK", "orchestration of a whole process", "infrastructure toolkit"],
+        ),
+        requirement("S-094", "Lovable, Bolt, v0", ["prototype, fast", "QA", "security", "architecture decisions"]),
         requirement("S-095", "CrewAI, AutoGen", ["general frameworks", "how software is developed"]),
-        requirement("S-096", "Claude Code, Cursor", ["single agent", "orchestration"]),
+        requirement("S-096", "Claude Code, Cursor", ["coding assistants", "single agent", "orchestration"]),
     ],
 )
 def test_what_others_lacked_is_told(product: str, lacked: list[str]) -> None:
@@ -205,8 +210,15 @@ def test_what_others_lacked_is_told(product: str, lacked: list[str]) -> None:
     [
         requirement("S-009", ["more complex orchestration", "higher total of tokens", "passed between agents"]),
         requirement("S-062", ["OpenHands SDK", "MIT", "`enterprise/`", "a paid one"]),
-        requirement("S-105", ["technical product manager or a small team", "tech lead"]),
-        requirement("S-134", ["Removing the retry would fail steps", "triggering it on more", "Both were rejected"]),
+        requirement("S-105", ["technical product manager or a small team", "tech lead", "lets the machine execute"]),
+        requirement(
+            "S-134",
+            [
+                "Removing the retry would fail steps",
+                "triggering it on more would let a model's output",
+                "Both were rejected",
+            ],
+        ),
         requirement(
             "P-008", ["Research, Architect, Frontend Dev, Styling, QA and Security strictly one after the other"]
         ),
@@ -237,7 +249,9 @@ def test_what_others_lacked_is_told(product: str, lacked: list[str]) -> None:
         requirement("L-046", ["the addendum wins and the code is changed"]),
         requirement("L-015", ["Out of scope stays how grounding sets rank their sources"]),
         requirement("L-121", ["check against isolation and reactivity anti-patterns does not apply"]),
-        requirement("P-059", ["rejects the single monolithic agent", "harder to debug"]),
+        requirement(
+            "P-059", ["rejects the single monolithic agent", "less specialised, harder to debug and improve in parts"]
+        ),
     ],
 )
 def test_prices_and_rejected_ways_are_told(facts: list[str]) -> None:

@@ -421,7 +421,7 @@ def test_an_edit_that_would_be_unreadable_says_how_it_was_mended(rig: Rig) -> No
     assert "words in the colour chosen would be hard to read here" in job.result["summary"]
 
 
-@pytest.mark.req("H-022", "H-013")
+@pytest.mark.req("H-011", "H-022", "H-013")
 def test_an_edit_by_the_model_takes_exactly_one_call(rig: Rig) -> None:
     job = rig.edit(BY_MODEL, rig.site())
     assert (job.state, job.result["how"]) == ("awaiting_approval", "a model's patch of the spec")
@@ -452,7 +452,7 @@ def test_a_second_edit_of_an_unchanged_document_reads_it_from_the_cache(rig: Rig
     assert prompt == same == sha256(catalog_prompt().encode()).hexdigest()[:8]
 
 
-@pytest.mark.req("H-013")
+@pytest.mark.req("H-011", "H-013")
 def test_a_new_site_takes_a_call_that_outlines_it_and_one_that_proofreads_it(rig: Rig) -> None:
     job = rig.edit("A site for Ada's Bikes, a repair shop in Ghent", rig.shop.site("bikes"))
     assert (job.state, job.result["how"]) == ("awaiting_approval", "a model's outline")

@@ -114,7 +114,7 @@ def test_a_project_that_names_a_stranger_s_account_makes_no_call(accounts: Accou
     assert accounts.called() == {"own": 0, "enterprise": 0, "strangers": 0}
 
 
-@pytest.mark.req("P-004")
+@pytest.mark.req("P-004", "S-077")
 def test_a_step_may_call_the_model_that_its_layers_chose_and_no_other(accounts: Accounts) -> None:
     held = accounts.step("four", BASE + f"models: {{security: {OPUS}}}\n", "security")
     assert accounts.world.post(held, message(model=OPUS)).status_code == 200

@@ -14,9 +14,9 @@ from routing.decision.router import Signals, decide
 from routing.policy.platform import platform_policy
 
 ENTRY = re.compile(
-    r'\d\d:\d\d ROUTE "(?:[^"\\\n]|\\["\\nrt]|\\u[0-9a-f]{4})*" → (?:ANSWER|ACTION)\n'
-    r"  Triggers: \[[^\n\]]*\]\n"
-    r"  (?:Confidence: (?:STRONG|WEAK|NONE) \(\d+ triggers?\)|Pattern: [^\n]+)\n"
+    r'\d\d:\d\d ROUTE "(?:[^"\\\n]|\\["\\nrt]|\\u[0-9a-f]{4})*" → '
+    r"(?:ANSWER\n  Triggers: \[\]\n  Pattern: [^\n]+"
+    r"|ACTION\n  Triggers: \[[^\n\]]*\]\n  Confidence: (?:STRONG|WEAK|NONE) \(\d+ triggers?\))\n"
     r"  Routed to: (?:Swarm Orchestrator|Direct Response|Tool Specialist)\n\n"
 )
 

@@ -90,6 +90,13 @@ def test_an_exact_label_wins_over_a_longer_one_that_begins_with_it(said: str) ->
     assert (talk.say(said).option, talk.asked) == (INVOICES.options[0], [])
 
 
+@pytest.mark.req("L-065")
+@pytest.mark.parametrize(("said", "wanted"), [("2", 0), ("first", 1), ("second", 1)])
+def test_an_exact_label_wins_over_a_place(said: str, wanted: int) -> None:
+    options = options_of("2", "First", "Other")
+    assert Conversation(options).say(said).option == options.options[wanted]
+
+
 @pytest.mark.req("L-006", "L-050", "L-102")
 @pytest.mark.parametrize("said", ["ope panel d", "cancel", "first", "make the header blue", "delete it all in chat"])
 def test_with_no_open_clarification_every_message_passes_through(said: str) -> None:

@@ -32,7 +32,7 @@ from routing.clarify.questions import (
     read_state,
 )
 from routing.clarify.replies import AmbiguityReason, Source
-from routing.decision.router import Route, Signals, SiteSignals, decide
+from routing.decision.router import Route, RouteTarget, Signals, SiteSignals, decide
 from routing.errors import InvalidJobError
 from routing.jobs import Option
 from routing.policy.platform import platform_policy
@@ -81,6 +81,7 @@ def test_only_a_weak_search_is_asked_where_and_a_place_binds_nothing() -> None:
     found = open_clarification(route("search for examples"), own=(), sites=SITES)
     assert found is not None
     assert (found.question, found.binds) == (ASK_PLACE, False)
+    assert route("search for examples").target is RouteTarget.SWARM_ORCHESTRATOR, "it is asked, and then delegated"
     assert [one.id for one in found.options] == ["web", "codebase", "memory"]
     assert asked().binds
     assert open_clarification(route("search and find the examples in our repo"), own=(), sites=SITES) is None

@@ -329,6 +329,7 @@ WAYS = ["RETRY", "PIVOT", "ESCALATE"]
 @pytest.mark.req("R-063")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_failure_debate_that_agrees_ends_there(way: str) -> None:
+    assert list(FailureOutcome) == WAYS, "there are these three"
     record = failure(says(way), says(way))
     assert (record.kind, record.verdict) == (DebateKind.FAILURE, way)
     assert record.needs_person is (way == "ESCALATE")

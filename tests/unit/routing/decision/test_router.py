@@ -104,7 +104,8 @@ def test_each_question_pattern_of_the_document_asks_where_it_begins_the_message(
     [hit] = shipped_vocabulary().find(asked.tokens, asked.shown)["question_002"]
     assert hit.first == 0
     assert unbound(case(f"{pattern} HPOS")).rule == "precedence"
-    assert unbound(f"Update the page to say {case(pattern)} HPOS").mode is Mode.ACTION
+    for before in ("Update the page to say", "Update the repo and", "In the project"):
+        assert unbound(f"{before} {case(pattern)} HPOS").mode is Mode.ACTION
 
 
 @pytest.mark.req("R-012", "R-014", "R-018", "R-022", "R-077", "R-078", "R-083")
@@ -213,17 +214,20 @@ def test_the_functions_of_the_document_keep_their_meaning() -> None:
 @pytest.mark.req("R-057", "R-066", "R-067", "R-088")
 @pytest.mark.parametrize("command", ["pwd", "date", "whoami", "echo delete all products"])
 def test_a_trivial_command_takes_the_fast_path_without_debate_or_tier(command: str) -> None:
-    decision = route(command)
-    assert (decision.queue, decision.target, decision.tier) == (QueueName.TOOLS, RouteTarget.TOOL_SPECIALIST, None)
-    assert (decision.trivial, decision.debate, decision.rule) == (True, Debate.BYPASS, "trivial")
-    assert decision.argv == parse_trivial(command)
+    for decision in (route(command), unbound(command), route(command, site=None, project=True)):
+        assert (decision.queue, decision.target, decision.tier) == (QueueName.TOOLS, RouteTarget.TOOL_SPECIALIST, None)
+        assert (decision.trivial, decision.debate, decision.rule) == (True, Debate.BYPASS, "trivial")
+        assert decision.argv == parse_trivial(command)
+        assert first_stage(decision, platform_policy(), environment={}).queue is QueueName.TOOLS
     assert route("date picker is broken").trivial is False
 
 
 @pytest.mark.req("R-001", "R-003", "R-116", "H-009")
 def test_a_decision_is_the_same_every_time_and_says_why() -> None:
+    for prompt in (*PROMPTS, "gli orari (9-19) anche in fondo a tutte le pagine"):  # the last by the second opinion
+        once = route(prompt)
+        assert all(route(prompt) == once for _ in range(20))
     first = route("Add a hover effect to the cards")
-    assert all(route("Add a hover effect to the cards") == first for _ in range(200))
     assert first.reason == "Patch: its words are those of stylesheets."
     assert (first.rule, first.classifier, first.policy_version) == ("V1-3", "v1", platform_policy().version)
     of_spec = decide(Signals(prompt="a longer title", site=SiteSignals(files=3, has_spec=True)), platform_policy())
@@ -282,8 +286,9 @@ def test_each_component_of_the_catalog_is_added_in_tier_1(name: str) -> None:
 @pytest.mark.req("H-015")
 def test_a_new_site_from_a_description_is_tier_1() -> None:
     prompt = "Create a new site for a bakery with a hero, opening hours and a contact form"
-    assert decide(Signals(prompt=prompt, new_site=True), platform_policy()).tier is Tier.SPEC
-    assert route(prompt, site=SiteSignals(files=0)).tier is Tier.SPEC
+    for signals in (Signals(prompt=prompt, new_site=True), Signals(prompt=prompt, site=SiteSignals(files=0))):
+        for policy in (platform_policy(), RULES_ALONE):
+            assert decide(signals, policy).tier is Tier.SPEC
 
 
 @pytest.mark.parametrize(
@@ -385,6 +390,7 @@ def test_a_heading_and_a_meta_tag_that_sound_like_logic_are_none(prompt: str, ti
         ("advanced edit: change the title", {}),
         ("use the code agent and make the logo bigger", {}),
         ("code mode: change the title", {}),
+        ("I want code-level control: change the title", {}),
         ("change the title", {"advanced_edit": True}),
         ("change the title", {"preference": "agent"}),
     ],
@@ -497,16 +503,21 @@ def test_every_edit_of_a_site_gets_exactly_one_tier_and_its_queue(prompt: str) -
 
 @pytest.mark.req("R-005", "R-060")
 @pytest.mark.parametrize(
-    ("prompt", "queue"),
-    [("What is HPOS?", "answer"), ("Add a gallery of our cakes", "spec"), ("Fix the error in app.js", "patch")],
+    ("prompt", "bound", "queue"),
+    [
+        ("What is HPOS?", {}, "answer"),
+        ("Add a gallery of our cakes", {}, "spec"),
+        ("Fix the error in app.js", {}, "patch"),
+        ("Add a footer", {"site": None, "project": True}, "control"),
+    ],
 )
-def test_a_question_is_answered_at_once_and_an_order_is_handed_to_the_workers_of_its_tier(
-    prompt: str, queue: str
+def test_a_question_is_answered_at_once_and_an_order_is_handed_to_the_workers_of_its_tier_or_planned(
+    prompt: str, bound: dict[str, Any], queue: str
 ) -> None:
-    decision = route(prompt)
+    decision = route(prompt, **bound)
     stage = first_stage(decision, platform_policy(), environment={})
     assert (stage.state, stage.queue) == (State.QUEUED, queue)
-    assert (decision.tier is None) == (decision.mode is Mode.ANSWER)
+    assert (decision.mode is Mode.ANSWER) == (queue == "answer")
 
 
 # --- seed 003: lanes and intents --------------------------------------------------------------------------------------
@@ -943,6 +954,16 @@ def test_a_decision_takes_far_less_than_ten_milliseconds() -> None:
             decide(on_site(prompt), platform_policy())
             taken.append(time.perf_counter() - started)
     assert sorted(taken)[len(taken) // 2] < 0.010
+
+
+@pytest.mark.req("H-008")
+def test_a_decision_reads_no_file_calls_nobody_and_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    decide(on_site(EDITS[0]), platform_policy())
+    with monkeypatch.context() as without:
+        for way_out in ("builtins.open", "io.open", "os.open", "socket.socket", "subprocess.Popen"):
+            without.setattr(way_out, pytest.fail)
+        for prompt in EDITS:
+            decide(on_site(prompt), platform_policy())
 
 
 @pytest.mark.req("H-047")

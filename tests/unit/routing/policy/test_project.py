@@ -99,7 +99,7 @@ def test_the_platform_s_file_holds_models_budgets_mandatory_rules_and_agents() -
     assert len(POLICY.agents) == 13
 
 
-@pytest.mark.req("S-071", "S-024")
+@pytest.mark.req("S-071", "S-024", "S-077")
 def test_a_project_overrides_what_may_be_tuned_and_leaves_the_rest() -> None:
     policy = for_project(POLICY, read_project(WHOLE, source="project.yaml", policy=POLICY))
     assert policy.budgets.run_usd == 10

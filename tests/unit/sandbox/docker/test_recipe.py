@@ -197,7 +197,7 @@ WEAKER_NETWORK: dict[str, Callable[[dict[str, Any]], None]] = {
 }
 
 
-@pytest.mark.req("H-093", "H-111")
+@pytest.mark.req("H-092", "H-093", "H-111")
 def test_a_box_is_asked_for_in_its_own_network_which_leads_nowhere() -> None:
     wanted = inner_network(SLOT, "10.0.0.0/29")
     asked = box_container(SLOT, SPEC, hosts={"egress": "10.0.0.2"}, lifetime_seconds=9)

@@ -112,7 +112,7 @@ def test_what_no_json_may_hold_is_refused_at_its_place(value: dict[str, Any]) ->
     assert caught.value.findings[0].path == "/a/1/b~1c~0"
 
 
-@pytest.mark.req("H-022", "H-024")
+@pytest.mark.req("H-012", "H-022", "H-024")
 def test_the_same_spec_gives_the_same_bytes_whatever_the_order_of_keys() -> None:
     assert render(parse_site(reordered(demo_site().to_dict()))) == render(demo_site())
 
