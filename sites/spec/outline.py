@@ -19,7 +19,7 @@ from sites.spec.catalog import Business, Component, Day, Link, OutlineSection, c
 from sites.spec.components.page import LEGAL, footer_of, header_of
 from sites.spec.components.posts import NEWS
 from sites.spec.html import complaint_about_link, phone_url, say
-from sites.spec.languages.address import is_familiar, is_to_several
+from sites.spec.languages.address import address_of
 from sites.spec.languages.typography import typeset
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, refused_by
@@ -140,7 +140,7 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         contact_href=(to_contact := f"{where}#contact" if where else direct),
         action=_first_action(pages[INDEX][1], to_contact),
         lang=outline.lang,
-        familiar="several" if is_to_several(words, outline.lang) else is_familiar(words, outline.lang),
+        familiar=address_of(words, outline.lang),
         art=None if chosen == "none" else chosen or (trade.art if trade else None),
         drawing=None if chosen == "none" else outline.drawing,
         mark=outline.mark,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Literal
 
 from sites.spec.languages.versions import lang_of, primary
 from sites.spec.model import Site
@@ -14,10 +14,29 @@ _NEGATED: Final = (
 )
 _ASKED: Final = re.compile(
     rf"(?P<before>\b(?:{_NEGATED}) (?:(?!(?:und|and|et|y|e|en)\b)\w+ )?)?\b"
-    r"(?:(?P<informal>du-?form|(?:ge)?duz(?:en|t)|per du|mit du|tuto[iy]\w+|tutear\w*|tuteamos|de tú|informal(?:ly)?"
-    r"|d(?:are|iamo) del tu)"
+    r"(?:(?P<informal>du-?form|(?:ge)?duz(?:en|t)|per du|mit du|tuto[iy]\w+|tut(?:ea\w*|ee\w*)|de tú|informal(?:ly)?"
+    r"|d(?:are|iamo|ai|ate) del tu)"
     r"|(?P<formal>sie-?form|(?:ge)?siez(?:en|t)|per sie|mit sie|vouvo[iy]\w+|vousvoyer\w+|de usted|formal(?:ly)?"
-    r"|d(?:are|iamo) del lei))\b(?P<after> (?:nicht|pas|niet)\b)?",
+    r"|d(?:are|iamo|ai|ate) del lei))\b(?P<after> (?:nicht|pas|niet)\b)?",
+    re.IGNORECASE,
+)
+_FAMILIAR, _POLITE = r"(?:du|ihr|tu|tú|je|jij)", r"(?:sie|vous|usted|lei|u)"
+_INSTEAD: Final = (
+    r"(?:(?:an)?statt|instead of|rather than|au lieu d[eu]|en (?:vez|lugar) de|invece d(?:i|el)|in plaats van)"
+)
+_CHANGED: Final = {
+    is_familiar: re.compile(
+        rf"\b{new}\b(?: \w+)? {_INSTEAD} (?:\w+ )?{old}\b"
+        rf"|\b(?:from|vo[mn]|d[aeu]l?|van) {old} (?:to|auf|zum?|[àa]|au|al|naar) {new}\b"
+        rf"|\bauf (?:das )?{new} (?:um|wechseln)",
+        re.IGNORECASE,
+    )
+    for is_familiar, new, old in ((True, _FAMILIAR, _POLITE), (False, _POLITE, _FAMILIAR))
+}
+"""`du statt Sie`, by whether the new address is the familiar one."""
+_EVERYWHERE: Final = re.compile(
+    r"\b(?:überall|durchgehend|durchweg|ganze[nrs]?|alle[ns]?|everywhere|throughout|all|whole|partout|tout(?:e?s?)?|tous"
+    r"|tod[oa]s?|tutt[oaie]|ovunque|overal|hele)\b",
     re.IGNORECASE,
 )
 _FORMS: Final = {
@@ -54,14 +73,32 @@ def address_line(site: Site, request: str) -> str:
 
 def _asked(request: str) -> bool | None:
     """Return whether a request asks for the informal address, or None if it says nothing of it."""
+    if (changed := _changed(request)) is not None:
+        return changed
     said = [(bool(each["before"] or each["after"]), bool(each["informal"])) for each in _ASKED.finditer(request)]
     said.sort(key=lambda each: each[0])
     return next((is_informal is not is_ruled_out for is_ruled_out, is_informal in said), None)
 
 
+def _changed(request: str) -> bool | None:
+    return next((is_familiar for is_familiar, words in _CHANGED.items() if words.search(request)), None)
+
+
+def changes_address(request: str) -> bool:
+    """Return whether a request wants all visitors to be addressed otherwise: `du statt Sie`, `duzen` everywhere."""
+    named = (each["informal"] or each["formal"] for each in _ASKED.finditer(request))
+    is_asked = any("formal" not in name.casefold() for name in named)
+    return _changed(request) is not None or bool(is_asked and _EVERYWHERE.search(request))
+
+
 def is_familiar(texts: object, lang: str) -> bool:
     """Return whether texts, in JSON data, speak to visitors as to friends."""
     return _share(texts, lang) > 0
+
+
+def address_of(texts: object, lang: str) -> bool | Literal["several"]:
+    """Return how texts, in JSON data, speak to visitors: as to friends, as to several, or formally."""
+    return "several" if is_to_several(texts, lang) else is_familiar(texts, lang)
 
 
 def is_to_several(texts: object, lang: str) -> bool:

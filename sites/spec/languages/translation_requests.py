@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from sites.spec.languages.address import changes_address
 from sites.spec.languages.versions import languages_of, main_language, primary, root_props
 from sites.spec.model import INDEX, Site
 
@@ -79,12 +80,14 @@ _LEGAL: Final = re.compile(
 
 
 def is_translation(request: str, site: Site) -> bool:
-    """Whether a request may ask for texts in another language; the model that gets them says if it does not.
+    """Whether a request may ask for texts in another language, or for another address of visitors in all of them.
+
+    The model that gets the texts says if it does not.
 
     A page in a language that the site has is none: `the site stays in English`; nor is one of words of its own, as a
     legal page that the site lacks.
     """
-    if _TRANSLATE.search(request):
+    if _TRANSLATE.search(request) or changes_address(request):
         return True
     is_new = _SHORT.search(request) or (_REDUCED.search(request) and _NEW_NUMBER.search(request))
     if is_new or all(_is_lacking(found, site) for found in _VERSION.finditer(request)):

@@ -1,6 +1,6 @@
 import pytest
 
-from sites.spec.languages.address import address_line, is_familiar
+from sites.spec.languages.address import address_line, changes_address, is_familiar
 from tests.unit.sites.spec.samples import demo_site
 
 
@@ -55,3 +55,28 @@ def test_who_says_vosotros_speaks_to_friends(said: str, familiar: bool) -> None:
 def test_who_says_ihr_speaks_to_friends(said: list[str], familiar: bool) -> None:
     """A cellar said `ihr` and `euch`, and its form `Ihr Name` (issue 20)."""
     assert is_familiar(said, "de") is familiar
+
+
+@pytest.mark.parametrize(
+    ("request_", "changes", "is_informal"),
+    [
+        ("Bitte duzen Sie unsere Gäste ab jetzt überall auf der Website statt sie zu siezen.", True, True),
+        ("Schreib die ganze Seite in der Du-Form statt mit Sie", True, True),
+        ("Wir möchten überall du statt Sie sagen", True, True),
+        ("Bitte alle Texte auf Sie umstellen", True, False),
+        ("Sie statt du, bitte", True, False),
+        ("Change the texts from Sie to du", True, True),
+        ("Tutoyez nos clients sur tout le site au lieu de les vouvoyer", True, True),
+        ("Tutea a los clientes en toda la web en vez de usar usted", True, True),
+        ("Dai del tu ai clienti in tutto il sito invece del Lei", True, True),
+        ("Spreek onze klanten overal met je aan in plaats van u", True, True),
+        ("Ein neuer Abschnitt über Kurse, in der Du-Form", False, True),
+        ("Make the whole site less formal", False, None),
+        ("Zeigen Sie alle Preise statt nur einen", False, None),
+    ],
+)
+def test_another_address_of_all_visitors_is_one_wish(request_: str, changes: bool, is_informal: bool | None) -> None:
+    """A site was to say `du` throughout, which no edit of the document has room for (issue 20)."""
+    assert changes_address(request_) is changes
+    if is_informal is not None:
+        assert ("informally" in address_line(demo_site(), request_)) is is_informal

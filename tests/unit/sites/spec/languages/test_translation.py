@@ -54,6 +54,29 @@ def test_a_part_of_many_short_texts_fits_what_a_reply_may_write_of_them_in_germa
         assert len(json.dumps(reply)) / 3 < tokens - 150, "German has 3 letters a token; a summary takes 130"
 
 
+def test_texts_that_only_address_visitors_otherwise_take_their_forms_along() -> None:
+    """A site was to say `du`: the texts that address nobody are not told, and the form says it, too (issue 20)."""
+    hero, form = (
+        element("Hero", heading="Besuchen Sie uns, wir zeigen Ihnen alles"),
+        element("ContactForm", email="a@b.de"),
+    )
+    story = element("RichText", body="Der Ofen steht seit 1998 im selben Haus.")
+    spec = page(hero=hero, story=story, contact=form)
+    spec["elements"]["page"]["props"]["lang"] = "de"
+    site = parse_site(spec)
+    texts = entries_of(site)
+    number = next(n for n, entry in enumerate(texts) if entry.element == "hero")
+    new = {"n": number, "text": "Besuch uns, wir zeigen dir alles"}
+    reply = {"language": "de", "source": "de", "beside": False, "texts": [new]}
+    changed = apply_translation(site, texts, [reply])
+    assert changed.pages[INDEX]["elements"]["contact"]["props"]["familiar"] is True
+    assert b"Dein Name" in render(changed)[INDEX]
+    assert left_over(site, texts, [reply]) == ()
+    assert left_over(site, texts, [{**reply, "source": "en"}])
+    back = {**reply, "texts": [{"n": number, "text": "Besuchen Sie uns, wir zeigen Ihnen alles"}]}
+    assert apply_translation(changed, entries_of(changed), [back]).to_dict() == site.to_dict()
+
+
 def test_every_text_that_visitors_read_can_be_translated() -> None:
     site = parse_site(every_component())
     texts = entries_of(site)
