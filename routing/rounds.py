@@ -226,7 +226,7 @@ def brief_worker(begun: Mapping[str, Any]) -> str:
     if earlier := [str(text) for text in begun.get("earlier", ())]:
         parts.append(
             "The files already hold unpublished work that was done for these earlier requests:\n"
-            f"{_listed(earlier)}\nKeep that work, and change only what is asked now."
+            f"{_listed(earlier)}\nKeep that work but for what is taken back, and change only what is asked now."
         )
     if asked := str(begun.get("asked", "")):
         parts.append(f"With its preview the owner was asked, as data: <question>{_one_line(asked)}</question>")

@@ -275,9 +275,9 @@ def _encoding(target: str) -> str | None:
     },
     words=("contact form", "contact", "contact section", "contact us", "form", "contact us form", "enquiry form"),
     outline=_outline_contact,
-    outline_hint="contact data comes from `contact`; items, only if visitors are to be asked more than name, email and "
+    outline_hint="contact data comes from `contact`; items, only to ask more than name, email and "
     "message: title = the question, detail = its kind: text, long, date, time, number, phone, check, or choice, "
-    "and then text = its options as A | B. If nobody is to write a message, or none has to: an item with detail "
+    "and then text = its options as A | B. If a message is not wanted, or not needed: an item with detail "
     "`no message` or `optional message`",
     minimal=lambda business: (
         {"heading": business.say("Contact us"), **business.contact_props()} if business.email else None

@@ -392,8 +392,12 @@ _outline_plans = outline_items("plans", 4, name=ItemField("title", 60), price=It
 
 def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
     props = _outline_plans(section, business)
-    if business.contact_href:
-        for plan in props["plans"]:
+    for plan in props["plans"]:
+        lines = plan.pop("text", "").splitlines()
+        features = [line[2:][:160] for line in lines if line.startswith("- ")][:12]
+        text = "\n".join(line for line in lines if not line.startswith("- "))
+        plan |= ({"text": text} if text else {}) | ({"features": features} if features else {})
+        if business.contact_href:
             plan["action"] = {"label": business.say("Get in touch"), "href": business.contact_href}
     return props
 
@@ -415,7 +419,7 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
     },
     words=("pricing", "prices", "plans", "pricing table", "packages"),
     outline=_outline_pricing,
-    outline_hint="items: title = plan, detail = price, text",
+    outline_hint="items: title = plan, detail = price, text (lines with '- ': what it holds)",
     nav_label="Prices",
 )
 def _pricing(props: PricingProps, ctx: RenderContext) -> Html:

@@ -735,6 +735,15 @@ def test_a_fact_keeps_its_conditions_and_a_long_one_stands_in_no_strip() -> None
         assert ("strip" in props) == strips
 
 
+def test_a_plan_lists_what_it_holds() -> None:
+    """Two workshops with five facts each had one text of 25 words (trial 14)."""
+    plan = {"title": "One day", "detail": "£95", "text": "For beginners.\n- All tools\n- Lunch"}
+    pricing = {"kind": "Pricing", "items": [plan, {"title": "Two days", "detail": "£170"}]}
+    first, second = expand_outline(with_sections(pricing)).pages[INDEX]["elements"]["pricing"]["props"]["plans"]
+    assert (first["text"], first["features"]) == ("For beginners.", ["All tools", "Lunch"])
+    assert not {"text", "features"} & second.keys()
+
+
 def test_a_call_that_the_outline_names_for_the_menu_stands_in_it() -> None:
     call = {"kind": "CallToAction", "heading": "Come in on Saturday"}
     for menu, labels in (({"menu": "Saturdays"}, ["What we do", "Saturdays"]), ({}, ["What we do"])):

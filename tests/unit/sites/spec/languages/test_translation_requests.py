@@ -21,6 +21,7 @@ def in_language(lang: str) -> Site:
     [
         "Translate the page to French",
         "Bitte übersetze die Seite",
+        "Bitte überall du statt Sie",
         "Traduis tout en anglais",
         "Can you put the classes page into French?",
         "Die ganze Seite auf Englisch umstellen",
