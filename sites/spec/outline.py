@@ -55,7 +55,7 @@ def compose(outline: Outline) -> JsonObject:
 
 def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
     """Leave out sections that have no entries, pictures or contact data to show."""
-    contact = outline.contact.model_dump(exclude={"hours", "form", "area", "ways"})
+    contact = outline.contact.model_dump(exclude={"hours", "area", "ways"})
     bare = Business(name=outline.name, lang=outline.lang, **contact)
     reachable = replace(bare, email="a@b.example", phone="+1 23", address="Here")
     return tuple(
@@ -114,7 +114,7 @@ def _by_page(sections: Iterable[OutlinedSection], *, home: str) -> _Pages:
 def _business(outline: Outline, pages: _Pages) -> Business:
     contact = outline.contact
     having = (path for path, (_, held) in pages.items() if any(part.kind == "ContactForm" for part in held))
-    where = next(having, INDEX if contact.email and contact.form else None)
+    where = next(having, None)
     address = f"mailto:{contact.email}" if contact.email else phone_url(contact.phone or "")
     direct = None if complaint_about_link(address) else address
     trade, chosen, words = _trade(outline), outline.theme.art, outline.model_dump(mode="json")
@@ -136,7 +136,7 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         area=contact.area,
         ways=tuple(way.link for way in contact.ways),
         hours=tuple(line.model_dump() for line in contact.hours),
-        links=tuple(_navigation(pages, outline.lang, form=where)),
+        links=tuple(_navigation(pages, outline.lang)),
         contact_href=(to_contact := f"{where}#contact" if where else direct),
         action=_first_action(pages[INDEX][1], to_contact),
         lang=outline.lang,
@@ -225,18 +225,17 @@ def _theme(outline: Outline) -> JsonObject:
     return {**shape_of(theme, style), **settings, **plain_of(theme), "style": style}
 
 
-def _navigation(pages: _Pages, lang: str, *, form: str | None) -> list[Link]:
-    """Return the links of the menu: to the pages, or to the sections of the only one, which may have the form."""
+def _navigation(pages: _Pages, lang: str) -> list[Link]:
+    """Return the links of the menu: to the pages, or to the sections of the only one."""
     links = [Link(label=name, href=path) for path, (name, _) in pages.items()]
     legal = [link for link in links if LEGAL.fullmatch(link.label)]
     if len(links) - len(legal) > 1:
         return links[:12]
     home = pages[INDEX][1]
-    order = in_page_order([*(part.kind for part in home), *(["ContactForm"] if form == INDEX else [])])
     kinds: Counter[str] = Counter()
     found: list[Link] = []
     first: dict[str, Link] = {}
-    for section in (home[at] for at in order if at < len(home)):
+    for section in (home[at] for at in in_page_order([part.kind for part in home])):
         component = components()[section.kind]
         kinds[section.kind] += 1
         label = menu_words(section.menu) or menu_words(section.heading)
@@ -280,8 +279,6 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
         wanted.insert(0, opening)
     if not is_home and wanted[1:] and repeats(wanted[1].heading or "", name):
         wanted[1] = wanted[1].model_copy(update={"heading": None})
-    if business.contact_href == f"{path}#contact" and not any(part.kind == "ContactForm" for part in wanted):
-        wanted.append(OutlinedSection(kind="ContactForm"))
     look = look_of(Theme(**_theme(outline)), page=list(pages).index(path), ground=outline.theme.ground)
     if LEGAL.fullmatch(name):
         look = look._replace(band="plain")
@@ -340,8 +337,6 @@ def outline_schema() -> JsonObject:
     contact["address"] |= {"description": "postal"}
     contact["area"] |= {"description": "a town or region alone, such as 30 km around: shown without a map"}
     contact["ways"] |= {"description": "a second number, WhatsApp; detail = the number or https: address"}
-    form = {"description": "false where the owner wants no form; else an email gets one, also without a ContactForm"}
-    contact["form"] |= form
     further = {"description": "further languages of the whole site, only if the request asks for them"}
     inlined["properties"]["also"] |= further
     del inlined["properties"]["sections"]["minItems"]  # none beside `ask` and `cannot`

@@ -275,10 +275,10 @@ def _encoding(target: str) -> str | None:
     },
     words=("contact form", "contact", "contact section", "contact us", "form", "contact us form", "enquiry form"),
     outline=_outline_contact,
-    outline_hint="contact data comes from `contact`; items, only to ask more than name, email and "
-    "message: title = the question, detail = its kind: text, long, date, time, number, phone, check, or choice, "
-    "and then text = its options as A | B. If a message is not wanted, or not needed: an item with detail "
-    "`no message` or `optional message`",
+    outline_hint="where a form is asked for or needed, not where buttons to the email do; items, only to ask more than "
+    "name, email and message: title = the question, detail = its kind: text, long, date, time, number, phone, check, "
+    "or choice, and then text = its options as A | B. An item with detail `no message` or `optional message` where "
+    "none is needed",
     minimal=lambda business: (
         {"heading": business.say("Contact us"), **business.contact_props()} if business.email else None
     ),

@@ -95,8 +95,6 @@ class OutlinedContact(_Outlined):
     """Where it works, as a town or `30 km around`: no map shows that."""
     ways: Annotated[tuple[OutlinedWay, ...], Field(max_length=4)] = ()
     hours: Annotated[tuple[Hours, ...], Field(max_length=8)] = ()
-    form: bool = True
-    """Whether a site that has an e-mail address and no section of this kind gets a form."""
 
 
 class Outline(_Outlined):
