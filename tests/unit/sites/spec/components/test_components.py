@@ -403,7 +403,7 @@ def test_a_form_asks_what_its_owner_wants_to_know_under_the_words_that_come_back
         "tel",
     ]
     assert [label for label, field in own.items() if "required" in field.attrib] == ["Arrival", "Departure"]
-    assert own["Room"].xpath("option/text()") == ["…", "Attic", "Meadow"]
+    assert own["Room"].xpath("option/text()") == ["Please choose", "Attic", "Meadow"]
     assert own["Room"].value == ""  # nobody is taken for having chosen
 
 
