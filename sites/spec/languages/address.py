@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
+from sites.spec.catalog import components
 from sites.spec.languages.versions import lang_of, primary
-from sites.spec.model import Site
+from sites.spec.model import JsonObject, Site
 
 _NEGATED: Final = (
     r"not|no|never|don't|without|instead of|rather than|nicht|kein\w*|ohne|statt|ne|pas|sans|plutôt que|sin|en vez de"
@@ -99,6 +100,16 @@ def is_familiar(texts: object, lang: str) -> bool:
 def address_of(texts: object, lang: str) -> bool | Literal["several"]:
     """Return how texts, in JSON data, speak to visitors: as to friends, as to several, or formally."""
     return "several" if is_to_several(texts, lang) else is_familiar(texts, lang)
+
+
+def address_forms(page: JsonObject, lang: str) -> None:
+    """Let the words that a page's forms have by themselves address visitors as its texts do."""
+    address = address_of(page["elements"], lang)
+    for element in page["elements"].values():
+        if "familiar" in components()[element["type"]].props.model_fields:
+            props = element.setdefault("props", {})
+            props.pop("familiar", None)
+            props |= {"familiar": address} if address else {}
 
 
 def is_to_several(texts: object, lang: str) -> bool:

@@ -13,7 +13,7 @@ from sites.errors import refuse
 from sites.spec.catalog import components
 from sites.spec.expressions import SHARED_TYPE
 from sites.spec.html import say
-from sites.spec.languages.address import address_of
+from sites.spec.languages.address import address_forms
 from sites.spec.languages.typography import typeset_text, with_prices
 from sites.spec.languages.versions import lang_of, languages_of, primary, root_props
 from sites.spec.model import INDEX, MAX_PAGES, JsonObject, Site, parse_site
@@ -204,29 +204,13 @@ def apply_translation(site: Site, entries: Sequence[Entry], replies: Sequence[Ma
     for entry, text in _translated(entries, replies):
         _put(document["pages"][entry.page]["elements"][entry.element]["props"], entry.keys, text)
         changed[entry.page] += 1
-    language, is_same = _said(replies, "language"), _is_same_language(replies)
-    for path, count in changed.items():
-        if is_same:
-            _address_alike(document["pages"][path], language)
-        elif language and count * 2 > sum(entry.page == path for entry in entries):
-            _props_to_set(document["pages"][path])["lang"] = language
+    language = _said(replies, "language")
+    for path, count in changed.items() if language else ():
+        page = document["pages"][path]
+        if count * 2 > sum(entry.page == path for entry in entries):
+            _props_to_set(page)["lang"] = language
+        address_forms(page, lang_of(page))
     return _valid(document)
-
-
-def _is_same_language(replies: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether texts stay in their language, as where only the address of visitors changes."""
-    language, source = _said(replies, "language"), _said(replies, "source")
-    return bool(language) and primary(language) == primary(source)
-
-
-def _address_alike(page: JsonObject, lang: str) -> None:
-    """Let the words that a page's forms have by themselves address visitors as its texts do."""
-    address = address_of(page["elements"], lang)
-    for element in page["elements"].values():
-        if "familiar" in components()[element["type"]].props.model_fields:
-            props = element.setdefault("props", {})
-            props.pop("familiar", None)
-            props |= {"familiar": address} if address else {}
 
 
 class Versions(NamedTuple):
@@ -303,7 +287,9 @@ def left_over(
         and "address" not in entry.keys
         and len(entry.text.split()) >= _SENTENCE_WORDS
     ]
-    notes = [_kept_note(kept, told_in)] if kept and not _is_same_language(replies) else []
+    source = _said(replies, "source")
+    is_same = bool(source) and primary(source) == primary(_said(replies, "language"))
+    notes = [_kept_note(kept, told_in)] if kept and not is_same else []
     data = sorted(path for path in pages if site.pages[path].get("state"))
     return (*notes, *(say("the data that {page} repeats stay as they are", told_in, page=path) for path in data))
 

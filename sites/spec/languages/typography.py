@@ -48,7 +48,7 @@ _FRENCH: Final = re.compile(r"(?<=\S) (?=[?!:;»](?:\W|$))|(?<=«) (?=\S)")
 _PRICE: Final = re.compile(r"([€£$]?)\s?(\d{1,6})(?:[.,](\d\d))?\s?([€£$]?)")
 _SIGN_FIRST: Final = frozenset({"en", "ga", "cy"})
 _ADDRESS: Final = re.compile(r"(\]\([^)\n]*\)|\b(?:https?|mailto|tel):\S+)")
-_WITHOUT: Final = frozenset({"phone", "email", "url", "lang"})
+NO_TEXTS: Final = frozenset({"phone", "email", "url", "lang"})
 """Names of what is no text."""
 
 
@@ -57,7 +57,7 @@ def typeset(value: object, lang: str) -> object:
     if isinstance(value, str):
         return typeset_text(value, lang)
     if isinstance(value, dict):
-        own = {name: item if name in _WITHOUT else typeset(item, lang) for name, item in value.items()}
+        own = {name: item if name in NO_TEXTS else typeset(item, lang) for name, item in value.items()}
         heading = own.get("heading")
         return own | {"heading": _SENTENCE.sub(_together, heading)} if isinstance(heading, str) else own
     return [typeset(item, lang) for item in value] if isinstance(value, list) else value
@@ -84,12 +84,18 @@ def with_prices(value: Any, lang: str) -> Any:
 
 def typeset_text(text: str, lang: str) -> str:
     """Return a text as a typesetter sets it; addresses in it stay as they are."""
-    return "".join(part if at % 2 else _set(part, lang) for at, part in enumerate(_ADDRESS.split(text)))
+    parts = enumerate(_ADDRESS.split(keep_whole(text, lang)))
+    return "".join(part if at % 2 else _APOSTROPHE.sub("’", part) for at, part in parts)
 
 
-def _set(text: str, lang: str) -> str:
+def keep_whole(text: str, lang: str) -> str:
+    """Return a text with the spaces and dashes at which no line ends; addresses in it stay as they are."""
+    return "".join(part if at % 2 else _whole(part, lang) for at, part in enumerate(_ADDRESS.split(text)))
+
+
+def _whole(text: str, lang: str) -> str:
     whole = _MONTH_DAY.sub(rf"\1{_KEPT}", _WHOLE.sub(_KEPT, text))
-    whole = _APOSTROPHE.sub("’", _TOWN.sub(_KEPT, _POSTCODE.sub(rf"\1{_KEPT}", whole)))
+    whole = _TOWN.sub(_KEPT, _POSTCODE.sub(rf"\1{_KEPT}", whole))
     whole = _DUTCH_POSTCODE.sub(rf"\1{_KEPT}\2{_KEPT}", whole)
     whole = _PHONE.sub(lambda number: number[0].replace(" ", _KEPT), whole)
     whole = _DASHED.sub(rf"\g<0>{JOINED}", whole)
