@@ -123,7 +123,7 @@ def _business(outline: Outline, pages: _Pages) -> Business:
     own = opening_of(
         _theme(outline),
         outline.name,
-        hero.model_dump(),
+        hero.model_dump(exclude_none=True),
         trade=None if chosen or outline.drawing else trade,
         drawn=drawing is not None,
     )
@@ -262,7 +262,8 @@ def _page(path: str, pages: _Pages, outline: Outline, business: Business) -> Jso
     root: JsonObject = {"title": title[:120], "lang": outline.lang}
     if path == INDEX:
         root |= {"description": outline.description} if outline.description else {}
-        root |= {"theme": _theme(outline)} | ({"url": outline.url} if outline.url else {})
+        title_page = {"align": "center"} if business.opening == "masthead" else {}
+        root |= {"theme": _theme(outline) | title_page} | ({"url": outline.url} if outline.url else {})
     page = {"type": "Page", "props": root, "children": list(elements)}
     return {"root": "page", "elements": {"page": page, **elements}}
 

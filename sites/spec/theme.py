@@ -411,7 +411,7 @@ def _text_on(colour: str) -> str:
 
 def style_classes(theme: Theme) -> tuple[str, ...]:
     """Return the classes of a page whose theme has a style: all have the rules of the first, too; or own buttons."""
-    style = () if theme.style is None else ("display", theme.style)
+    style = () if theme.style is None else ("display", theme.style, *(("centered",) if theme.align == "center" else ()))
     return tuple(dict.fromkeys((*style, *(("own-buttons",) if theme.buttons else ()))))
 
 

@@ -227,7 +227,7 @@ class CallToActionProps(SectionProps):
     """One invitation, in a panel of the site's own colour, or on the ground of its section."""
 
     heading: Title
-    layout: Literal["open"] | None = None
+    layout: Literal["open", "centered"] | None = None
     actions: Annotated[tuple[Link, ...], Field(max_length=2)] = ()
     drawing: Drawing | None = None
     """The site's mark, as in the header."""
@@ -250,7 +250,7 @@ def _called(given: str | None, business: Business) -> str | None:
 
 @Component(
     "CallToAction",
-    summary="one invitation in a box of primary: actions (max 2), layout open (no box)",
+    summary="one invitation in a box of primary: actions (max 2), layout open (no box)|centered",
     example={"heading": "Come for breakfast", "actions": [{"label": "Book a table", "href": "#contact"}]},
     words=("call to action", "cta", "call-to-action", "call to action section"),
     outline=_outline_call,
@@ -262,7 +262,7 @@ def _call_to_action(props: CallToActionProps, ctx: RenderContext) -> Html:
     if props.layout == "open":
         return band(ctx, props, *words, classes=f"{props.ground} call-open")
     panel = tag("div", *words, class_="panel")
-    return band(ctx, props, panel, classes=f"{props.ground} call")
+    return band(ctx, props, panel, classes=f"{props.ground} call{' call-centered' if props.layout else ''}")
 
 
 class HeadingProps(Props):
@@ -344,8 +344,7 @@ def _outline_rich_text(section: OutlineSection, business: Business) -> JsonObjec
 
 @Component(
     "RichText",
-    summary="running text: body (blank line = paragraph, '- ' = list, **bold**, *emphasis*, [words](address)), image "
-    "or drawing",
+    summary="body (blank line = paragraph, '- ' = list, **bold**, *emphasis*, [words](address)), image or drawing",
     example={"heading": "Our story", "body": "We began in **1998**.\n\nThe oven is older."},
     words=("rich text", "text section", "about", "story", "about section", "text block"),
     outline=_outline_rich_text,
@@ -371,7 +370,7 @@ class CodeProps(Props):
 
 @Component(
     "Code",
-    summary="lines of code: code, title; stands in a Section, or in the slot aside of a Hero",
+    summary="code, title; stands in a Section, or in the slot aside of a Hero",
     example={"code": "pip install loaf\nloaf bake --hours 40", "title": "Terminal"},
     words=("code", "code block", "code sample", "snippet"),
 )
@@ -387,7 +386,7 @@ class ImageProps(Picture):
 
 @Component(
     "Image",
-    summary="one picture: src, alt, caption, width text|wide|full",
+    summary="src, alt, caption, width text|wide|full",
     example={"src": "assets/oven.svg", "alt": "The wood oven", "caption": "Built in 1911"},
     words=("image", "picture", "photo"),
 )

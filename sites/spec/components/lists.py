@@ -443,6 +443,8 @@ class PriceListProps(SectionProps):
 
     items: Annotated[tuple[PricedItem, ...], Field(min_length=1, max_length=40)]
     note: Text | None = None
+    layout: Literal["figures", "lines"] | None = None
+    """A few large prices side by side, or one line for each beside the heading; as its style has it by default."""
 
 
 def _price_line(item: PricedItem, ctx: RenderContext, level: int) -> Html:
@@ -453,7 +455,8 @@ def _price_line(item: PricedItem, ctx: RenderContext, level: int) -> Html:
 
 @Component(
     "PriceList",
-    summary="menu or price list: items [{title, price, text, link, tag (or [tags]), hue (of them)}], note",
+    summary="menu or price list: items [{title, price, text, link, tag (or [tags]), hue (of them)}], note, "
+    "layout figures|lines",
     example={
         "heading": "Bread",
         "items": [
@@ -468,5 +471,6 @@ def _price_line(item: PricedItem, ctx: RenderContext, level: int) -> Html:
     nav_label="Prices",
 )
 def _price_list(props: PriceListProps, ctx: RenderContext) -> Html:
-    lines = tag("ul", *(_price_line(item, ctx, level_inside(ctx, props)) for item in props.items), class_="price-list")
+    entries = [_price_line(item, ctx, level_inside(ctx, props)) for item in props.items]
+    lines = tag("ul", *entries, class_=f"price-{props.layout or 'list'}")
     return section(ctx, props, lines, paragraph(props.note, "small"), kind="menu")

@@ -43,9 +43,13 @@ _PAGE: Final = 3
 """Every third section of a printed page may stand on another paper."""
 _FEW_WORDS: Final = 80
 """Characters of an opening's text that would leave a hole beside its picture."""
-_ONE_LINE: Final = 28
+_TITLE: Final = 34
 """Characters of a heading that can stand as a title across the page."""
 _NO_WORDS: Final[JsonObject] = {}
+_FIGURES: Final = 3
+"""So many prices can stand large side by side."""
+_OF_FIGURE: Final = 14
+"""Characters of a price that can stand large."""
 _STATEMENT: Final = 320
 """Characters of a text that can stand large."""
 _DAY: Final = 40
@@ -67,7 +71,8 @@ def opening_of(
         return "statement"
     if drawn and len(hero.get("text") or "") <= _FEW_WORDS:
         return "wide"
-    if theme["style"] == "editorial" and len(hero.get("heading") or name) <= _ONE_LINE:
+    is_title = len(hero.get("heading") or name) <= _TITLE and any("detail" not in it for it in hero.get("items", ()))
+    if theme["style"] == "editorial" and is_title:
         return "masthead"
     return "mirrored" if sum(name.encode()) % 3 == 0 else "split"
 
@@ -77,12 +82,17 @@ def arranged(body: list[Section], business: Business, look: Look) -> list[Sectio
     ordered = _with_visit(body, business)
     found: list[Section] = []
     layout: str | None = None
+    set_as: str | None = None
     for (kind, props), tone in zip(ordered, _tones(ordered, look), strict=True):
         if kind == "Features":
             layout = _features_layout(props["items"], before=layout)
             props = props | {"layout": layout}
         if kind == "FAQ" and _shows_at_once(props["items"]):
             props = props | {"open": "all"}
+        if kind == "PriceList" and (set_as := _prices_layout(props.get("items", []), look, before=set_as)):
+            props = props | {"layout": set_as}
+        if kind == "CallToAction" and (len(props.get("text", "")) <= _SHORT or props.get("actions", ())[1:]):
+            props = props | {"layout": "centered"}
         if kind == "Schedule":
             props = props | {"items": _by_what_differs(props["items"])}
         if kind == "Hero":
@@ -122,6 +132,16 @@ def _features_layout(items: list[dict[str, Any]], *, before: str | None) -> str:
     else:
         wanted = ["cards", "list"]
     return wanted[1] if wanted[0] == before else wanted[0]
+
+
+def _prices_layout(items: list[dict[str, Any]], look: Look, *, before: str | None) -> str | None:
+    """Return how prices are set: a few short ones large, those of which not all have a text as lines; else None."""
+    is_few = 1 < len(items) <= _FIGURES and all(len(item["price"]) <= _OF_FIGURE for item in items)
+    if look.style in ("editorial", "display"):
+        return "figures" if is_few and before is None else None
+    return (
+        "lines" if look.style == "tiles" and len(items) > _FIGURES and not all("text" in it for it in items) else None
+    )
 
 
 def _by_what_differs(items: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -94,9 +94,11 @@ def test_a_heading_that_is_the_address_is_said_once(heading: str, shown: str) ->
 def test_an_opening_is_its_trades_or_of_its_style_and_of_what_it_says() -> None:
     assert opening_of({"preset": "forest", "style": "display"}, "Noor", trade=TRADES["outdoors"]) == "statement"
     editorial = {"preset": "clay", "style": "editorial"}
-    long, text = {"heading": "A swarm in your garden? Ring us."}, {"text": "We collect swarms of honeybees. " * 3}
-    assert opening_of(editorial, "Noos") == opening_of(editorial, "Noor", text, drawn=True) == "masthead"
-    assert opening_of(editorial, "Noor", long | text, drawn=True) == opening_of(editorial, "Noor", long) == "mirrored"
+    long = {"heading": "A swarm of honeybees in your garden? Ring us."}
+    text = {"text": "We collect swarms of honeybees. " * 3, "items": [{"title": "Until 9pm"}]}
+    assert opening_of(editorial, "Noor", text, drawn=True) == "masthead"
+    assert opening_of(editorial, "Noor", long | text, drawn=True) == "mirrored"
+    assert opening_of(editorial, "Noor", text | {"items": []}, drawn=True) == "mirrored"  # no facts beside the picture
     assert {opening_of({"style": style}, "Noor", long, drawn=True) for style in ("tiles", "display")} == {"wide"}
     ocean = {"preset": "ocean", "style": "display"}
     openings = {opening_of(ocean, name, trade=TRADES["plumber"]) for name in ("Noor", "Noos", "Noot")}
@@ -156,6 +158,36 @@ def test_a_printed_page_is_paper_but_for_what_is_said_large() -> None:
     assert tones(hero, offers(3), prices, prices, prices, look=EDITORIAL) == ["plain"] * 3 + ["tinted", "plain"]
     assert tones(hero, offers(3), prices, prices, text, look=EDITORIAL)[3:] == ["plain", "filled"], "never two sheets"
     assert "strip" not in arranged([hero], replace(AKERS, opening="masthead"), EDITORIAL)[0][1]
+
+
+def test_a_few_prices_stand_large_and_those_of_which_some_have_a_text_as_lines() -> None:
+    """Boxes of one price beside one with a text were half empty."""
+    prices = [{"title": "Tuning", "price": "€95"}, {"title": "Pitch raise", "price": "€140", "text": "Two visits."}]
+    tiles = LOOK._replace(style="tiles")
+    for items, look, layout in (
+        (prices, LOOK, "figures"),
+        (prices, EDITORIAL, "figures"),
+        (prices, tiles, None),
+        (prices[:1], LOOK, None),
+        (prices * 2, LOOK, None),
+        ([*prices, {"title": "Repair", "price": "by the hour or day"}], LOOK, None),
+        (prices * 2, tiles, "lines"),
+        (prices[1:] * 4, tiles, None),
+    ):
+        [(_, props)] = arranged([("PriceList", {"items": items})], AKERS, look)
+        assert props.get("layout") == layout, (items, look)
+    _, (_, second) = arranged([("PriceList", {"items": prices})] * 2, AKERS, LOOK)
+    assert "layout" not in second, "no two that meet are set alike"
+
+
+def test_a_call_of_few_words_or_two_buttons_stands_in_the_middle() -> None:
+    for props, layout in (
+        ({}, "centered"),
+        ({"text": "Ring. " * 20}, None),
+        ({"text": "Ring. " * 20, "actions": [1, 2]}, "centered"),
+    ):
+        [(_, found)] = arranged([("CallToAction", props)], AKERS, LOOK)
+        assert found.get("layout") == layout
 
 
 def test_the_day_leads_where_an_hour_stands_above_it() -> None:
