@@ -83,7 +83,8 @@ def arranged(body: list[Section], business: Business, look: Look) -> list[Sectio
     found: list[Section] = []
     layout: str | None = None
     set_as: str | None = None
-    for (kind, props), tone in zip(ordered, _tones(ordered, look), strict=True):
+    has_plate = _is_plate(business.opening, look) and look.style != "poster" and _place_of("Hero", body) is not None
+    for (kind, props), tone in zip(ordered, _tones(ordered, look, has_plate=has_plate), strict=True):
         if kind == "Features":
             layout = _features_layout(props["items"], before=layout)
             props = props | {"layout": layout}
@@ -112,12 +113,17 @@ def _opened(props: JsonObject, opening: HeroLayout, look: Look, *, below: str | 
     if max(map(len, props.get("heading", "").split(" "))) > room:
         props = props | {"long": True}
     is_sheet = is_poster and opening == "statement"
-    is_plate = is_sheet or (opening in ("split", "mirrored", "wide") and look.style != "editorial")
     notes = props.get("notes", ())
     if len(notes) >= _OF_STRIP and max(map(len, notes)) <= _IN_STRIP and not is_sheet and opening != "masthead":
         meets = below == "CallToAction" and look.call == look.strip
         props = props | {"strip": "deep" if meets else look.strip}
-    return props, look.band if is_plate and look.band != "deep" else "plain"
+    return props, look.band if _is_plate(opening, look) else "plain"
+
+
+def _is_plate(opening: HeroLayout, look: Look) -> bool:
+    """Whether the words of the opening stand on a colour of the site."""
+    is_plate = look.style != "editorial" and opening in ("split", "mirrored", "wide")
+    return look.band != "deep" and (is_plate or (look.style == "poster" and opening == "statement"))
 
 
 def _features_layout(items: list[dict[str, Any]], *, before: str | None) -> str:
@@ -137,11 +143,11 @@ def _features_layout(items: list[dict[str, Any]], *, before: str | None) -> str:
 def _prices_layout(items: list[dict[str, Any]], look: Look, *, before: str | None) -> str | None:
     """Return how prices are set: a few short ones large, those of which not all have a text as lines; else None."""
     is_few = 1 < len(items) <= _FIGURES and all(len(item["price"]) <= _OF_FIGURE for item in items)
-    if look.style in ("editorial", "display"):
-        return "figures" if is_few and before is None else None
-    return (
-        "lines" if look.style == "tiles" and len(items) > _FIGURES and not all("text" in it for it in items) else None
-    )
+    told = sum("text" in item for item in items)
+    if look.style == "tiles" and len(items) > _FIGURES and told < len(items):
+        return "lines"
+    has_room = look.style in ("editorial", "display") or (look.style == "tiles" and not told)
+    return "figures" if is_few and has_room and before is None else None
 
 
 def _by_what_differs(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -192,10 +198,11 @@ def _shows_at_once(items: list[dict[str, Any]]) -> bool:
     return len(items) <= _FEW_QUESTIONS and sum(len(item.get("answer", "")) for item in items) <= _FEW_ANSWERED
 
 
-def _tones(body: list[Section], look: Look) -> list[Tone]:
+def _tones(body: list[Section], look: Look, *, has_plate: bool) -> list[Tone]:
     """Set the grounds of sections: one is strong, the visit dark, and of the others no two tinted ones meet.
 
-    A printed page is paper, but for what is said large and a sheet of another one now and then.
+    A colour on which the opening stands is spent. A printed page is paper, but for what is said large and a sheet of
+    another one now and then.
     """
     is_paper = look.style == "editorial"
     strong = _strong_one(body, _STRONG[:_SAID] if is_paper else _STRONG)
@@ -203,7 +210,7 @@ def _tones(body: list[Section], look: Look) -> list[Tone]:
     for place, (kind, _) in enumerate(body):
         before = tones[-1] if tones else None
         if place == strong:
-            tones.append(look.call if kind == "CallToAction" else look.band)
+            tones.append(look.call if kind == "CallToAction" else "deep" if has_plate else look.band)
         elif is_paper:
             is_sheet = place % _PAGE == 0 and place > 0 and before == "plain" and place + 1 != strong
             tones.append("tinted" if is_sheet else "plain")

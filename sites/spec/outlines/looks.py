@@ -111,7 +111,8 @@ def look_of(theme: Theme, *, page: int = 0, ground: Ground | None = None) -> Loo
 
 def _with_ground(look: Look, ground: Ground) -> Look:
     if ground == "none":
-        return look._replace(band="deep", strip="deep", call="deep")
+        quiet: Tone = "tinted" if look.style == "editorial" else "deep"
+        return look._replace(band=quiet, strip="deep", call=quiet)
     band: Tone = "filled" if ground == "primary" else "accent"
     return look._replace(band=band, strip="deep" if look.strip == band else look.strip)
 

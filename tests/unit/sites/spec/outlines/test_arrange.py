@@ -137,16 +137,16 @@ def tones(*body: tuple[str, dict[str, Any]], look: Look = LOOK) -> list[str]:
 
 def test_one_section_of_a_page_is_strong_the_one_that_it_suits_best_and_the_visit_is_dark() -> None:
     hero, faq, text = ("Hero", {}), ("FAQ", {"items": []}), ("RichText", {"body": "Seventeen years."})
-    assert tones(hero, offers(3), ("PriceList", {}), text, faq) == ["filled", "plain", "tinted", "filled", "plain"]
-    assert tones(hero, offers(3), ("Stats", {}), text, faq)[2:4] == ["filled", "plain"]
+    assert tones(hero, offers(3), ("PriceList", {}), text, faq) == ["filled", "plain", "tinted", "deep", "plain"]
+    assert tones(hero, offers(3), ("Stats", {}), text, faq)[2:4] == ["deep", "plain"]
     assert tones(hero, offers(3), ("RichText", {"body": "Long. " * 80}), faq)[1:] == ["plain", "plain", "tinted"]
     assert tones(hero, text, ("MapLink", PLACE))[1:] == ["plain", "deep"]
     assert tones(("PageIntro", {}), ("Stats", {})) == ["filled", "plain"]
     assert tones(hero, offers(3), ("Stats", {}), ("CallToAction", {}))[2:] == ["tinted", "accent"]
-    assert (
-        tones(hero, offers(3), ("Stats", {}), ("Schedule", {"items": [{"time": "7 pm", "title": "Reading"}]}))[3]
-        == "filled"
-    )
+    reading = "Schedule", {"items": [{"time": "7 pm", "title": "Reading"}]}
+    assert tones(hero, offers(3), ("Stats", {}), reading)[3] == "deep"
+    for style in ("editorial", "poster"):  # the one opens on paper, the other may shout twice
+        assert tones(hero, offers(3), ("Stats", {}), look=LOOK._replace(style=style))[2] == "filled"
 
 
 def test_a_printed_page_is_paper_but_for_what_is_said_large() -> None:

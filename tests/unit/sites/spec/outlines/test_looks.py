@@ -61,6 +61,8 @@ def test_a_chosen_ground_is_that_of_all_pages() -> None:
         assert look({"preset": "warm"}, page=page, ground="accent") == Look("accent", "deep", "accent", "display")
         assert look({"preset": "warm"}, page=page, ground="primary") == Look("filled", "accent", "accent", "display")
         assert look({"preset": "warm"}, page=page, ground="none") == Look("deep", "deep", "deep", "display")
+        quiet = look({"preset": "warm", "style": "editorial"}, page=page, ground="none")
+        assert quiet == Look("tinted", "deep", "tinted", "editorial"), "a black band on quiet paper was heavy"
 
 
 def test_a_poster_has_corners_and_a_font_of_small_letters_is_set_larger() -> None:
