@@ -26,6 +26,8 @@ _SAID: Final = 3
 _DATE: Final = re.compile(rf"\d\.?\s?{MONTH}|{MONTH}\s\d|\b\d{{1,2}}[./](?:0?[1-9]|1[0-2])\b|{WEEKDAY}", re.IGNORECASE)
 _SHORT: Final = 72
 """Characters of a text that would leave a card half empty."""
+_UNEVEN: Final = 36
+"""Characters that make a line in a panel."""
 _LONG: Final = 90
 """Characters of a text that wants a wide line."""
 _LONG_WORD: Final = 11
@@ -86,7 +88,7 @@ def arranged(body: list[Section], business: Business, look: Look) -> list[Sectio
     has_plate = _is_plate(business.opening, look) and look.style != "poster" and _place_of("Hero", body) is not None
     for (kind, props), tone in zip(ordered, _tones(ordered, look, has_plate=has_plate), strict=True):
         if kind == "Features":
-            layout = _features_layout(props["items"], before=layout)
+            layout = _features_layout(props["items"], look, before=layout)
             props = props | {"layout": layout}
         if kind == "FAQ" and _shows_at_once(props["items"]):
             props = props | {"open": "all"}
@@ -126,10 +128,15 @@ def _is_plate(opening: HeroLayout, look: Look) -> bool:
     return look.band != "deep" and (is_plate or (look.style == "poster" and opening == "statement"))
 
 
-def _features_layout(items: list[dict[str, Any]], *, before: str | None) -> str:
-    """Return how offers are set: lines where there is little to say, rows where there is much, else cards."""
+def _features_layout(items: list[dict[str, Any]], look: Look, *, before: str | None) -> str:
+    """Return how offers are set: lines where there is little to say, rows where there is much, else cards.
+
+    Panels of uneven texts would be half empty.
+    """
     lengths = [len(item.get("text", "")) for item in items]
-    if len(items) < 5 and max(lengths) > _LONG:
+    if look.style == "tiles" and max(lengths) - min(lengths) > _UNEVEN:
+        wanted = ["plain", "rows"]
+    elif len(items) < 5 and max(lengths) > _LONG:
         wanted = ["rows", "cards"]
     elif all("icon" in item for item in items):
         wanted = ["cards", "plain"] if min(lengths) > _SHORT // 2 else ["plain", "cards"]

@@ -58,6 +58,17 @@ def test_offers_are_set_by_how_many_there_are_and_how_much_they_say(
     assert layouts(section) == [layout]
 
 
+def test_panels_whose_texts_are_of_uneven_length_have_no_frames() -> None:
+    """The lower halves of the shorter ones stood empty."""
+    for text, layout in (("Woven.", "plain"), ("Woven by hand, as all others are.", "cards")):
+        items = [
+            {"title": "Chairs", "text": "Woven by hand, and as you like it to sit on."},
+            {"title": "Stools", "text": text},
+        ]
+        [(_, props)] = arranged([("Features", {"items": items})], AKERS, LOOK._replace(style="tiles"))
+        assert props["layout"] == layout
+
+
 def test_two_lists_of_offers_that_follow_each_other_are_not_set_alike() -> None:
     for section in (offers(5), offers(3, "Woven by hand. " * 10), offers(4, "By hand.", icon="hand")):
         assert len(set(layouts(section, section))) == 2
