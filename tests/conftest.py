@@ -48,7 +48,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest; leave what takes minutes to `make chaos ONLY=long`, which asks for it."""
-    place = {file: number for number, file in enumerate(in_order(_file_of(item) for item in items))}
+    place = {file: number for number, file in enumerate(in_order(dict.fromkeys(map(_file_of, items))))}
     items.sort(key=lambda item: place[_file_of(item)])
     if os.environ.get("LONG") != "1":
         for item in items:

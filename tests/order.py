@@ -38,11 +38,12 @@ LAST_OF_WAITING = 0.85
 
 
 def in_order(files: Iterable[str]) -> list[str]:
-    """Return the files in the order in which they are shared out."""
-    rest = dict.fromkeys(sorted(files, key=_kind))
-    chains = [file for file in rest if _kind(file) < len(CHAINS)]
-    filling = [file for file in rest if servers_of(file).startswith(FILLING)]
-    waiting = [file for file in rest if file not in {*chains, *filling}]
+    """Return different files in the order in which they are shared out."""
+    kinds = {file: _kind(file) for file in files}
+    rest = sorted(kinds, key=kinds.__getitem__)
+    chains = [file for file in rest if kinds[file] < len(CHAINS)]
+    filling = [file for file in rest if file.startswith(FILLING)]
+    waiting = [file for file in rest if kinds[file] >= len(CHAINS) and not file.startswith(FILLING)]
     place = {file: number / len(filling) for number, file in enumerate(filling)}
     place |= {file: number / len(waiting) * LAST_OF_WAITING for number, file in enumerate(waiting)}
     return [*chains, *sorted([*waiting, *filling], key=place.__getitem__)]
