@@ -206,10 +206,11 @@ def test_the_token_of_a_session_spends_the_job_s_money_and_no_more(
     check_nothing_happened(rig, site, maker)
 
 
-def attempts_and_notes(rig: Rig, job: Job) -> tuple[int, int]:
-    """Return how many attempts at a job there were and how many notifications of its end."""
-    attempts, notes = (f"SELECT count(*) FROM {table} WHERE job_id = :id" for table in ("attempt", "notification"))
-    return rig.shop.scalar(attempts, id=job.id), rig.shop.scalar(notes, id=job.id)
+def jobs_attempts_and_told(rig: Rig, job: Job) -> tuple[int, int, list[str]]:
+    """Return how many jobs and attempts there were, and of which ends the job's owner is told."""
+    jobs, attempts = (rig.shop.scalar(f"SELECT count(*) FROM {table}") for table in ("job", "attempt"))
+    told = rig.shop.rows("SELECT payload ->> 'state' FROM notification WHERE job_id = :id", id=job.id)
+    return jobs, attempts, [state for (state,) in told]
 
 
 @pytest.mark.req("H-071")
@@ -227,7 +228,7 @@ def test_what_was_done_at_the_cap_is_kept_and_told_and_can_never_be_approved(
     assert rig.files(job.release_id)["half.html"] == b"<p>half"
     with pytest.raises(Exception, match="budget_exceeded"):
         rig.shop.approve(job.id)
-    assert attempts_and_notes(rig, job) == (1, 1)
+    assert jobs_attempts_and_told(rig, job) == (1, 1, ["budget_exceeded"])
     check_nothing_happened(rig, site, maker)
 
 
@@ -241,7 +242,7 @@ def test_a_session_out_of_time_ends_its_job_with_its_work_kept(rig: Rig, maker: 
     job = edit(rig, site, maker)
     assert (job.state, job.reason) == ("timed_out", "time_limit")
     assert rig.files(job.release_id)["half.html"] == b"<p>half"
-    assert attempts_and_notes(rig, job) == (1, 1)
+    assert jobs_attempts_and_told(rig, job) == (1, 1, ["timed_out"])
     check_nothing_happened(rig, site, maker)
 
 
