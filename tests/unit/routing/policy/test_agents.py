@@ -126,6 +126,7 @@ def test_qa_may_write_tests_and_findings_but_no_source() -> None:
 @pytest.mark.req("R-115")
 def test_agents_that_only_judge_write_nothing_but_their_own_documents() -> None:
     judges = {name for name, agent in AGENTS.items() if not agent.needs_box}
+    assert {name for name in AGENTS if name.startswith("orchestrator")} <= judges
     for name in judges:
         assert all(rule.startswith("artifacts/") for rule in AGENTS[name].writes), name
     assert AGENTS["orchestrator:classify"].writes == AGENTS["orchestrator:question"].writes == ()
