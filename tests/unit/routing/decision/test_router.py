@@ -677,11 +677,12 @@ def test_bulk_operations_are_debated_at_medium_stakes(prompt: str) -> None:
 
 @pytest.mark.req("R-049")
 def test_a_vague_request_is_debated_only_when_the_action_is_weak() -> None:
-    for decision in (route("make it nicer"), ruled("make it nicer")):
-        assert (decision.debate, decision.stakes) == (Debate.PLANNING, Stakes.MEDIUM)
-    strong = route("update, refactor and test the project until it looks nicer")
-    assert (strong.confidence, strong.debate) == (Confidence.STRONG, Debate.NONE)
-    assert route("make the logo smaller").debate is Debate.NONE
+    for decided_by in (route, ruled):
+        weak = decided_by("make it nicer")
+        assert (weak.confidence, weak.debate, weak.stakes) == (Confidence.WEAK, Debate.PLANNING, Stakes.MEDIUM)
+        strong = decided_by("update, refactor and test the project until it looks nicer")
+        assert (strong.confidence, strong.debate) == (Confidence.STRONG, Debate.NONE)
+        assert decided_by("make the logo smaller").debate is Debate.NONE
 
 
 @pytest.mark.req("R-044", "R-047", "R-060")

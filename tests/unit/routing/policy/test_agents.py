@@ -132,6 +132,7 @@ def test_agents_that_only_judge_write_nothing_but_their_own_documents() -> None:
     assert AGENTS["orchestrator:classify"].writes == AGENTS["orchestrator:question"].writes == ()
 
 
+@pytest.mark.req("S-050")
 def test_handoffs_name_their_writer_first_and_another_agent_second() -> None:
     for name, agent in AGENTS.items():
         for rule in agent.writes:
