@@ -261,7 +261,11 @@ def test_a_phone_s_header_cuts_no_word_of_the_name_and_leaves_the_button_to_a_me
         "lang": "de",
         "trade": "hotel",
         "contact": {"email": "a@b.example"},
-        "sections": [{"kind": "Hero", "heading": "Ruhe"}, {"kind": "RichText", "heading": "Haus", "text": "Alt."}],
+        "sections": [
+            {"kind": "Hero", "heading": "Ruhe"},
+            {"kind": "RichText", "heading": "Haus", "text": "Alt."},
+            {"kind": "ContactForm"},
+        ],
     }
     spec = expand_outline(outline).to_dict()
     if not leads_to_contact:
@@ -421,7 +425,7 @@ def test_larger_letters_cut_no_word_of_a_phone_s_header(size: str | None, show: 
     assert lines_of(page, ".brand-name") <= 2  # Haus, Lärchgrat
 
 
-def test_the_form_below_the_visit_leaves_out_its_address_alone_and_no_further_way_to_write(
+def test_the_form_below_the_visit_leaves_the_address_and_further_ways_to_write_to_it(
     show: Callable[..., Page],
 ) -> None:
     ways = [{"title": "Which bread?", "detail": "text"}, {"title": "WhatsApp", "detail": "https://wa.me/442079460000"}]
@@ -440,7 +444,8 @@ def test_the_form_below_the_visit_leaves_out_its_address_alone_and_no_further_wa
         }
         page = show(expand_outline(outline))
         assert page.locator(".visit-card [href^='mailto:']").is_visible()
-        assert page.locator(".contact-words address").is_visible() == is_shown
+        assert page.locator(".visit-card [href*='wa.me']").is_visible() == is_shown
+        assert not page.locator(".contact-words address").is_visible()
 
 
 def test_a_page_from_right_to_left_sets_contact_data_beside_their_icons_and_an_address_in_its_own_order(
