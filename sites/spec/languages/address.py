@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final, Literal
 
 from sites.spec.catalog import components
@@ -102,10 +103,11 @@ def address_of(texts: object, lang: str) -> bool | Literal["several"]:
     return "several" if is_to_several(texts, lang) else is_familiar(texts, lang)
 
 
-def address_forms(page: JsonObject, lang: str) -> None:
-    """Let the words that a page's forms have by themselves address visitors as its texts do."""
-    address = address_of(page["elements"], lang)
-    for element in page["elements"].values():
+def address_forms(pages: Iterable[JsonObject], lang: str) -> None:
+    """Let the words that the forms of a language's pages have by themselves address visitors as its texts do."""
+    spoken = [page["elements"] for page in pages if primary(lang_of(page)) == primary(lang)]
+    address = address_of(spoken, lang)
+    for element in (element for elements in spoken for element in elements.values()):
         if "familiar" in components()[element["type"]].props.model_fields:
             props = element.setdefault("props", {})
             props.pop("familiar", None)

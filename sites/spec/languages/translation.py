@@ -206,10 +206,9 @@ def apply_translation(site: Site, entries: Sequence[Entry], replies: Sequence[Ma
         changed[entry.page] += 1
     language = _said(replies, "language")
     for path, count in changed.items() if language else ():
-        page = document["pages"][path]
         if count * 2 > sum(entry.page == path for entry in entries):
-            _props_to_set(page)["lang"] = language
-        address_forms(page, lang_of(page))
+            _props_to_set(document["pages"][path])["lang"] = language
+    address_forms(document["pages"].values(), language)
     return _valid(document)
 
 

@@ -5,9 +5,10 @@ import pytest
 
 from routing.policy.platform import platform_policy
 from sites.spec.languages.translation import choose_texts
-from sites.spec.model import INDEX, Site
+from sites.spec.languages.translation_requests import is_translation
+from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.render import render
-from tests.unit.sites.spec.samples import demo_site
+from tests.unit.sites.spec.samples import demo_site, element, page
 from workers.attempt import Inputs
 from workers.compute import collecting
 from workers.handlers.model_task import Task
@@ -92,3 +93,23 @@ def test_what_is_wanted_beside_a_translation_is_an_edit_of_the_new_page() -> Non
     assert asked.facts["open_question"] == "Who? Since when?"
     assert b"Brot" in alone.files["de/index.html"]
     assert "Note: not done yet: Say on the new page that we speak German." in alone.summary
+
+
+def test_another_address_of_visitors_is_made_as_a_translation_into_the_same_language() -> None:
+    words = "Bitte überall du statt Sie"
+    spec = page(hero=element("Hero", heading="Besuchen Sie uns"), contact=element("ContactForm", email="a@b.de"))
+    spec["elements"]["page"]["props"]["lang"] = "de"
+    site = parse_site(spec)
+    texts = choose_texts(site, words)
+    assert is_translation(words, site)
+    task = translation_task(_inputs(site, words), site, texts, frozenset())
+    assert "informally" in task.prompts[0].parts[0].text
+    number = next(n for n, entry in enumerate(texts.entries) if entry.element == "hero")
+    reply = {"language": "de", "source": "de", "beside": False, "summary": "Wir sagen jetzt du."}
+    with collecting([]):
+        done = task.use(
+            _inputs(site, words), [{**reply, "texts": [{"n": number, "text": "Besuch uns, wir zeigen dir alles"}]}]
+        )
+    assert isinstance(done, Candidate)
+    assert done.summary == "Wir sagen jetzt du."
+    assert all(text in done.files[INDEX].decode() for text in ("Besuch uns", "Dein Name"))
