@@ -252,6 +252,39 @@ def test_the_facts_of_an_opening_are_read_above_a_call_in_any_style(
             assert [each.evaluate(is_on_top) for each in facts] == [True] * 3, f"{strip} {width} {scheme}"
 
 
+@pytest.mark.parametrize("style", get_args(Style))
+def test_what_new_sites_are_composed_of_is_read_and_stays_on_the_screen(
+    style: str, show: Callable[..., Page], axe: str
+) -> None:
+    word = "Donaudampfschifffahrtsgesellschaftskapitänsmütze"
+    prices = [{"title": word, "price": "from £3,280", "text": "A word. " * 20}, {"title": "Rye", "price": "£3"}]
+    shapes = ["ground rect 0 0 1000 360", *(f"fill circle {at} 180 90" for at in (200, 500, 800))]
+    hero = {"heading": f"{word} bread", "text": "Rye.", "layout": "wide", "drawing": {"of": "a mill", "shapes": shapes}}
+    parts = {"hero": ("Hero", {**hero, "notes": ["One", "Two", "Three"], "strip": "accent", "tone": "filled"})}
+    for tone in get_args(Tone):
+        layouts = {"figures": prices, "lines": prices * 3}
+        for layout, items in layouts.items():
+            lists = {"heading": f"{layout} {tone}", "text": "Each.", "items": items, "layout": layout, "tone": tone}
+            parts[f"{layout}-{tone}"] = ("PriceList", lists)
+        call = {"heading": f"{word} {tone}", "text": "Rye.", "actions": [{"label": "Ring", "href": "tel:+441"}]}
+        parts[f"call-{tone}"] = ("CallToAction", {**call, "layout": "centered", "tone": tone})
+        cards = {"heading": f"Why {tone}", "items": [{"title": word, "text": "Slow."}] * 3, "tone": tone}
+        parts[f"cards-{tone}"] = ("Features", cards)
+    theme = {"preset": "warm", "style": style, "align": "center"}
+    root = {"type": "Page", "props": {"title": "Mill", "theme": theme}, "children": [*parts]}
+    elements = {key: {"type": kind, "props": props, "children": []} for key, (kind, props) in parts.items()}
+    page = show({"root": "page", "elements": {"page": root, **elements}})
+    page.evaluate(axe)
+    assert page.locator(".hero-wide").count() == 1
+    furthest = "Math.max(...[...document.querySelectorAll('h1, h2, h3, p')].map(e => e.getBoundingClientRect().right))"
+    for width, scheme in ((320, "light"), (768, "light"), (1280, "light"), (1280, "dark")):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{style} at {width}"
+        assert page.evaluate(furthest) <= width, f"{style} at {width}"
+        assert violations(page, *(COLOURS if scheme == "dark" else ())) == [], f"{width} {scheme}"
+
+
 @pytest.mark.parametrize("leads_to_contact", [True, False])
 def test_a_phone_s_header_cuts_no_word_of_the_name_and_leaves_the_button_to_a_menu_that_has_it(
     leads_to_contact: bool, show: Callable[..., Page]
