@@ -69,12 +69,13 @@ def opening_of(
     """
     if trade and trade.opening != "split":
         return trade.opening
-    if theme["style"] == "poster":
-        return "statement"
-    if drawn and len(hero.get("text") or "") <= _FEW_WORDS:
+    has_facts = any("detail" not in item for item in hero.get("items", ()))
+    is_poster = theme["style"] == "poster"
+    if drawn and len(hero.get("text") or "") <= _FEW_WORDS and not (is_poster and has_facts):
         return "wide"
-    is_title = len(hero.get("heading") or name) <= _TITLE and any("detail" not in it for it in hero.get("items", ()))
-    if theme["style"] == "editorial" and is_title:
+    if is_poster:
+        return "statement"
+    if theme["style"] == "editorial" and has_facts and len(hero.get("heading") or name) <= _TITLE:
         return "masthead"
     return "mirrored" if sum(name.encode()) % 3 == 0 else "split"
 

@@ -110,7 +110,9 @@ def test_an_opening_is_its_trades_or_of_its_style_and_of_what_it_says() -> None:
     assert opening_of(editorial, "Noor", text, drawn=True) == "masthead"
     assert opening_of(editorial, "Noor", long | text, drawn=True) == "mirrored"
     assert opening_of(editorial, "Noor", text | {"items": []}, drawn=True) == "mirrored"  # no facts beside the picture
-    assert {opening_of({"style": style}, "Noor", long, drawn=True) for style in ("tiles", "display")} == {"wide"}
+    for style in ("tiles", "display", "poster"):
+        assert opening_of({"style": style}, "Noor", long, drawn=True) == "wide"
+    assert opening_of({"style": "poster"}, "Noor", {"items": [{"title": "From £6"}]}, drawn=True) == "statement"
     ocean = {"preset": "ocean", "style": "display"}
     openings = {opening_of(ocean, name, trade=TRADES["plumber"]) for name in ("Noor", "Noos", "Noot")}
     assert openings == {"split", "mirrored"}
