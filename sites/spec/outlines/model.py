@@ -81,7 +81,7 @@ class OutlinedWay(_Outlined):
 
     @model_validator(mode="after")
     def _check_link(self) -> Self:
-        assert self.link
+        way_of(self.title, self.detail)
         return self
 
 
