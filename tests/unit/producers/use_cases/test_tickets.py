@@ -87,7 +87,7 @@ def test_a_label_is_the_priority_of_a_ticket_that_states_none(fields: dict[str, 
         ("1: t\n", "ticket"),
         ("title: !!python/object/apply:os.system [id]\n", "ticket"),
         ("x" * (MAX_FILE_BYTES + 1), "ticket"),
-        ("[" * 5000, "ticket"),
+        ("[" * 1000, "ticket"),
     ],
 )
 def test_a_file_that_is_no_ticket_is_refused_with_field_and_rule(text: str, field: str) -> None:
