@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 from routing.model_call import to_json
 from sites.files import INDEX, is_text_file
 from sites.pages_meant import pages_meant
-from sites.spec.languages.typography import JOINED
 from sites.style_excerpts import (
     MAX_SHEET_BYTES,
     SMALL_SHEET_BYTES,
@@ -299,7 +298,7 @@ def read_page(source: str) -> str:
     reader = _PageReader()
     reader.feed(source)
     reader.close()
-    lines = (" ".join(line.split()) for line in "".join(reader.parts).replace(JOINED, "").split("\n"))
+    lines = (" ".join(line.split()) for line in "".join(reader.parts).split("\n"))
     return "\n".join(line for line in lines if line.strip("#-[] "))
 
 

@@ -23,7 +23,6 @@ from lxml import etree, html
 from pydantic import BaseModel, Field, StringConstraints, ValidationError, model_validator
 
 from gateway.fake_provider.library import CaseError, RecordedReply, library_path, read_documents
-from sites.spec.languages.typography import JOINED
 
 Kind = Literal["question", "edit", "patch", "new_site", "vague", "revision", "outside_service", "translation"]
 Route = Literal["tools", "answer", "spec", "patch", "agent", "clarify", "unchanged"]
@@ -242,7 +241,7 @@ def is_page(path: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.replace("\xad", "").replace(JOINED, "").split())
+    return " ".join(text.replace("\xad", "").split())
 
 
 def _compared(text: str) -> str:

@@ -16,7 +16,6 @@ from pydantic import BaseModel
 
 from routing.prompt.tokens import Kind, canonicalise
 from routing.yaml_data import load_yaml
-from sites.spec.languages.typography import JOINED
 from sites.spec.theme import COLOUR_NAMES
 
 Names = Mapping[str, tuple[str, ...]]
@@ -304,9 +303,8 @@ def plain(phrase: str) -> str:
 
 
 def whole_words(text: str, *, ignore_case: bool) -> re.Pattern[str]:
-    """Return a pattern for a text that is not part of a longer word, as print sets spaces, dashes and apostrophes."""
+    """Return a pattern for a text that is not part of a longer word, with the spaces and apostrophes of print."""
     start = r"(?<!\w)" if text[0].isalnum() else ""
     end = r"(?!\w)" if text[-1].isalnum() else ""
     words = re.escape(text).replace(r"\ ", "[ \N{NO-BREAK SPACE}]").replace("'", "['’]")
-    words = re.sub(r"–|\\-", rf"\g<0>{JOINED}?", words)
     return re.compile(start + words + end, re.I if ignore_case else 0)

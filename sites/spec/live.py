@@ -16,7 +16,6 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from sites.spec.html import Html, tag
-from sites.spec.languages.typography import JOINED
 from sites.spec.languages.versions import primary
 
 MARK: Final = ' data-live="'
@@ -71,7 +70,7 @@ def read_hours(lines: Sequence[tuple[str, str]], lang: str) -> tuple[Line, ...] 
     """
     names = _WEEK.get(primary(lang), "").split()
     found = []
-    for days, times in ((days.replace(JOINED, ""), times.replace(JOINED, "")) for days, times in lines):
+    for days, times in lines:
         is_words = not re.search(r"\d", times) and times.casefold().strip() not in _CLOSED
         week = _read_days(days.casefold().strip(), names)
         spans = None if is_words else _read_spans(times.casefold().strip(), lang)

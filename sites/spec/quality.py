@@ -18,7 +18,6 @@ from sites.errors import shown
 from sites.spec.catalog import components
 from sites.spec.expressions import Node, resolve_site, walk
 from sites.spec.html import without_marks
-from sites.spec.languages.typography import JOINED
 from sites.spec.languages.versions import root_props
 from sites.spec.model import INDEX, Site
 from sites.spec.render import page_theme
@@ -160,7 +159,7 @@ def plain(text: str) -> str:
 
 
 _PLAIN: Final = str.maketrans(
-    {"’": "'", "‘": "'", "`": "'", "“": '"', "”": '"', "„": '"', "–": "-", "—": "-", "\u00ad": "", JOINED: ""}
+    {"’": "'", "‘": "'", "`": "'", "“": '"', "”": '"', "„": '"', "–": "-", "—": "-", "\u00ad": ""}
 )
 
 

@@ -18,7 +18,6 @@ from sites.spec.catalog import catalog_prompt
 from sites.spec.drawings.requests import wanted
 from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part, undoing
 from sites.spec.fonts.families import is_shipped
-from sites.spec.languages.new_texts import set_new_texts
 from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.quality import is_unchanged, loses_copy, lost_change, other_buttons
 from sites.spec.render import page_theme
@@ -149,7 +148,6 @@ def _edited(inputs: Inputs, replies: Sequence[Mapping[str, Any]], *, done: Done 
         return Poor(Reason.SPEC_POOR, "the model's patch drops more than half of the site's copy")
     if lost := lost_change(words, site, changed):
         return Poor(Reason.SPEC_POOR, lost)
-    changed = set_new_texts(site, changed)
     summary, reply = done.with_reply(reply) if done else (summary_of(reply, otherwise="Edited by the model."), reply)
     if wanted(changed):
         return drawing_task(inputs, changed, partial(_of_edit, summary=summary, reply=reply), left=left)

@@ -1,4 +1,4 @@
-"""Texts as a typesetter sets them: no line breaks inside a time, a date, a price, a range or a postcode."""
+"""Texts as a typesetter sets them: no line breaks inside a time, a date, a price, a number or a postcode."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any, Final
 from sites.spec.languages.versions import primary
 
 _KEPT: Final = "\N{NO-BREAK SPACE}"
-JOINED: Final = "\N{WORD JOINER}"
-"""What keeps a line from ending after a dash; it has no width."""
 MONTH: Final = (
     r"(?:jan(?:uary?|vier|uari)?|feb(?:ruary?|rero|braio|ruari)?|mar(?:ch|zo?|s)?|apr(?:il)?|may|jun[ei]?|jul[iy]?|"
     r"aug(?:ust)?|sept?(?:ember)?|oct(?:ober|obre)?|nov(?:ember|embre)?|dec(?:ember)?|jän(?:ner)?|mär(?:z)?|mai|"
@@ -29,12 +27,6 @@ _WHOLE: Final = re.compile(
     r"|(?<=[\dh]) (?=[–-] \d)|(?<=[\dh] [–-]) (?=\d)",
     re.IGNORECASE,
 )
-_DASHED: Final = re.compile(
-    r"(\d(?:\xa0?[ap]m|\xa0?h)?|\b[^\W\d_]{2,3}\.?)–(?=[€£$]?\d|[^\W\d_]{2,3}\b)"
-    r"|((?<![\d-])\d{1,2}(?:[:.]\d\d)?)-(?=\d{1,2}(?:[:.]\d\d)?(?![\d-]|[\xa0 ]\d))",
-    re.IGNORECASE,
-)
-"""A range: `9–2`, `9:30-17:00`, `Mo–Fr`; no date as 2026-05-31 and no telephone number."""
 _MONTH_DAY: Final = re.compile(rf"\b({MONTH}) (?=\d{{1,2}}(?:,|$))", re.IGNORECASE)
 _PHONE: Final = re.compile(r"(?<![\w.])(?:(?:\+|\(?0)[\d(][\d ()/-]{5,18}\d|\d{3}(?: \d{2,3}){2,3})\b")
 _POSTCODE: Final = re.compile(r"\b([A-Z]{1,2}\d[\dA-Z]?) (?=\d[A-Z]{2}\b|(?=[A-Z]*\d)[A-Z\d]{4}\b)")
@@ -48,7 +40,7 @@ _FRENCH: Final = re.compile(r"(?<=\S) (?=[?!:;»](?:\W|$))|(?<=«) (?=\S)")
 _PRICE: Final = re.compile(r"([€£$]?)\s?(\d{1,6})(?:[.,](\d\d))?\s?([€£$]?)")
 _SIGN_FIRST: Final = frozenset({"en", "ga", "cy"})
 _ADDRESS: Final = re.compile(r"(\]\([^)\n]*\)|\b(?:https?|mailto|tel):\S+)")
-NO_TEXTS: Final = frozenset({"phone", "email", "url", "lang"})
+_WITHOUT: Final = frozenset({"phone", "email", "url", "lang"})
 """Names of what is no text."""
 
 
@@ -57,7 +49,7 @@ def typeset(value: object, lang: str) -> object:
     if isinstance(value, str):
         return typeset_text(value, lang)
     if isinstance(value, dict):
-        own = {name: item if name in NO_TEXTS else typeset(item, lang) for name, item in value.items()}
+        own = {name: item if name in _WITHOUT else typeset(item, lang) for name, item in value.items()}
         heading = own.get("heading")
         return own | {"heading": _SENTENCE.sub(_together, heading)} if isinstance(heading, str) else own
     return [typeset(item, lang) for item in value] if isinstance(value, list) else value
@@ -84,19 +76,12 @@ def with_prices(value: Any, lang: str) -> Any:
 
 def typeset_text(text: str, lang: str) -> str:
     """Return a text as a typesetter sets it; addresses in it stay as they are."""
-    parts = enumerate(_ADDRESS.split(keep_whole(text, lang)))
-    return "".join(part if at % 2 else _APOSTROPHE.sub("’", part) for at, part in parts)
+    return "".join(part if at % 2 else _set(part, lang) for at, part in enumerate(_ADDRESS.split(text)))
 
 
-def keep_whole(text: str, lang: str) -> str:
-    """Return a text with the spaces and dashes at which no line ends; addresses in it stay as they are."""
-    return "".join(part if at % 2 else _whole(part, lang) for at, part in enumerate(_ADDRESS.split(text)))
-
-
-def _whole(text: str, lang: str) -> str:
+def _set(text: str, lang: str) -> str:
     whole = _MONTH_DAY.sub(rf"\1{_KEPT}", _WHOLE.sub(_KEPT, text))
-    whole = _TOWN.sub(_KEPT, _POSTCODE.sub(rf"\1{_KEPT}", whole))
+    whole = _APOSTROPHE.sub("’", _TOWN.sub(_KEPT, _POSTCODE.sub(rf"\1{_KEPT}", whole)))
     whole = _DUTCH_POSTCODE.sub(rf"\1{_KEPT}\2{_KEPT}", whole)
     whole = _PHONE.sub(lambda number: number[0].replace(" ", _KEPT), whole)
-    whole = _DASHED.sub(rf"\g<0>{JOINED}", whole)
     return _FRENCH.sub(_KEPT, whole) if primary(lang) == "fr" else whole

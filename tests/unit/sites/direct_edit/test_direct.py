@@ -95,13 +95,6 @@ def test_a_quoted_text_is_replaced_where_it_stands(prompt: str, gone: str, new: 
     assert words.count(new) == times
 
 
-def test_a_range_that_a_site_keeps_on_one_line_is_replaced_as_others_are() -> None:
-    kept = page(one=element("Heading", text="Saturday 9–\u20602"), two=element("Heading", text="Ages 9-\u206012"))
-    site = parse_site(kept)
-    assert "Saturday 9–3" in copy_of(after("replace 'Saturday 9–2' with 'Saturday 9–3'", site))
-    assert "Ages 8-12" in copy_of(after("replace '9-12' with '8-12'", site))
-
-
 def test_words_that_a_site_keeps_on_one_line_are_replaced_as_others_are() -> None:
     kept = page(
         one=element("Heading", text="Doors at 7\N{NO-BREAK SPACE}pm"), two=element("Heading", text="7 pm sharp")

@@ -59,11 +59,6 @@ def test_hours_that_may_mean_something_else_are_not_read_at_all(lang: str, days:
     assert read_hours([("daily" if lang == "en" else days, "9:00–17:00"), (days, times)], lang) is None
 
 
-def test_hours_are_read_with_the_joiners_that_keep_a_range_on_one_line() -> None:
-    hours = [("Mo–\u2060Fr", "9–\u206017 Uhr")]
-    assert read_hours(hours, "de") == read_hours([("Mo–Fr", "9–17 Uhr")], "de") is not None
-
-
 def test_a_day_of_which_words_tell_is_known_without_hours() -> None:
     """A restaurant's Monday was "We are in the garden", and none of its hours were read (issue 20)."""
     lines = read_hours([("Wednesday to Sunday", "18:00 – 24:00"), ("Monday, Tuesday", "We are in the garden")], "en")
