@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from sites.spec.catalog import components
@@ -16,7 +16,7 @@ _NEGATED: Final = (
 )
 _ASKED: Final = re.compile(
     rf"(?P<before>\b(?:{_NEGATED}) (?:(?!(?:und|and|et|y|e|en)\b)\w+ )?)?\b"
-    r"(?:(?P<informal>du-?form|(?:ge)?duz(?:en|t)|per du|mit du|tuto[iy]\w+|tut(?:ea\w*|ee\w*)|de tú|informal(?:ly)?"
+    r"(?:(?P<informal>du-?form|(?:ge)?duz(?:en|t)|per du|mit du|tuto[iy]\w+|tutea\w*|tuteen?|de tú|informal(?:ly)?"
     r"|d(?:are|iamo|ai|ate) del tu)"
     r"|(?P<formal>sie-?form|(?:ge)?siez(?:en|t)|per sie|mit sie|vouvo[iy]\w+|vousvoyer\w+|de usted|formal(?:ly)?"
     r"|d(?:are|iamo|ai|ate) del lei))\b(?P<after> (?:nicht|pas|niet)\b)?",
@@ -28,19 +28,27 @@ _INSTEAD: Final = (
 )
 _CHANGED: Final = {
     is_familiar: re.compile(
-        rf"\b{new}\b(?: \w+)? {_INSTEAD} (?:\w+ )?{old}\b"
+        rf"\b{new}(?: aan)? {_INSTEAD} (?:\w+ )?{old}\b"
         rf"|\b(?:from|vo[mn]|d[aeu]l?|van) {old} (?:to|auf|zum?|[àa]|au|al|naar) {new}\b"
-        rf"|\bauf (?:das )?{new} (?:um|wechseln)",
+        rf"|\bauf (?:das )?{new} (?:um(?:ge)?(?:stell|schreib)|wechseln)",
         re.IGNORECASE,
     )
     for is_familiar, new, old in ((True, _FAMILIAR, _POLITE), (False, _POLITE, _FAMILIAR))
 }
 """`du statt Sie`, by whether the new address is the familiar one."""
 _EVERYWHERE: Final = re.compile(
-    r"\b(?:überall|durchgehend|durchweg|ganze[nrs]?|alle[ns]?|everywhere|throughout|all|whole|partout|tout(?:e?s?)?|tous"
-    r"|tod[oa]s?|tutt[oaie]|ovunque|overal|hele)\b",
+    r"\b(?:überall|durchgehend|durchweg|everywhere|throughout|partout|ovunque|overal"
+    r"|(?:ganze[nrs]?|alle[ns]?|all|whole|toute?s?|tous|tod[oa]s?|tutt[oaie]|hele) (?:(?:the|la|le|les|il|i|las?|los"
+    r"|(?:our|unsere|nos|onze)[nr]?) )?(?:(?:web)?site|web|sito|(?:web)?seiten?|page?\w*|text\w*|testi|gäste|kund\w+"
+    r"|besucher\w*|guests|customers|visitors|clients?|clienti|klanten))\b",
     re.IGNORECASE,
 )
+_LIMITED: Final = re.compile(
+    r"\b(?:nur|only|sólo|solo|seulement|alleen|weiterhin|add|new|neue[nrs]?|nouve\w+|nuev\w+|nuov\w+|nieuwe?)\b",
+    re.IGNORECASE,
+)
+_SHORT: Final = 8
+"""Words of a request that needs not say that it means all of them: `Sie statt du, bitte`."""
 _FORMS: Final = {
     "de": (
         r"\b(?:[Dd](?:u|ich|ir|ein\w*)|[Ee]uch|[Ee]u(?:er|re)\w*|[Ii]hr(?= [a-zäöüß]{2,}t\b)"
@@ -88,9 +96,13 @@ def _changed(request: str) -> bool | None:
 
 def changes_address(request: str) -> bool:
     """Return whether a request wants all visitors to be addressed otherwise: `du statt Sie`, `duzen` everywhere."""
+    if _LIMITED.search(request):
+        return False
+    is_everywhere = bool(_EVERYWHERE.search(request))
+    if _changed(request) is not None:
+        return is_everywhere or len(request.split()) <= _SHORT
     named = (each["informal"] or each["formal"] for each in _ASKED.finditer(request))
-    is_asked = any("formal" not in name.casefold() for name in named)
-    return _changed(request) is not None or bool(is_asked and _EVERYWHERE.search(request))
+    return is_everywhere and any("formal" not in name.casefold() for name in named)
 
 
 def is_familiar(texts: object, lang: str) -> bool:
@@ -103,10 +115,16 @@ def address_of(texts: object, lang: str) -> bool | Literal["several"]:
     return "several" if is_to_several(texts, lang) else is_familiar(texts, lang)
 
 
-def address_forms(pages: Iterable[JsonObject], lang: str) -> None:
-    """Let the words that the forms of a language's pages have by themselves address visitors as its texts do."""
-    spoken = [page["elements"] for page in pages if primary(lang_of(page)) == primary(lang)]
+def address_forms(before: Mapping[str, JsonObject], pages: Mapping[str, JsonObject], lang: str) -> None:
+    """Let the words that the forms of a language's pages have by themselves follow the address of their texts.
+
+    Where that has not changed, they stay as their owner has them.
+    """
+    paths = [path for path, page in pages.items() if primary(lang_of(page)) == primary(lang)]
+    spoken = [pages[path]["elements"] for path in paths]
     address = address_of(spoken, lang)
+    if not paths or address == address_of([before[path]["elements"] for path in paths], lang_of(before[paths[0]])):
+        return
     for element in (element for elements in spoken for element in elements.values()):
         if "familiar" in components()[element["type"]].props.model_fields:
             props = element.setdefault("props", {})

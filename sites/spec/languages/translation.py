@@ -208,7 +208,7 @@ def apply_translation(site: Site, entries: Sequence[Entry], replies: Sequence[Ma
     for path, count in changed.items() if language else ():
         if count * 2 > sum(entry.page == path for entry in entries):
             _props_to_set(document["pages"][path])["lang"] = language
-    address_forms(document["pages"].values(), language)
+    address_forms(site.pages, document["pages"], language)
     return _valid(document)
 
 

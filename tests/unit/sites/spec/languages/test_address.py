@@ -73,6 +73,12 @@ def test_who_says_ihr_speaks_to_friends(said: list[str], familiar: bool) -> None
         ("Ein neuer Abschnitt über Kurse, in der Du-Form", False, True),
         ("Make the whole site less formal", False, None),
         ("Zeigen Sie alle Preise statt nur einen", False, None),
+        ("Ein neuer Abschnitt über alle Kurse, in der Du-Form", False, None),
+        ("Wir freuen uns auf Sie um 18 Uhr", False, None),
+        ("Add a page for all our tutees", False, None),
+        ("Zeigen Sie Fotos statt Ihr Logo", False, None),
+        ("Nur in der Überschrift du statt Sie", False, None),
+        ("Wir siezen alle Gäste weiterhin. Ändere nur die Telefonnummer", False, None),
     ],
 )
 def test_another_address_of_all_visitors_is_one_wish(request_: str, changes: bool, is_informal: bool | None) -> None:

@@ -75,6 +75,11 @@ def test_texts_that_only_address_visitors_otherwise_take_their_forms_along() -> 
     assert left_over(site, texts, [{**reply, "source": "en"}])
     back = {**reply, "texts": [{"n": number, "text": "Besuchen Sie uns, wir zeigen Ihnen alles"}]}
     assert apply_translation(changed, entries_of(changed), [back]).to_dict() == site.to_dict()
+    spec["elements"]["contact"]["props"]["familiar"] = True
+    chosen, other = parse_site(spec), next(n for n, entry in enumerate(texts) if entry.element == "story")
+    reply = {**reply, "texts": [{"n": other, "text": "Der Ofen steht seit 1999 im selben Haus."}]}
+    kept = apply_translation(chosen, texts, [reply]).pages[INDEX]["elements"]["contact"]["props"]
+    assert kept["familiar"] is True, "its owner chose it, and no other address was wanted"
 
 
 def test_every_text_that_visitors_read_can_be_translated() -> None:
