@@ -40,8 +40,8 @@ _SMALL_SCRIPTS_BYTES: Final = 4 * 1024
 _MOST_SOURCE_CHARS: Final = 2 * _MAX_SEARCHED_BYTES
 """Of the pages that this text is sought in: reading them takes half a second."""
 _SILENT: Final = frozenset({"script", "style", "template", "svg", "noscript"})
-_SAID_BEFORE: Final = frozenset({"in-brief", "menu-only"})
-"""Classes of what only a phone shows, in place of words that stand beside it."""
+_ON_PHONES: Final = "in-brief"
+"""The class of what a phone shows in place of the words before it."""
 _CELLS: Final = frozenset({"td", "th"})
 _INLINE_TEXT: Final = _CELLS | {"b", "em", "i", "small", "span", "strong", "time", "u", "mark", "cite", "code"}
 _LINE_STARTS: Final = {"h1": "# ", "h2": "## ", "h3": "### ", "h4": "#### ", "li": "- ", "dt": "- "}
@@ -312,16 +312,17 @@ class _PageReader(HTMLParser):
         self._links: list[str] = []
 
     def handle_starttag(self, name: str, attrs: Sequence[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
-        if name in _SILENT or (not self._silent and values.get("class") in _SAID_BEFORE):
+        if name in _SILENT:
             self._silent.append(name)
         if self._silent:
             return
+        values = dict(attrs)
         if name == "a":
             self._links.append(values.get("href") or "")
             self.parts.append("[")
         elif name in _INLINE_TEXT:
-            self.parts.append(" | " if name in _CELLS else "")
+            on_phones = " / on phones: " if values.get("class") == _ON_PHONES else ""
+            self.parts.append(" | " if name in _CELLS else on_phones)
         elif name == "form":
             self.parts.append(f"\n(form sends to {values.get('action') or 'this page'})\n")
         elif name == "option" and (value := values.get("value")):
