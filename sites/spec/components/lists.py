@@ -394,7 +394,7 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
     props = _outline_plans(section, business)
     for plan in props["plans"]:
         lines = plan.pop("text", "").splitlines()
-        features = [line[2:][:160] for line in lines if line.startswith("- ")][:12]
+        features = [line[2:162] for line in lines if line.startswith("- ") and line[2:].strip()][:12]
         text = "\n".join(line for line in lines if not line.startswith("- "))
         plan |= ({"text": text} if text else {}) | ({"features": features} if features else {})
         if business.contact_href:

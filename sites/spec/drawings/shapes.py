@@ -105,9 +105,8 @@ def _checked(line: str) -> str:
 Shape = Annotated[str, Field(max_length=MAX_LETTERS), AfterValidator(_checked)]
 
 
-_FIELD: Final = re.compile(r"ground rect 0 0 (\d{3,4}) (\d{3})", re.ASCII)
-"""The first shape of a drawing, which covers its field."""
 WIDE: Final = "0 0 1000 360"
+"""The field of a drawing across a page, which its first shape covers."""
 
 
 class Drawing(BaseModel, frozen=True, extra="forbid"):
@@ -119,8 +118,7 @@ class Drawing(BaseModel, frozen=True, extra="forbid"):
     @property
     def box(self) -> str:
         """Its field as a viewBox."""
-        field = _FIELD.fullmatch(self.shapes[0]) if self.shapes else None
-        return f"0 0 {field[1]} {field[2]}" if field else "0 0 600 500"
+        return WIDE if self.shapes[:1] == (f"ground rect {WIDE}",) else "0 0 600 500"
 
     def html(self, *, box: str | None = None, class_: str = "art") -> Html:
         """Return the drawing, which fills the box it stands in, as the stock ones do."""

@@ -218,7 +218,8 @@ def _tones(body: list[Section], look: Look, *, has_plate: bool) -> list[Tone]:
     for place, (kind, _) in enumerate(body):
         before = tones[-1] if tones else None
         if place == strong:
-            tones.append(look.call if kind == "CallToAction" else "deep" if has_plate else look.band)
+            is_dark = has_plate and [kind for kind, _ in body[place + 1 : place + 2]] != ["MapLink"]
+            tones.append(look.call if kind == "CallToAction" else "deep" if is_dark else look.band)
         elif is_paper:
             is_sheet = place % _PAGE == 0 and place > 0 and before == "plain" and place + 1 != strong
             tones.append("tinted" if is_sheet else "plain")

@@ -154,6 +154,7 @@ def test_one_section_of_a_page_is_strong_the_one_that_it_suits_best_and_the_visi
     assert tones(hero, offers(3), ("Stats", {}), text, faq)[2:4] == ["deep", "plain"]
     assert tones(hero, offers(3), ("RichText", {"body": "Long. " * 80}), faq)[1:] == ["plain", "plain", "tinted"]
     assert tones(hero, text, ("MapLink", PLACE))[1:] == ["plain", "deep"]
+    assert tones(hero, offers(3), ("Stats", {}), ("MapLink", PLACE))[1:] == ["plain", "filled", "deep"]
     assert tones(("PageIntro", {}), ("Stats", {})) == ["filled", "plain"]
     assert tones(hero, offers(3), ("Stats", {}), ("CallToAction", {}))[2:] == ["tinted", "accent"]
     reading = "Schedule", {"items": [{"time": "7 pm", "title": "Reading"}]}
