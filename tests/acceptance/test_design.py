@@ -370,6 +370,21 @@ def test_a_button_on_a_ground_of_its_own_colour_keeps_an_edge(show: Callable[...
     assert edge != ground
 
 
+def test_a_button_that_has_the_accent_keeps_it_on_deep_ground_too(show: Callable[..., Page]) -> None:
+    spec = every_component()
+    elements = spec["elements"].values()
+    next(each for each in elements if each["type"] == "Page")["props"]["theme"] = {
+        "primary": "#1c1b1a",
+        "accent": "#c9a15a",
+        "deep": "#f0eeea",
+    }
+    hero = next(each for each in elements if each["type"] == "Hero")
+    link = {"label": "See the work", "href": "#work", "accent": True}
+    hero["props"] = {"heading": "Light", "layout": "cover", "art": "hills", "actions": [link]}
+    button = show(spec).locator(".hero.tone-deep .button-accent").first
+    assert button.evaluate("each => getComputedStyle(each).backgroundColor") == "rgb(201, 161, 90)"
+
+
 def test_a_quiet_button_is_read_on_a_plan_s_own_ground_where_buttons_have_that_colour(
     show: Callable[..., Page], axe: str
 ) -> None:
