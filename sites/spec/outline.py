@@ -331,6 +331,7 @@ def outline_schema() -> JsonObject:
     looks["cards"] |= {"description": "only where the request speaks of frames or shadows, which only raised has"}
     looks["background"] |= {"description": "a dark one, as preset noir has, makes a dark site"}
     looks["art"] |= {"description": "none: words alone open the site, beside the mark"}
+    looks["ink"] |= {"description": "of words, only where the request names it"}
     looks["size"] |= {"description": "of all letters, where the request or its readers need them larger"}
     plain = "where the request wants no grey or faint words, or only dark ones on light ground: then no band is dark"
     looks["contrast"] |= {"description": plain}
@@ -363,6 +364,7 @@ def outline_tool() -> JsonObject:
     """Return the tool that a model is forced to call for a new site."""
     schema = outline_schema()
     ways = {name: way for name, way in WAYS_OUT.items() if name != "answer"}
+    ways["cannot"] = ways["cannot"] | {"description": "only if no website can be it: why, in one sentence to the owner"}
     return {
         "name": "write_outline",
         "description": "Hand over the outline of the new site.",

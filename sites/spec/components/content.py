@@ -280,7 +280,7 @@ class TextProps(Props):
     text: LongText
 
 
-@Component("Text", summary="paragraphs: text (as body of RichText)", example={"text": "We bake at night."})
+@Component("Text", summary="text (as RichText body)", example={"text": "We bake at night."})
 def _text(props: TextProps, ctx: RenderContext) -> Html:
     return tag("div", paragraphs(ctx, props.text), class_="prose", id=ctx.id)
 

@@ -50,6 +50,8 @@ class GalleryProps(SectionProps):
     """Squares, a mosaic of large and small pictures, pictures in full width, or a strip to swipe through."""
     columns: Annotated[int, Field(ge=2, le=4)] | None = None
     """Squares side by side where there is room; by default three, or two if there are two or four pictures."""
+    captions: Literal["large"] | None = None
+    """A size up from the small letters that captions have."""
     enlarge: bool = False
     """Whether a click shows a picture large and alone: a popover, which needs no script and closes on Escape."""
 
@@ -110,7 +112,7 @@ def _outline_gallery(section: OutlineSection, business: Business) -> JsonObject:
     "Gallery",
     summary="images [{src or art, alt, caption}], layout grid (squares)|mosaic (large and small, no gap)|wide|"
     "strip (to swipe), columns 2 (no gap)|3|4 (of the grid; else 3, or 2 for 2 or 4), "
-    "enlarge true (a click shows one large)",
+    "captions large, enlarge true (by a click)",
     example={
         "heading": "From the oven",
         "images": [{"src": "assets/rye.svg", "alt": "A dark rye loaf", "caption": "Rye"}],
@@ -131,6 +133,7 @@ def _gallery(props: GalleryProps, ctx: RenderContext) -> Html:
     ]
     columns = props.columns or (2 if len(figures) in (2, 4) else 3)
     style = f"gallery-{columns}" if props.layout == "grid" else f"gallery-{props.layout}"
+    style += " large-captions" if props.captions else ""
     is_strip = props.layout == "strip"  # which a keyboard scrolls only when it can be focused
     grid = tag(
         "div",

@@ -54,6 +54,7 @@ class OutlinedTheme(_Outlined):
     accent: Colour | None = None
     background: Colour | None = None
     deep: Colour | None = None
+    ink: Colour | None = None
     font: NewFont | None = None
     headings: NewFont | None = None
     style: Style | None = None

@@ -594,6 +594,14 @@ def test_an_address_alone_brings_no_form() -> None:
     assert home["call-to-action"]["props"]["actions"][0]["href"] == "mailto:a@b.example"
 
 
+@pytest.mark.parametrize("further", [{}, {"contrast": "strong"}])
+def test_the_colour_of_words_can_be_asked_for(further: dict[str, str]) -> None:
+    """A sign painter wanted cream, black letters and one red, and nothing else (issue 20)."""
+    theme = {"ink": "#000000", "primary": "#b3261e", "background": "#fff6e0", **further}
+    made = expand_outline({**OUTLINE, "theme": theme}).pages[INDEX]["elements"]["page"]["props"]["theme"]
+    assert palette(Theme(**made), dark=False)["ink"] == "#000000"
+
+
 def test_words_without_grey_and_more_room_can_be_asked_for() -> None:
     """A lunch club wanted dark words on light ground and no grey, and every other band was burgundy (issue 20)."""
     theme = {"contrast": "strong", "spacing": "airy", "primary": "#9f2226", "background": "#fff8ea", "deep": "#4a1013"}

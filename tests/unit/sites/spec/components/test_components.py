@@ -474,6 +474,11 @@ def test_a_button_and_a_tag_of_their_own_colour_are_readable(hue: str) -> None:
     assert menu.xpath(".//span[text()='vegan']/@class") == [f"tag tag-filled hue-{hue}"]
 
 
+def test_the_captions_of_a_gallery_can_be_a_size_up() -> None:
+    assert one("Gallery", images=PICTURES, captions="large").xpath("//div[contains(@class, 'large-captions')]")
+    assert not one("Gallery", images=PICTURES).xpath("//div[contains(@class, 'large-captions')]")
+
+
 @pytest.mark.parametrize(("title", "columns"), [("Vorsorge", 4), ("Geburtsvorbereitung", 2)])
 def test_four_cards_stand_side_by_side_only_if_their_longest_words_have_room(title: str, columns: int) -> None:
     found = one("Features", items=[{"title": title}, *({"title": name} for name in ("A", "B", "C"))])
