@@ -332,6 +332,7 @@ def outline_schema() -> JsonObject:
     looks["background"] |= {"description": "a dark one, as preset noir has, makes a dark site"}
     looks["art"] |= {"description": "none: words alone open the site, beside the mark"}
     looks["ink"] |= {"description": "of words, only where the request names it"}
+    looks["icons"] |= {"description": "only where the request wants no icons or symbols"}
     looks["size"] |= {"description": "of all letters, where the request or its readers need them larger"}
     plain = "where the request wants no grey or faint words, or only dark ones on light ground: then no band is dark"
     looks["contrast"] |= {"description": plain}

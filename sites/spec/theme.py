@@ -155,6 +155,8 @@ class Theme(BaseModel, frozen=True, extra="forbid"):
     """How large and how closely sections are set: every new site has one, an imported document may not."""
     contrast: Literal["strong"] | None = None
     """That of words in grey: nearly that of the others."""
+    icons: Literal["none"] | None = None
+    """Whether small symbols stand beside contact data and entries: all but those of a control."""
     fills: Literal["true"] | None = None
     """Of a dark page: filled areas keep a colour that is too dark for words, which have the accent's; no grounds are
     grey."""
@@ -410,9 +412,10 @@ def _text_on(colour: str) -> str:
 
 
 def style_classes(theme: Theme) -> tuple[str, ...]:
-    """Return the classes of a page whose theme has a style: all have the rules of the first, too; or own buttons."""
+    """Return the classes of a page: its style, all of which have the rules of the first, own buttons, no icons."""
     style = () if theme.style is None else ("display", theme.style, *(("centered",) if theme.align == "center" else ()))
-    return tuple(dict.fromkeys((*style, *(("own-buttons",) if theme.buttons else ()))))
+    own = (("own-buttons",) if theme.buttons else ()) + (("no-icons",) if theme.icons else ())
+    return tuple(dict.fromkeys((*style, *own)))
 
 
 def theme_class(theme: Theme) -> str:

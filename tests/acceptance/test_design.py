@@ -385,6 +385,17 @@ def test_a_button_that_has_the_accent_keeps_it_on_deep_ground_too(show: Callable
     assert button.evaluate("each => getComputedStyle(each).backgroundColor") == "rgb(201, 161, 90)"
 
 
+def test_a_site_without_icons_has_those_of_its_controls_alone(show: Callable[..., Page]) -> None:
+    spec = every_component()
+    root = next(each for each in spec["elements"].values() if each["type"] == "Page")
+    shown = "all => all.filter(each => each.checkVisibility()).map(each => each.parentElement.className)"
+    root["props"]["theme"] = {}
+    assert "icon-mark" in show(spec).locator(".icon").evaluate_all(shown)
+    root["props"]["theme"] = {"icons": "none"}
+    kept = {"menu-button", "large-close", "video-play", "embed-mark", "yes", "menu-button menu-close"}
+    assert set(show(spec).locator(".icon").evaluate_all(shown)) <= kept
+
+
 def test_a_quiet_button_is_read_on_a_plan_s_own_ground_where_buttons_have_that_colour(
     show: Callable[..., Page], axe: str
 ) -> None:

@@ -73,8 +73,8 @@ class PageProps(Props):
     "text (of the others), "
     "heading_size large|huge, heading_weight light|heavy, radius none|small|medium|large, "
     "spacing compact|regular|airy, size large|larger (of all words), "
-    "ink (colour of words), contrast strong (of grey words), cards outlined|raised|flat|open, align left|center, "
-    "mode auto|light|dark, style display|poster|editorial|tiles}; theme null = index.html's",
+    "ink (colour of words), contrast strong (of grey words), cards outlined|raised|flat|open, icons none, "
+    "align left|center, mode auto|light|dark, style display|poster|editorial|tiles}; theme null = index.html's",
     example={"title": "Hill Bakery", "description": "Bread from a wood oven.", "theme": {"preset": "warm"}},
     place="root",
     has_children=True,

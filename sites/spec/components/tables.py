@@ -104,8 +104,8 @@ def _value(text: str) -> bool | str:
 @Component(
     "ComparisonTable",
     summary="choices side by side: columns [name], rows [{label, values [text or true/false]}], "
-    "highlight (column from 1), corner (name of the first column), sortable all (visitors sort by "
-    "column), link (below)",
+    "highlight (column from 1), corner (name of the first column), sortable all (by visitors), "
+    "link (below)",
     example={
         "heading": "Compare",
         "columns": ["Basic", "Pro"],

@@ -63,6 +63,7 @@ class OutlinedTheme(_Outlined):
     spacing: Literal["compact", "airy"] | None = None
     radius: Radius | None = None
     cards: CardStyle | None = None
+    icons: Literal["none"] | None = None
     ground: Ground | None = None
     art: Literal[ArtName, "none"] | None = None
     """A stock drawing in the opening; with `none` words alone open each page, and the mark, as a logo would, stays."""

@@ -595,10 +595,11 @@ def test_an_address_alone_brings_no_form() -> None:
 
 
 @pytest.mark.parametrize("further", [{}, {"contrast": "strong"}])
-def test_the_colour_of_words_can_be_asked_for(further: dict[str, str]) -> None:
+def test_the_colour_of_words_and_no_icons_can_be_asked_for(further: dict[str, str]) -> None:
     """A sign painter wanted cream, black letters and one red, and nothing else (issue 20)."""
-    theme = {"ink": "#000000", "primary": "#b3261e", "background": "#fff6e0", **further}
+    theme = {"ink": "#000000", "primary": "#b3261e", "background": "#fff6e0", "icons": "none", **further}
     made = expand_outline({**OUTLINE, "theme": theme}).pages[INDEX]["elements"]["page"]["props"]["theme"]
+    assert made["icons"] == "none"
     assert palette(Theme(**made), dark=False)["ink"] == "#000000"
 
 
