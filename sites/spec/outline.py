@@ -49,7 +49,9 @@ def compose(outline: Outline) -> JsonObject:
     pages = _by_page(_with_links(_with_content(outline), outline.contact.phone), home=_front_name(outline))
     business = _business(outline, pages)
     made = {path: _page(path, pages, outline, business) for path in pages} | _post_pages(outline, pages)
-    lead(made, {name: path for path, (name, _) in pages.items()}, lang=outline.lang, otherwise=business.contact_href)
+    names = {name: path for path, (name, _) in pages.items()}
+    menus = {each.menu: each.heading for each in outline.sections if each.menu and each.heading}
+    lead(made, names, menus, lang=outline.lang, otherwise=business.contact_href)
     return made
 
 

@@ -170,8 +170,8 @@ def _art_for(business: Business) -> str:
     words=("hero", "hero section", "hero banner", "banner", "opening", "masthead", "intro"),
     slots=("aside",),
     outline=_outline_hero,
-    outline_hint="items: up to 4 facts as title; up to 2 buttons that come first, each with detail: "
-    "tel:NUMBER (which its label then shows), #contact, ...",
+    outline_hint="items: up to 2 buttons, each with detail: tel:NUMBER (which its label then shows), #contact, "
+    "...; then up to 4 facts as title",
 )
 def _hero(props: HeroProps, ctx: RenderContext) -> Html:
     props = props.with_call()
@@ -348,7 +348,7 @@ def _outline_rich_text(section: OutlineSection, business: Business) -> JsonObjec
     example={"heading": "Our story", "body": "We began in **1998**.\n\nThe oven is older."},
     words=("rich text", "text section", "about", "story", "about section", "text block"),
     outline=_outline_rich_text,
-    outline_hint="text = the paragraphs; items: list lines",
+    outline_hint="text = the paragraphs; items: title = list line",
     nav_label="About",
 )
 def _rich_text(props: RichTextProps, ctx: RenderContext) -> Html:

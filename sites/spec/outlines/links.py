@@ -95,12 +95,20 @@ def way_of(title: str, detail: str) -> Link:
     return Link(label=title, href=href)
 
 
-def lead(pages: Mapping[str, JsonObject], names: Mapping[str, str], *, lang: str, otherwise: str | None) -> None:
+def lead(
+    pages: Mapping[str, JsonObject],
+    names: Mapping[str, str],
+    menus: Mapping[str, str],
+    *,
+    lang: str,
+    otherwise: str | None,
+) -> None:
     """Let each link to `#name` lead to the section with that key, or else to the page, heading or kind of that name.
 
     Args:
         pages: the page specs by path, which are changed in place.
         names: the paths of pages by their names.
+        menus: headings by what the menu calls their sections.
         lang: the language of the site.
         otherwise: where a link leads whose name is none.
     """
@@ -113,6 +121,9 @@ def lead(pages: Mapping[str, JsonObject], names: Mapping[str, str], *, lang: str
             label = component.nav_label and say(component.nav_label, lang)
             for name in filter(None, (key, heading, label, component.name, *component.words)):
                 targets.setdefault(_known_by(name), f"{path}#{key}")
+    for menu, heading in menus.items():
+        if target := targets.get(_known_by(heading)):
+            targets.setdefault(_known_by(menu), target)
     for page in pages.values():
         for link in _links(page["elements"]):
             if link["href"][1:] not in page["elements"].keys() - {page["root"]}:

@@ -12,7 +12,12 @@ from tests.unit.sites.spec.test_outline import with_sections
 
 SECTIONS = [
     {"kind": "PriceList", "heading": "What it costs", "items": [{"title": "Cards", "detail": "£180"}]},
-    {"kind": "Schedule", "heading": "Workshops", "items": [{"title": "9 January", "detail": "10 till 4"}]},
+    {
+        "kind": "Schedule",
+        "heading": "Workshops",
+        "menu": "Next dates",
+        "items": [{"title": "9 January", "detail": "10 till 4"}],
+    },
     {"kind": "ContactForm", "heading": "Write to me"},
     {"kind": "PageIntro", "page": "Our boats", "heading": "Eight of them"},
 ]
@@ -22,6 +27,7 @@ SECTIONS = [
     ("name", "href"),
     [
         ("#workshops", "index.html#schedule"),
+        ("#Next dates", "index.html#schedule"),
         ("#schedule", "#schedule"),
         ("#What it costs", "index.html#price-list"),
         ("#prices", "index.html#price-list"),
