@@ -84,10 +84,11 @@ def shape_of(theme: Theme, style: Style) -> Mapping[str, str]:
 
 
 def plain_of(theme: Theme) -> Mapping[str, str]:
-    """Return the ground of bands and the colour of words where all shall be dark on light ground, else nothing."""
+    """Return the ground of bands (no pink) and the colour of words where all is dark on light ground, else nothing."""
     primary, _, background = chosen_colours(theme)
     ink = theme.ink or mix(BLACK, primary, 0.1)
-    return {"deep": mix(background, primary, 0.1), "ink": ink} if _is_plain(theme) else {}
+    hue, share = (BLACK, 0.06) if is_red(primary) else (primary, 0.1)
+    return {"deep": mix(background, hue, share), "ink": ink} if _is_plain(theme) else {}
 
 
 def _is_plain(theme: Theme) -> bool:

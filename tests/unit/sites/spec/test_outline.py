@@ -25,7 +25,7 @@ from sites.spec.outline import (
 )
 from sites.spec.outlines.model import Outline
 from sites.spec.render import render
-from sites.spec.theme import Theme, contrast, palette
+from sites.spec.theme import Theme, channels, contrast, palette
 from sites.spec.validate import validate
 from tests.unit.sites.spec.test_model import json_values
 
@@ -611,6 +611,8 @@ def test_words_without_grey_and_more_room_can_be_asked_for() -> None:
     assert (made["contrast"], made["spacing"]) == ("strong", "airy")
     colours = palette(Theme(**made), dark=False)
     assert contrast(colours["deep"], "#fff8ea") < 1.3
+    red, green, _ = channels(colours["deep"])
+    assert red - green < 0xFF - 0xF8 + 1, "a red one's bands are no pink"
     assert contrast(colours["art-deep"], "#fff8ea") > 15, "what is dark in a drawing is no grey"
     assert colours["deep-accent"] == colours["link"] == "#9f2226"
     tones = {element["props"].get("tone", "plain") for element in elements.values()}
