@@ -448,6 +448,29 @@ def test_a_long_price_on_a_phone_leaves_its_title_a_line(style: str, show: Calla
     assert lines_of(show(spec, width=390), ".line-top :is(h2, h3)") == 1
 
 
+def test_a_phone_shows_a_table_of_short_values_whole_and_a_price_below_its_tag_at_the_end_of_the_line(
+    show: Callable[..., Page],
+) -> None:
+    spec = every_component()
+    elements = spec["elements"].values()
+    rows = [{"label": "Metres of free bank", "values": ["–", "1", True]}]
+    next(each for each in elements if each["type"] == "ComparisonTable")["props"] = {
+        "heading": "Gifts",
+        "columns": ["€20", "€60", "€200"],
+        "rows": rows,
+    }
+    dish = {"title": "Tajarin, forty yolks", "tag": "vegetarian", "price": "17"}
+    next(each for each in elements if each["type"] == "PriceList")["props"] = {"heading": "Menu", "items": [dish]}
+    next(each for each in elements if each["type"] == "Page")["props"]["theme"] = {"preset": "ink"}
+    page = show(spec)
+    page.set_viewport_size({"width": 390, "height": 844})
+    frame = page.locator(".table-frame").first
+    assert frame.evaluate("each => each.scrollWidth - each.clientWidth") <= 0
+    ends = "each => [each, each.closest('li')].map(it => Math.round(it.getBoundingClientRect().right))"
+    price, line = page.locator(".price-list .line-price").first.evaluate(ends)
+    assert price == line
+
+
 def test_a_plan_that_is_sold_out_and_has_no_button_says_so_in_its_place(show: Callable[..., Page]) -> None:
     spec = every_component()
     pricing = next(each for each in spec["elements"].values() if each["type"] == "Pricing")

@@ -73,6 +73,10 @@ def _table_row(row: Row, ctx: RenderContext, styles: list[str | None], keys: Seq
     return tag("tr", tag("th", row.label, scope="row"), *cells)
 
 
+_OF_PHONE, _SHORT = 3, 8
+"""So many columns of so few letters, beside their labels, have room on a phone."""
+
+
 def _cell(value: bool | str, ctx: RenderContext) -> Html | str:
     if isinstance(value, str):
         return value
@@ -144,6 +148,15 @@ def _comparison_table(props: ComparisonTableProps, ctx: RenderContext) -> Html:
         body,
         data_live="sort" if props.sortable else None,
     )
-    frame = tag("div", table, class_="table-frame", role="group", aria_label=label, tabindex="0")
+    words = [*props.columns, *(value for row in props.rows for value in row.values if isinstance(value, str))]
+    fits = len(props.columns) <= _OF_PHONE and max(map(len, words)) <= _SHORT
+    frame = tag(
+        "div",
+        table,
+        class_="table-frame table-short" if fits else "table-frame",
+        role="group",
+        aria_label=label,
+        tabindex="0",
+    )
     link = paragraph(anchor(ctx, props.link), "small") if props.link else None
     return section(ctx, props, frame, link, kind="comparison")
