@@ -177,6 +177,18 @@ def phone_url(phone: str) -> str:
     return "tel:" + re.sub(r"[^0-9+]", "", phone.replace("(0)", ""))
 
 
+def rings(href: str, phone: str) -> bool:
+    """Return whether a link rings or texts a number, either of which may have the code of its country."""
+    scheme, _, called = href.partition(":")
+    called, known = (re.sub(r"[^0-9]", "", number).lstrip("0") for number in (called, phone_url(phone)))
+    is_same = called.endswith(known) or known.endswith(called)
+    return scheme in ("tel", "sms") and is_same and min(len(called), len(known)) >= _LEAST_DIGITS
+
+
+_LEAST_DIGITS: Final = 6
+"""Of a telephone number without its zeros; a year is none."""
+
+
 def _complaint_about_text(url: str) -> str | None:
     if not url or len(url) > MAX_URL_CHARS:
         return f"an address has 1 to {MAX_URL_CHARS} characters"

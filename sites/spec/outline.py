@@ -341,7 +341,7 @@ def outline_schema() -> JsonObject:
     contact = inlined["properties"]["contact"]["properties"]
     contact["address"] |= {"description": "postal"}
     contact["area"] |= {"description": "a town or region alone, such as 30 km around: shown without a map"}
-    contact["ways"] |= {"description": "a second number, WhatsApp; detail = the number or https: address"}
+    contact["ways"] |= {"description": "a second number, WhatsApp; detail = number, sms:NUMBER (texts alone) or https:"}
     further = {"description": "further languages of the whole site, only if the request asks for them"}
     inlined["properties"]["also"] |= further
     del inlined["properties"]["sections"]["minItems"]  # none beside `ask` and `cannot`

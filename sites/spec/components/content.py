@@ -47,6 +47,7 @@ from sites.spec.html import (
     paragraphs,
     phone_url,
     post_line,
+    rings,
     section,
     tag,
 )
@@ -81,8 +82,7 @@ class HeroProps(SectionProps):
     def with_call(self) -> Self:
         """Return the opening with its number as a link, if the heading has it, with or without a country's code."""
         for found in _NUMBER.finditer(self.heading if self.phone else ""):
-            shown, href = re.sub(r"\D", "", found[0]).lstrip("0"), phone_url(self.phone or "")
-            if len(shown) >= _LEAST_DIGITS and href.endswith(shown):
+            if rings(href := phone_url(self.phone or ""), found[0]):
                 before, after = self.heading[: found.start()], self.heading[found.end() :]
                 words = join(before, tag("a", found[0], href=href), after)
                 return self.model_copy(update={"heading": words})
@@ -91,8 +91,6 @@ class HeroProps(SectionProps):
 
 _NUMBER: Final = re.compile(r"[+(]?\d[\d\s()/.\u2011-]{4,}\d")
 _LETTER: Final = re.compile(r"[^\W\d_]")
-_LEAST_DIGITS: Final = 6
-"""Of a telephone number without its zeros; a year is none."""
 
 
 def _hero_picture(props: HeroProps, ctx: RenderContext) -> Html | None:
@@ -147,7 +145,7 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
 def _with_number(link: JsonObject, business: Business) -> JsonObject:
     """Return a button that rings or texts with the number on it, which a desktop can only show."""
     number = business.phone or ""
-    if not number or link["href"].replace("sms:", "tel:") != phone_url(number) or re.search(r"\d", link["label"]):
+    if not number or not rings(link["href"], number) or re.search(r"\d", link["label"]):
         return link
     whole = number.replace(" ", "\N{NO-BREAK SPACE}")
     return link | {"label": f"{link['label']} {whole}"[:60]}

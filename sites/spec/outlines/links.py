@@ -85,10 +85,12 @@ def way_of(title: str, detail: str) -> Link:
     Raises:
         PydanticCustomError: the detail is neither (the model's fault).
     """
-    number = detail.removeprefix("tel:")
+    scheme = "sms:" if detail.startswith("sms:") else "tel:"
+    number = detail.removeprefix(scheme)
     if _NUMBER.fullmatch(number):
         whole = number.replace(" ", "\N{NO-BREAK SPACE}")
-        return Link(label=title if re.search(r"\d", title) else f"{title} {whole}"[:60], href=phone_url(number))
+        label = title if re.search(r"\d", title) else f"{title} {whole}"[:60]
+        return Link(label=label, href=scheme + phone_url(number).removeprefix("tel:"))
     href = addressed(detail)
     if complaint := complaint_about_link(href):
         raise PydanticCustomError("bad_url", "{complaint}", {"complaint": complaint})
