@@ -396,6 +396,20 @@ def test_a_site_without_icons_has_those_of_its_controls_alone(show: Callable[...
     assert set(show(spec).locator(".icon").evaluate_all(shown)) <= kept
 
 
+def test_capitals_with_accents_have_room_below_the_line_above(show: Callable[..., Page]) -> None:
+    spec = every_component()
+    elements = spec["elements"].values()
+    root = next(each for each in elements if each["type"] == "Page")["props"]
+    root["theme"] = {"style": "poster", "headings": "oswald-1"}
+    hero = next(each for each in elements if each["type"] == "Hero")
+    hero["props"] = {"heading": "26 mètres de haut, jusqu’au 8e étage", "layout": "statement"}
+    leading = "each => parseFloat(getComputedStyle(each).lineHeight) / parseFloat(getComputedStyle(each).fontSize)"
+    found = {}
+    for root["lang"] in ("en", "fr"):
+        found[root["lang"]] = show(spec).locator(".hero :is(h1, h2)").first.evaluate(leading)
+    assert found["en"] < 1 < 1.15 < found["fr"]
+
+
 def test_a_quiet_button_is_read_on_a_plan_s_own_ground_where_buttons_have_that_colour(
     show: Callable[..., Page], axe: str
 ) -> None:

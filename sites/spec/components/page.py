@@ -323,7 +323,9 @@ def header_of(business: Business) -> JsonObject:
         page, _, part = business.contact_href.partition("#")
         others = [link for link in props["links"] if link["href"] != business.contact_href]
         has_page = page != INDEX and any(link["href"] == page for link in others)
-        in_menu = {"label": business.say("Contact"), "href": business.contact_href}
+        is_button = props.get("action", {}).get("href") == business.contact_href
+        own = [link["label"] for link in props["links"] if link["href"] == business.contact_href and not is_button]
+        in_menu = {"label": own[0] if own else business.say("Contact"), "href": business.contact_href}
         props["links"] = others[:7] + ([in_menu] if part and not has_page else [])
     return props | {"links": _on_one_line(props)}
 

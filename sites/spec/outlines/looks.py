@@ -7,7 +7,19 @@ from typing import Final, Literal, NamedTuple
 
 from sites.spec.catalog import Tone
 from sites.spec.fonts.families import FONTS
-from sites.spec.theme import BLACK, DARK, Style, Theme, channels, chosen_colours, fonts_of, is_red, luminance, mix
+from sites.spec.theme import (
+    BLACK,
+    DARK,
+    Style,
+    Theme,
+    channels,
+    chosen_colours,
+    fonts_of,
+    is_red,
+    luminance,
+    mix,
+    parse_colour,
+)
 
 _LOUD: Final = 0.75
 """Chroma of neon, signal red or lava; that of brick and petrol is about a half."""
@@ -88,7 +100,8 @@ def plain_of(theme: Theme) -> Mapping[str, str]:
     primary, _, background = chosen_colours(theme)
     ink = theme.ink or mix(BLACK, primary, 0.1)
     hue, share = (BLACK, 0.06) if is_red(primary) else (primary, 0.1)
-    return {"deep": mix(background, hue, share), "ink": ink} if _is_plain(theme) else {}
+    deep = theme.deep if theme.deep and luminance(parse_colour(theme.deep)) >= DARK else mix(background, hue, share)
+    return {"deep": deep, "ink": ink} if _is_plain(theme) else {}
 
 
 def _is_plain(theme: Theme) -> bool:

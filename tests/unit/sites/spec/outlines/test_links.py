@@ -117,6 +117,14 @@ def test_a_number_to_ring_is_the_button_of_the_header_else_the_first_of_the_open
     assert header["props"]["action"]["label"] == label
 
 
+def test_the_menu_calls_the_form_what_the_outline_does_where_no_button_leads_to_it() -> None:
+    hero = {"kind": "Hero", "items": [{"title": "Ring", "detail": "tel:0198"}]}
+    form = {"kind": "ContactForm", "heading": "Ask for the lift", "menu": "Ask"}
+    outline = with_sections(hero, SECTIONS[0], form, contact={"email": "a@b.example"})
+    elements = expand_outline(outline).pages[INDEX]["elements"]
+    assert [elements[key]["props"]["links"][-1]["label"] for key in ("header", "footer")] == ["Ask", "Ask"]
+
+
 @pytest.mark.parametrize(
     ("heading", "words"),
     [
