@@ -241,9 +241,14 @@ def intro(ctx: RenderContext, props: SectionProps, *, above: Html | None = None)
         paragraph(props.eyebrow, "eyebrow"),
         above,
         heading(ctx.level, props.heading, id=f"{ctx.id}.title") if props.heading else None,
-        paragraph(props.text, "lead"),
+        lead(ctx, props.text),
         class_="intro",
     )
+
+
+def lead(ctx: RenderContext, text: str | None) -> Html | None:
+    """Return the text below a heading, in which a number or a page may be a link."""
+    return tag("p", _inline(ctx, text), class_="lead") if text else None
 
 
 def level_inside(ctx: RenderContext, props: SectionProps) -> int:

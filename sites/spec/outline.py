@@ -224,7 +224,7 @@ def _theme(outline: Outline) -> JsonObject:
     settings = {"preset": preset, "align": "left", **fonts, **mode, **chosen}
     theme = Theme(**settings)
     style = theme.style or style_of(theme)
-    return {**shape_of(theme, style), **settings, **plain_of(theme), "style": style}
+    return {**shape_of(theme, style), **settings, **plain_of(theme, outline.theme.ground), "style": style}
 
 
 def _navigation(pages: _Pages, lang: str) -> list[Link]:

@@ -43,6 +43,7 @@ from sites.spec.html import (
     intro,
     is_external,
     join,
+    lead,
     paragraph,
     paragraphs,
     phone_url,
@@ -183,7 +184,7 @@ def _hero(props: HeroProps, ctx: RenderContext) -> Html:
         head = props.model_copy(update={"text": None})
         if layout == "masthead":  # beside the picture, not below the buttons
             strip, words = strip or notes, words[:2]
-        words = (intro(ctx, head), tag("div", paragraph(props.text, "lead"), *words[1:], class_="hero-rest"))
+        words = (intro(ctx, head), tag("div", lead(ctx, props.text), *words[1:], class_="hero-rest"))
     ground = "tone-deep" if layout == "cover" else props.ground
     words_box = tag("div", *words, class_="hero-words")
     size = " hero-long" if props.long else ""
@@ -278,7 +279,7 @@ class TextProps(Props):
     text: LongText
 
 
-@Component("Text", summary="text (as RichText body)", example={"text": "We bake at night."})
+@Component("Text", summary="text", example={"text": "We bake at night."})
 def _text(props: TextProps, ctx: RenderContext) -> Html:
     return tag("div", paragraphs(ctx, props.text), class_="prose", id=ctx.id)
 
@@ -342,7 +343,7 @@ def _outline_rich_text(section: OutlineSection, business: Business) -> JsonObjec
 
 @Component(
     "RichText",
-    summary="body (blank line = paragraph, '- ' = list, **bold**, *emphasis*, [words](address)), image or drawing",
+    summary="body (blank line = paragraph, '- ' = list), image or drawing",
     example={"heading": "Our story", "body": "We began in **1998**.\n\nThe oven is older."},
     words=("rich text", "text section", "about", "story", "about section", "text block"),
     outline=_outline_rich_text,

@@ -197,7 +197,7 @@ _outline_questions = outline_items(
 
 @Component(
     "FAQ",
-    summary="items [{question, answer (as RichText body), link}], open true (first answer)|all",
+    summary="items [{question, answer, link}], open true (first answer)|all",
     example={
         "heading": "Questions",
         "items": [

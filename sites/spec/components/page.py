@@ -169,7 +169,7 @@ def _minimal_header(business: Business) -> JsonObject:
 @Component(
     "Header",
     summary="brand, tagline, logo or drawing (a mark), links, action, layout bar|centered, sticky true, "
-    "notice (slim strip on top, as RichText body), notice_hue",
+    "notice (slim strip on top), notice_hue",
     example={
         "brand": "Hill Bakery",
         "links": [{"label": "Bread", "href": "#bread"}],

@@ -621,9 +621,11 @@ def test_words_without_grey_and_more_room_can_be_asked_for() -> None:
     assert contrast(colours["deep"], "#fff8ea") < 1.3
     red, green, _ = channels(colours["deep"])
     assert red - green < 0xFF - 0xF8 + 1, "a red one's bands are no pink"
-    own = {"theme": {**theme, "deep": "#fff8ea"}}
-    chosen = expand_outline({**OUTLINE, **own}).pages[INDEX]["elements"]["page"]["props"]["theme"]
-    assert chosen["deep"] == "#fff8ea", "a light one that was chosen stays"
+    for own in ({"deep": "#fff8ea"}, {"ground": "none"}):  # a light one that was chosen stays, no colour is one more
+        chosen = expand_outline({**OUTLINE, "theme": {**theme, **own}}).pages[INDEX]["elements"]["page"]["props"][
+            "theme"
+        ]
+        assert chosen["deep"] == "#fff8ea"
     assert contrast(colours["art-deep"], "#fff8ea") > 15, "what is dark in a drawing is no grey"
     assert colours["deep-accent"] == colours["link"] == "#9f2226"
     tones = {element["props"].get("tone", "plain") for element in elements.values()}

@@ -474,6 +474,14 @@ def test_a_button_and_a_tag_of_their_own_colour_are_readable(hue: str) -> None:
     assert menu.xpath(".//span[text()='vegan']/@class") == [f"tag tag-filled hue-{hue}"]
 
 
+def test_the_text_below_a_heading_may_have_a_number_that_can_be_rung() -> None:
+    """Orders for Christmas went to a telephone number that nobody could tap (trial 15)."""
+    items = [{"title": "Stollen", "price": "€18"}]
+    menu = one("PriceList", heading="Christmas", text="Order on [0198 555](tel:0198555), **soon**.", items=items)
+    (words,) = menu.xpath("//p[@class='lead']")
+    assert (words.text_content(), words.xpath("a/@href")) == ("Order on 0198 555, soon.", ["tel:0198555"])
+
+
 def test_the_captions_of_a_gallery_can_be_a_size_up() -> None:
     assert one("Gallery", images=PICTURES, captions="large").xpath("//div[contains(@class, 'large-captions')]")
     assert not one("Gallery", images=PICTURES).xpath("//div[contains(@class, 'large-captions')]")
