@@ -125,12 +125,12 @@ class HeaderProps(Props):
     @property
     def folded(self) -> Link | None:
         """The button that is too long for a phone."""
-        room = _BESIDE_LONG if self.long else _BESIDE_NAME
+        room = _BESIDE_LONG if self.long else _BESIDE_MARK if self.logo or self.drawing else _BESIDE_NAME
         return self.action if self.folds and self.action and len(self.action.label) > room else None
 
 
-_BESIDE_NAME, _BESIDE_LONG = 17, 12
-"""Letters of a button for which a phone has room between the site's name, or one with a long word, and the menu."""
+_BESIDE_NAME, _BESIDE_MARK, _BESIDE_LONG = 17, 15, 12
+"""Letters of a button for which a phone has room beside the menu and a name, one with a mark, or a long word."""
 _LONG_WORD: Final = 12
 
 

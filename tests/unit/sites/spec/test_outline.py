@@ -714,6 +714,13 @@ def test_a_long_button_of_a_new_site_leaves_room_for_the_name_on_a_phone(
     assert ("in-brief" in header or " folds" in header) == (shown is not None)
 
 
+@pytest.mark.parametrize("mark", [None, "a chair"])
+def test_a_button_has_less_room_beside_a_mark(mark: str | None) -> None:
+    hero = {"kind": "Hero", "items": [{"title": "Envoyer une photo", "detail": "https://book.example/"}]}
+    site = expand_outline({**OUTLINE, "mark": mark, "sections": [hero, *OUTLINE["sections"]]})
+    assert (b" folds" in render(site)[INDEX]) == (mark is not None)
+
+
 @pytest.mark.parametrize(
     ("heading", "label"),
     [
