@@ -456,7 +456,7 @@ def _price_line(item: PricedItem, ctx: RenderContext, level: int) -> Html:
 @Component(
     "PriceList",
     summary="menu or price list: items [{title, price, text, link, tag (or [tags]), hue (of them)}], note, "
-    "layout figures|lines",
+    "layout figures (large)|lines",
     example={
         "heading": "Bread",
         "items": [
