@@ -357,8 +357,8 @@ def outline_kinds() -> list[str]:
 _SUMMARY: Final = {
     "summary": {
         **SUMMARY,
-        "description": "one plain sentence to the owner, in the owner's language: what the site has, and what of the "
-        "request it cannot have",
+        "description": "one plain sentence to the owner, in the owner's language: what the site has, what of the "
+        "request it cannot have, and what it says that the request does not give",
     }
 }
 
