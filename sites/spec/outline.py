@@ -117,8 +117,10 @@ def _business(outline: Outline, pages: _Pages) -> Business:
     contact = outline.contact
     having = (path for path, (_, held) in pages.items() if any(part.kind == "ContactForm" for part in held))
     where = next(having, None)
-    address = f"mailto:{contact.email}" if contact.email else phone_url(contact.phone or "")
-    direct = None if complaint_about_link(address) else address
+    phone = phone_url(contact.phone or "")
+    ways = tuple(link for way in contact.ways if (link := way.link).href != phone)
+    addresses = [*([f"mailto:{contact.email}"] if contact.email else []), phone, *(way.href for way in ways)]
+    direct = next((address for address in addresses if not complaint_about_link(address)), None)
     trade, chosen, words = _trade(outline), outline.theme.art, outline.model_dump(mode="json")
     hero = next((part for part in pages[INDEX][1] if part.kind == "Hero"), OutlinedSection(kind="Hero"))
     drawing = None if chosen == "none" or hero.image else hero.drawing or outline.drawing
@@ -136,7 +138,7 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         phone=contact.phone,
         address=contact.address,
         area=contact.area,
-        ways=tuple(way.link for way in contact.ways),
+        ways=ways,
         hours=tuple(line.model_dump() for line in contact.hours),
         links=tuple(_navigation(pages, outline.lang)),
         contact_href=(to_contact := f"{where}#contact" if where else direct),

@@ -196,7 +196,8 @@ def _outline_contact(section: OutlineSection, business: Business) -> JsonObject:
     """Read items as questions, further ways, and whether the form has no message or an optional one."""
     kinds = [item["detail"] for item in section.items if item.get("detail") in _MESSAGES]
     message = {"message": _MESSAGES[kinds[-1]]} if kinds else {}
-    links = [*business.further("links").get("links", ()), *outlined_links(section)]
+    further = [*outlined_links(section), *(link.model_dump() for link in business.ways)]
+    links = [*{link["href"]: link for link in further}.values()]
     ways = {"links": links[:6]} if links else {}
     items = [
         item
@@ -370,7 +371,8 @@ class MapLinkProps(SectionProps):
 
 
 def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
-    own_places = [item["detail"] for item in section.items if item.get("detail") and not item.get("text")]
+    own_places = [item["detail"] for item in section.items if {name for name in item if item[name]} == {"detail"}]
+    own_places = [place for place in own_places if not is_link({"detail": place})]
     known = own_places[0] if own_places else business.address or ""
     ways = [_without_address(item.get("text") or item.get("title") or "", known) for item in section.items]
     area = [business.area] if business.area and not own_places else []  # a footer of one page leaves it to this section

@@ -120,11 +120,13 @@ def _outlined_picture(section: OutlineSection) -> JsonObject:
 
 
 def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
-    by_href: dict[str, JsonObject] = {}  # a number among the facts is no further button
+    found: dict[tuple[str, str], JsonObject] = {}  # a number among the facts is no further button
     for link in outlined_links(section):
-        if (href := _called(link["href"], business)) and not _LETTER.search(by_href.get(href, {}).get("label", "")):
-            by_href[href] = _with_number({**link, "href": href}, business)
-    links = [*by_href.values()][:3]
+        if href := _called(link["href"], business):
+            key = href, "" if href.startswith(("tel:", "sms:")) else link["label"]
+            if not _LETTER.search(found.get(key, {}).get("label", "")):
+                found[key] = _with_number({**link, "href": href}, business)
+    links = [*found.values()][:3]
     notes = [item["title"] for item in section.items if item.get("title") and not is_link(item)]
     props: JsonObject = {"heading": business.name, **section_props(section), "layout": business.opening}
     if business.phone and _NUMBER.search(props["heading"]):
@@ -160,7 +162,7 @@ def _art_for(business: Business) -> str:
 @Component(
     "Hero",
     summary="opening: actions (max 3), image, art or drawing, layout split|mirrored|framed|centered|"
-    "cover (light words over the picture, always shaded dark)|statement|masthead|wide, notes [text]; slot aside",
+    "cover (light words over the picture, always shaded dark)|statement|masthead, notes [text]; slot aside",
     example={
         "heading": "Bread worth getting up for",
         "text": "Baked every night in a wood oven.",

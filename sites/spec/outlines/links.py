@@ -17,7 +17,9 @@ from sites.spec.outlines.arrange import repeats
 _MENU_LETTERS: Final = 22
 _FIRST_WORDS: Final = re.compile(r"[,:;.?!–—·](?!\d)")
 _NAMED = re.compile(r"#[^\W\d_]")
-_NUMBER: Final = re.compile(r"\+?[0-9(][0-9\s()./-]{2,22}")
+_NUMBER: Final = re.compile(r"\+?[0-9(][0-9\s()./\u2010-\u2014-]{2,22}")
+_LEAST_DIGITS: Final = 5
+_HOST: Final = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)+(?:/\S*)?", re.IGNORECASE)
 _SCHEMES = ("https:", "http:", "mailto:", "tel:", "sms:")
 
 
@@ -86,13 +88,15 @@ def way_of(title: str, detail: str) -> Link:
         PydanticCustomError: the detail is neither (the model's fault).
     """
     scheme = "sms:" if detail.startswith("sms:") else "tel:"
-    number = detail.removeprefix(scheme)
-    if _NUMBER.fullmatch(number):
+    found = _NUMBER.match(said := detail.removeprefix(scheme).strip())
+    if found and sum(map(str.isdigit, found[0])) >= _LEAST_DIGITS:
+        number = re.sub("[\u2010-\u2014]", "-", found[0]).strip(" (")
         whole = number.replace(" ", "\N{NO-BREAK SPACE}")
         label = title if re.search(r"\d", title) else f"{title} {whole}"[:60]
         return Link(label=label, href=scheme + phone_url(number).removeprefix("tel:"))
-    href = addressed(detail)
-    if complaint := complaint_about_link(href):
+    scheme = "mailto:" if "@" in said and ":" not in said else "https://" if _HOST.fullmatch(said) else ""
+    href = scheme + said
+    if complaint := complaint_about_link(href) if href.startswith(_SCHEMES) else "must be a number or an address":
         raise PydanticCustomError("bad_url", "{complaint}", {"complaint": complaint})
     return Link(label=title, href=href)
 

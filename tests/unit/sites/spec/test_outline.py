@@ -134,6 +134,15 @@ def test_a_number_to_ring_is_the_first_button_and_a_further_way_to_write_stands_
     assert [question["label"] for question in form["questions"]] == ["Which bike?"]
 
 
+def test_a_number_has_one_button_and_the_form_may_have_several() -> None:
+    said = (("Ring", "tel:0161555017"), ("0161 555 017", "tel:0161555017"), ("Book", "#contact"), ("Ask", "#contact"))
+    hero = {"kind": "Hero", "items": [{"title": title, "detail": detail} for title, detail in said]}
+    contact = {"email": "a@b.example", "phone": "0161 555 017"}
+    site = expand_outline(with_sections(hero, {"kind": "ContactForm"}, contact=contact))
+    labels = [action["label"] for action in site.pages[INDEX]["elements"]["hero"]["props"]["actions"]]
+    assert labels == ["Ring 0161\xa0555\xa0017", "Book", "Ask"]
+
+
 def test_the_menu_names_a_section_by_the_first_words_of_its_heading() -> None:
     told = {"kind": "RichText", "heading": "¿Saturday class? Once a month", "text": "Bring a chair."}
     home = expand_outline(with_sections({"kind": "Hero"}, told)).pages[INDEX]["elements"]
@@ -220,12 +229,12 @@ def test_a_style_has_its_shapes_unless_the_outline_asks_for_others() -> None:
 
 
 def test_opening_hours_stand_once_where_one_page_says_how_to_find_the_place() -> None:
-    contact = {**OUTLINE["contact"], "address": "High St 1", "hours": [{"days": "Mon", "time": "9 to 5"}]}
+    contact = {**OUTLINE["contact"], "address": "High St 1", "hours": [{"days": "Mon", "time": "9-5"}]}
     outline = {**with_sections({"kind": "MapLink"}), "contact": contact}
-    assert render(expand_outline(outline))[INDEX].count(b"9 to 5") == 1
+    assert render(expand_outline(outline))[INDEX].count(b"9-5") == 1
     further = {"kind": "RichText", "text": "Since 1998.", "page": "About"}
     both = {**with_sections({"kind": "MapLink"}, further), "contact": contact}
-    assert render(expand_outline(both))[INDEX].count(b"9 to 5") == 2
+    assert render(expand_outline(both))[INDEX].count(b"9-5") == 2
 
 
 def test_a_section_with_nothing_to_show_is_left_out_of_page_and_navigation() -> None:
@@ -562,10 +571,11 @@ def test_further_ways_to_reach_a_business_stand_where_the_first_do_and_on_each_p
     assert b'href="tel:0161555017"' in render(expand_outline(outline))[INDEX]
 
 
-def test_a_further_way_is_a_number_or_an_address() -> None:
-    for detail in ("ring the bell", "javascript:alert(1)"):
-        given = {"contact": {"ways": [{"title": "Bell", "detail": detail}]}}
-        assert refusal(with_sections({"kind": "Hero"}, **given))[0] == "bad_outline"
+def test_a_further_way_that_leads_nowhere_is_told_to_the_model_and_the_first_one_may_be_the_only_one() -> None:
+    given = {"contact": {"ways": [{"title": "Bell", "detail": "ring the bell"}]}}
+    assert refusal(with_sections({"kind": "Hero"}, **given))[0] == "bad_outline"
+    site = expand_outline(with_sections({"kind": "Hero"}, {"kind": "CallToAction"}, contact={"ways": WAYS[2:]}))
+    assert site.pages[INDEX]["elements"]["call-to-action"]["props"]["actions"][0]["href"] == "https://wa.me/4420"
 
 
 def test_an_area_that_is_served_is_told_and_gets_no_map() -> None:
@@ -583,11 +593,12 @@ def test_an_area_that_is_served_is_told_and_gets_no_map() -> None:
 
 def test_a_second_place_has_its_own_address_and_way() -> None:
     maps = [{"kind": "MapLink", "heading": "Office"}, {"kind": "MapLink", "heading": "Beach"}]
+    maps[0]["items"] = [{"title": "By tram", "detail": "Line 4 to Mill Square"}]
     maps[1]["items"] = [{"detail": "Promenade, section 3"}, {"text": "Bus 4"}]
     elements = expand_outline(with_sections({"kind": "Hero"}, *maps)).pages[INDEX]["elements"]
     shown = [elements[key]["props"] for key in ("map-link", "map-link-2")]
     assert {each["address"]: each["directions"] for each in shown} == {
-        "1 Hill Road, Aarhus": [],
+        "1 Hill Road, Aarhus": ["By tram"],
         "Promenade, section 3": ["Bus 4"],
     }
 

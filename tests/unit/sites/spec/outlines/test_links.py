@@ -6,7 +6,7 @@ from sites.errors import SpecError
 from sites.links import dead_links
 from sites.spec.model import INDEX
 from sites.spec.outline import expand_outline
-from sites.spec.outlines.links import menu_words
+from sites.spec.outlines.links import menu_words, way_of
 from sites.spec.render import render
 from tests.unit.sites.spec.test_outline import with_sections
 
@@ -166,3 +166,26 @@ def test_an_entry_of_the_opening_with_the_words_of_a_page_leads_to_the_page() ->
     team = {"kind": "Steps", "page": "Team", "heading": "Our team", "items": [{"title": "Ida", "text": "Builds."}]}
     props = expand_outline(with_sections(hero, opening, team)).pages[INDEX]["elements"]["hero"]["props"]
     assert props["actions"][0] == {"label": "Our team", "href": "team.html"}
+
+
+@pytest.mark.parametrize(
+    ("detail", "label", "href"),
+    [
+        ("06\u201112345678", "Bell 06-12345678", "tel:0612345678"),
+        ("+44 7700 900123 (WhatsApp)", "Bell +44\xa07700\xa0900123", "tel:+447700900123"),
+        ("info@bakery.example", "Bell", "mailto:info@bakery.example"),
+        ("wa.me/4420", "Bell", "https://wa.me/4420"),
+    ],
+)
+def test_a_further_way_is_read_as_people_write_it(detail: str, label: str, href: str) -> None:
+    assert way_of("Bell", detail).model_dump() == {
+        **way_of("Bell", "0161555017").model_dump(),
+        "label": label,
+        "href": href,
+    }
+
+
+@pytest.mark.parametrize("detail", ["ring the bell", "bell", "javascript:alert(1)", "12 Mill Lane", ""])
+def test_what_is_neither_number_nor_address_is_no_way(detail: str) -> None:
+    with pytest.raises(ValueError, match="number or an address|must"):
+        way_of("Bell", detail)
