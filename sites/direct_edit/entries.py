@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sites.direct_edit.orders import Add, DirectEdit, Put, Rules, setting
-from sites.direct_edit.request import FACT_SHAPES, QUOTED, VOCABULARY, Request, by_name, plain, words
+from sites.direct_edit.request import FACT_SHAPES, QUOTED, VOCABULARY, Request, by_name, is_said, plain, typed, words
 from sites.direct_edit.targets import (
     LINKED,
     Place,
@@ -38,7 +38,7 @@ _HOURS_OF: Final = re.compile(rf"(?:(?P<a>.+?)(?:'s)? {_HOURS}|{_HOURS}(?: (?:on
 def _put_entry(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
     for spot, field in _spots(order.target, site, request):
         value = _value(order.value, field, request)
-        if value is not None and (order.old is None or spot.value == request.literal(order.old)):
+        if value is not None and is_said(order.old and request.literal(order.old), spot.value):
             summary = f"Set the {field} of “{entry_name(spot.holder)}” to “{value}”."
             yield setting("text", summary, path=spot.path, value=value)
 
@@ -76,7 +76,7 @@ def _hours(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
     for place in places(site):
         lines = [(index, line) for index, line in enumerate(place.props.get("hours") or ()) if isinstance(line, dict)]
         for index, line in lines:
-            if days == str(line.get("days", "")).lower() or (days in ("", "opening") and len(lines) == 1):
+            if days == typed(str(line.get("days", ""))).lower() or (days in ("", "opening") and len(lines) == 1):
                 summary = f"Set the hours of {line['days']} to “{text}”."
                 yield setting("contact", summary, path=Spot(place, ("hours", index, "time"), text).path, value=text)
 
@@ -202,12 +202,12 @@ def _put_fact(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
         if section:
             wanted = {place[:2] for place in find_sections(section, site, request)}
             chosen = [place for place in owners if place[:2] in wanted]
-            if len(chosen) == 1 == len(wanted) and old in (None, chosen[0].props[name]):
+            if len(chosen) == 1 == len(wanted) and is_said(old, chosen[0].props[name]):
                 summary = f"Set the {_SPOKEN.get(name, name)} of {chosen[0].title()} to “{value}”."
                 yield setting("contact", summary, path=f"{chosen[0].path}/props/{name}", value=value)
             continue
         values = {str(place.props[name]) for place in owners}
-        if len(values) == 1 and old in (None, *values):
+        if len(values) == 1 and is_said(old, *values):
             current = values.pop()
             operations = tuple(_everywhere(current, value, name, site))
             summary = f"Set the {_SPOKEN.get(name, name)} to “{value}” on the whole site."

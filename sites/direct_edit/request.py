@@ -299,7 +299,20 @@ def _stands_alone(prompt: str, start: int, end: int) -> bool:
 
 def plain(phrase: str) -> str:
     """Return a noun phrase in lower case without articles and outer spaces."""
-    return re.sub(r"^(?:(?:the|our|my|a|an|that|your)\s+)+", "", phrase.strip(" ,").lower())
+    return re.sub(r"^(?:(?:the|our|my|a|an|that|your)\s+)+", "", typed(phrase).strip(" ,").lower())
+
+
+def typed(text: str) -> str:
+    """Return a text as people type it, without the spaces and apostrophes of print."""
+    return text.translate(_OF_PRINT)
+
+
+_OF_PRINT: Final = str.maketrans({"\N{NO-BREAK SPACE}": " ", "’": "'"})
+
+
+def is_said(said: str | None, text: object) -> bool:
+    """Return whether a request names a text, however it is set; None names any."""
+    return said is None or (isinstance(text, str) and typed(said) == typed(text))
 
 
 def whole_words(text: str, *, ignore_case: bool) -> re.Pattern[str]:

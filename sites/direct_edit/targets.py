@@ -11,7 +11,7 @@ from functools import reduce
 from operator import getitem
 from typing import Any, Final, NamedTuple
 
-from sites.direct_edit.request import VOCABULARY, Request, plain, words
+from sites.direct_edit.request import VOCABULARY, Request, is_said, plain, typed, words
 from sites.spec.catalog import components
 from sites.spec.expressions import SHARED_TYPE
 from sites.spec.model import INDEX, JsonObject, Site, pointer
@@ -112,7 +112,7 @@ def find_pages(name: str, site: Site) -> tuple[str, ...]:
     found = {path for path in site.pages if re.sub(r"[-_/]", " ", path.removesuffix(".html")) == wanted}
     for place in places(site):
         for link in place.props.get("links") or ():
-            if isinstance(link, dict) and str(link.get("label", "")).lower() == wanted:
+            if isinstance(link, dict) and typed(str(link.get("label", ""))).lower() == wanted:
                 target = str(link.get("href", "")).removeprefix("/")
                 found |= {target} & set(site.pages)
     return tuple(sorted(found))
@@ -152,7 +152,7 @@ def find_lines(phrase: str, site: Site, request: Request) -> tuple[Spot, ...]:
     found = []
     for place in places(site) if quoted else ():
         for spot in _strings(place, (), place.props):
-            if len(spot.steps) > 1 and isinstance(spot.steps[-1], int) and spot.value == quoted:
+            if len(spot.steps) > 1 and isinstance(spot.steps[-1], int) and is_said(quoted, spot.value):
                 found.append(spot)
     return tuple(found)
 
@@ -220,7 +220,7 @@ def _strings(place: Place, steps: tuple[str | int, ...], value: Any) -> Iterator
 
 def _is_called(place: Place, names: set[str], *, by_name: bool) -> bool:
     heading = place.props.get("heading")
-    own = {heading.lower().strip(" .!?")} if isinstance(heading, str) else set()
+    own = {typed(heading).lower().strip(" .!?")} if isinstance(heading, str) else set()
     if by_name:
         kinds = set(components()[place.type].words) - VOCABULARY.ambiguous_sections
         own |= {*kinds, place.key.lower().replace("-", " ").replace("_", " ")}
@@ -243,7 +243,7 @@ def entry_name(entry: JsonObject) -> str | None:
 
 def _names_of(spot: Spot, by_first_name: bool) -> set[str]:
     """Return the names of a list entry in lower case; for a person also the first name."""
-    name = (entry_name(spot.value) or "").lower().strip(" .!?")
+    name = typed(entry_name(spot.value) or "").lower().strip(" .!?")
     is_person = by_first_name and spot.place.type in ("Team", "Testimonials")
     return {name, name.split(" ")[0]} if is_person and name else {name} - {""}
 

@@ -18,6 +18,7 @@ from sites.direct_edit.request import (
     SUBHEADLINE,
     VOCABULARY,
     Request,
+    is_said,
     phrases,
     plain,
     whole_words,
@@ -70,7 +71,7 @@ def _put_page(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
     if len(pages) != 1:
         return
     root = root_of(site, pages[0])
-    if order.old is None or root.props.get(field) == request.literal(order.old):
+    if is_said(order.old and request.literal(order.old), root.props.get(field)):
         summary = f"Set the {field} of the page {pages[0]} to “{value}”."
         yield setting("page", summary, path=f"{root.path}/props/{field}", value=value, is_new=field not in root.props)
 
@@ -85,7 +86,7 @@ def _put_text(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
         return
     old = None if order.old is None else request.literal(order.old)
     for spot, field in _field_spots(order.target, site, request):
-        if old in (None, spot.value) and not _is_its_year(value, spot.value):
+        if is_said(old, spot.value) and not _is_its_year(value, spot.value):
             summary = f"Set the {field} of the {spoken(spot.place.type)} to “{value}”."
             yield setting("text", summary, path=spot.path, value=value)
 
@@ -129,7 +130,7 @@ def _named_field(
     for place in places(site):
         for field, names in VOCABULARY.section_fields.items():
             spot = _prop_spot(place, field) if word in names else None
-            if spot and spot.value == old and place.page in pages and (named is None or place[:2] in named):
+            if spot and is_said(old, spot.value) and place.page in pages and (named is None or place[:2] in named):
                 yield spot, field
 
 

@@ -186,7 +186,8 @@ def _hero(props: HeroProps, ctx: RenderContext) -> Html:
         head = props.model_copy(update={"text": None})
         if layout == "masthead":  # beside the picture, not below the buttons
             strip, words = strip or notes, words[:2]
-        words = (intro(ctx, head), tag("div", lead(ctx, props.text), *words[1:], class_="hero-rest"))
+        rest = [part for part in (lead(ctx, props.text), *words[1:]) if part]
+        words = (intro(ctx, head), tag("div", *rest, class_="hero-rest") if rest else None)
     ground = "tone-deep" if layout == "cover" else props.ground
     words_box = tag("div", *words, class_="hero-words")
     size = " hero-long" if props.long else ""
@@ -242,7 +243,8 @@ def _outline_call(section: OutlineSection, business: Business) -> JsonObject:
     ]
     if not actions and business.contact_href:
         actions = [{"label": business.say("Get in touch"), "href": business.contact_href}]
-    return {"heading": business.name, **section_props(section), "actions": actions[:2], **business.marked()}
+    heading = {"heading": business.say("Get in touch")}
+    return {**heading, **section_props(section), "actions": actions[:2], **business.marked()}
 
 
 def _called(given: str | None, business: Business) -> str | None:

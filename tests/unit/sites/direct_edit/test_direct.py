@@ -12,6 +12,7 @@ from sites.direct_edit.request import FACT_SHAPES
 from sites.errors import SpecError
 from sites.spec.edit import apply_edit
 from sites.spec.model import INDEX, Site, parse_site
+from sites.spec.outline import expand_outline
 from sites.spec.quality import copy_of
 from sites.spec.render import render
 from tests.unit.sites.spec.samples import demo_site, element, page
@@ -102,6 +103,30 @@ def test_words_that_a_site_keeps_on_one_line_are_replaced_as_others_are() -> Non
     words = "\n".join(copy_of(after("replace '7 pm' with '8 pm' everywhere", parse_site(kept))))
     assert "7" not in words
     assert words.count("8 pm") == 2
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        'change the heading "Bread from 9 am" to "Bread"',
+        'change the headline from "Bread from 9 am" to "Bread"',
+        "change the price of Loaf 500 g to £6",
+        'remove "Loaf 500 g"',
+        'remove "Don\'t miss"',
+        'move the "On 5 May" section to the top',
+        'change the address from "14 Mill Lane, 10115 Berlin" to "2 Hill"',
+    ],
+)
+def test_what_a_site_has_set_in_print_is_named_as_people_type_it(order: str) -> None:
+    """On new sites, whose texts are typeset, such orders went to a model (issue 20)."""
+    sections = [
+        {"kind": "Hero", "heading": "Bread from 9 am"},
+        {"kind": "PriceList", "items": [{"title": "Loaf 500 g", "detail": "£5"}, {"title": "Bun", "detail": "£1"}]},
+        {"kind": "Features", "heading": "On 5 May", "items": [{"title": "Don't miss"}, {"title": "The fair"}]},
+    ]
+    site = expand_outline({"name": "Mill", "contact": {"address": "14 Mill Lane, 10115 Berlin"}, "sections": sections})
+    assert "\N{NO-BREAK SPACE}" in site.canonical()
+    assert parse_direct(order, site) is not None
 
 
 THEMES = [

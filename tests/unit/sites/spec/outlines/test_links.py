@@ -187,5 +187,5 @@ def test_a_further_way_is_read_as_people_write_it(detail: str, label: str, href:
 
 @pytest.mark.parametrize("detail", ["ring the bell", "bell", "javascript:alert(1)", "12 Mill Lane", ""])
 def test_what_is_neither_number_nor_address_is_no_way(detail: str) -> None:
-    with pytest.raises(ValueError, match="number or an address|must"):
+    with pytest.raises(ValueError, match=r"must|may"):
         way_of("Bell", detail)
