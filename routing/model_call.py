@@ -138,7 +138,7 @@ WAYS_OUT: Mapping[str, Any] = {
     },
     "cannot": {
         **_LINE_SCHEMA,
-        "description": "only if all or a part of it takes a stronger tool: which and why, in one sentence to the owner",
+        "description": "alone, if all or a part of it takes a stronger tool: which and why, in a sentence to the owner",
     },
     "ask": {
         **_LINE_SCHEMA,

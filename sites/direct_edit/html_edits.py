@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from sites.direct_edit.html_document import Attribute, Document, Node, NotEditableError, Span
-from sites.direct_edit.request import VOCABULARY, plain, whole_words
+from sites.direct_edit.request import VOCABULARY, plain, typed, whole_words
 from sites.files import INDEX
 
 _BARE_VALUE: Final = re.compile(r"[\w.:#?&;,%+-][\w./:#?&;,%+-]*(?<!/)", re.ASCII)
@@ -206,7 +206,7 @@ class PlainSite:
         for path, document in self.pages.items():
             for link in document.elements("a"):
                 target = link.attributes.get("href", "")
-                if link.content.lower() == wanted and "/" not in path + target and target in self.pages:
+                if typed(link.content).lower() == wanted and "/" not in path + target and target in self.pages:
                     found.add(target)
         return tuple(sorted(found))
 

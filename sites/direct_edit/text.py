@@ -21,6 +21,7 @@ from sites.direct_edit.request import (
     is_said,
     phrases,
     plain,
+    typed,
     whole_words,
     words,
 )
@@ -346,8 +347,8 @@ def _buttons(phrase: str, site: Site, request: Request) -> Iterator[Spot]:
     scope = behind if label is not None else wanted
     sections = {place[:2] for place in find_sections(scope, site, request)} if scope else None
     for spot in find_actions(site):
-        its_label = str(spot.value.get("label", "")).lower()
-        is_called = its_label == label.lower().strip() if label is not None else False
+        its_label = typed(str(spot.value.get("label", ""))).lower()
+        is_called = its_label == typed(label).lower().strip() if label is not None else False
         in_place = spot.place.page in pages and (sections is None or spot.place[:2] in sections)
         right_number = ordinal is None or (spot.steps[:1] == ("actions",) and spot.steps[1] == ordinal)
         is_named = label is None and bool(wanted) and its_label == wanted and spot.place.page in pages
@@ -364,7 +365,7 @@ def _forms(phrase: str, site: Site, request: Request) -> Iterator[Place]:
     for place in places(site):
         if place.type == "ContactForm" and place.page in pages:
             button = str(place.props.get("button") or say("Send message", lang_of(site.pages[place.page])))
-            is_called = label is not None and button.lower() == label.lower()
+            is_called = label is not None and typed(button).lower() == typed(label).lower()
             if is_called or (label is None and (named is None or place[:2] in named)):
                 yield place
 

@@ -209,10 +209,10 @@ def _complaint_about_relative(url: str) -> str | None:
 _BLANK_LINES: Final = re.compile(r"\n[ \t]*\n")
 _MARKED: Final = re.compile(
     r"\[([^\[\]]{1,140})\]\(([^()\s]{1,1000})\)"
-    r"|\*\*([^*\n]{1,400}|(?=\S)[^*]{1,400}(?<=\S))\*\*"
-    r"|\*([^*\n]{1,400}|(?<=(?<!\S)\*)(?=\S)[^*]{1,400}(?<=\S))\*"
+    r"|\*\*(?=\S)([^*]{1,400}(?<=\S))\*\*"
+    r"|\*(?=\S)([^*\n]{1,400}(?<=\S)|(?<=(?<!\S)\*)[^*]{1,400}(?<=\S))\*"
 )
-"""A link, strong words, or emphasis; over a line's end only words that the asterisks touch, as notes have some, too."""
+"""A link, strong words, or emphasis; asterisks touch their words, as notes and dimensions have some, too."""
 
 
 def heading(level: int, text: str, *, id: str | None = None) -> Html:

@@ -18,7 +18,7 @@ from sites.errors import refuse, shown
 from sites.spec.catalog import Business, Component, Day, Link, OutlineSection, components, is_link
 from sites.spec.components.page import LEGAL, footer_of, header_of
 from sites.spec.components.posts import NEWS
-from sites.spec.html import complaint_about_link, phone_url, say
+from sites.spec.html import complaint_about_link, phone_url, rings, say
 from sites.spec.languages.address import address_of
 from sites.spec.languages.typography import typeset
 from sites.spec.languages.versions import primary
@@ -50,7 +50,9 @@ def compose(outline: Outline) -> JsonObject:
     business = _business(outline, pages)
     made = {path: _page(path, pages, outline, business) for path in pages} | _post_pages(outline, pages)
     names = {name: path for path, (name, _) in pages.items()}
-    menus = {each.menu: each.heading for each in outline.sections if each.menu and each.heading}
+    called = [(each.menu, each.heading or each.kind) for each in outline.sections]
+    times = Counter(name for _, name in called)
+    menus = {menu: name for menu, name in called if menu and times[name] == 1}
     lead(made, names, menus, lang=outline.lang, otherwise=business.contact_href)
     return made
 
@@ -118,7 +120,8 @@ def _business(outline: Outline, pages: _Pages) -> Business:
     having = (path for path, (_, held) in pages.items() if any(part.kind == "ContactForm" for part in held))
     where = next(having, None)
     phone = phone_url(contact.phone or "")
-    ways = tuple(link for way in contact.ways if (link := way.link).href != phone)
+    links = [way.link for way in contact.ways]
+    ways = tuple(link for link in links if link.href.startswith("sms:") or not rings(link.href, contact.phone or ""))
     addresses = [*([f"mailto:{contact.email}"] if contact.email else []), phone, *(way.href for way in ways)]
     direct = next((address for address in addresses if not complaint_about_link(address)), None)
     trade, chosen, words = _trade(outline), outline.theme.art, outline.model_dump(mode="json")

@@ -374,7 +374,9 @@ def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
     own_places = [item["detail"] for item in section.items if {name for name in item if item[name]} == {"detail"}]
     own_places = [place for place in own_places if not is_link({"detail": place})]
     known = own_places[0] if own_places else business.address or ""
-    ways = [_without_address(item.get("text") or item.get("title") or "", known) for item in section.items]
+    told = [item for item in section.items if item.get("detail") not in own_places]
+    both = [(item, ": ".join(item[name] for name in ("title", "detail") if item.get(name))) for item in told]
+    ways = [_without_address(item.get("text") or words, known) for item, words in both]
     area = [business.area] if business.area and not own_places else []  # a footer of one page leaves it to this section
     own = {
         name: words

@@ -162,7 +162,7 @@ def _art_for(business: Business) -> str:
 @Component(
     "Hero",
     summary="opening: actions (max 3), image, art or drawing, layout split|mirrored|framed|centered|"
-    "cover (light words over the picture, always shaded dark)|statement|masthead, notes [text]; slot aside",
+    "cover (light words over the picture, always shaded dark)|statement|masthead|wide, notes [text]; slot aside",
     example={
         "heading": "Bread worth getting up for",
         "text": "Baked every night in a wood oven.",
@@ -243,8 +243,7 @@ def _outline_call(section: OutlineSection, business: Business) -> JsonObject:
     ]
     if not actions and business.contact_href:
         actions = [{"label": business.say("Get in touch"), "href": business.contact_href}]
-    heading = {"heading": business.say("Get in touch")}
-    return {**heading, **section_props(section), "actions": actions[:2], **business.marked()}
+    return {"heading": business.name, **section_props(section), "actions": actions[:2], **business.marked()}
 
 
 def _called(given: str | None, business: Business) -> str | None:

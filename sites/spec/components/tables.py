@@ -73,8 +73,8 @@ def _table_row(row: Row, ctx: RenderContext, styles: list[str | None], keys: Seq
     return tag("tr", tag("th", row.label, scope="row"), *cells)
 
 
-_OF_PHONE, _SHORT = 3, 8
-"""So many columns of so few letters, beside their labels, have room on a phone."""
+_OF_PHONE, _LETTERS = 3, 19
+"""So many columns have room on a phone, if the longest words of all, with the labels', have so many letters."""
 
 
 def _cell(value: bool | str, ctx: RenderContext) -> Html | str:
@@ -148,8 +148,10 @@ def _comparison_table(props: ComparisonTableProps, ctx: RenderContext) -> Html:
         body,
         data_live="sort" if props.sortable else None,
     )
-    words = [*props.columns, *(value for row in props.rows for value in row.values if isinstance(value, str))]
-    fits = len(props.columns) <= _OF_PHONE and max(map(len, words)) <= _SHORT
+    letters = max((len(word) for row in props.rows for word in row.label.split()), default=0)
+    for column in zip(props.columns, *(row.values for row in props.rows), strict=True):
+        letters += max(len(said) for said in column if isinstance(said, str))
+    fits = len(props.columns) <= _OF_PHONE and letters <= _LETTERS
     frame = tag(
         "div",
         table,

@@ -38,13 +38,16 @@ _CHANGED: Final = {
 """`du statt Sie`, by whether the new address is the familiar one."""
 _EVERYWHERE: Final = re.compile(
     r"\b(?:überall|durchgehend|durchweg|everywhere|throughout|partout|ovunque|overal"
-    r"|(?:ganze[nrs]?|alle[ns]?|all|whole|toute?s?|tous|tod[oa]s?|tutt[oaie]|hele) (?:(?:the|la|le|les|il|i|las?|los"
-    r"|(?:our|unsere|nos|onze)[nr]?) )?(?:(?:web)?site|web|sito|(?:web)?seiten?|page?\w*|text\w*|testi|gäste|kund\w+"
-    r"|besucher\w*|guests|customers|visitors|clients?|clienti|klanten))\b",
+    r"|(?:ganze[nrs]?|alle[ns]?|all|whole|toute?s?|tous|tod[oa]s?|tutt[oaie]|hele) (?:(?:the|l[aeo]s?|el|il|i|gli|our"
+    r"|nos|nuestr[oa]s|onze|unser\w{,2}) )?(?:(?:web)?site|web|sitio|sito|(?:web|unter)?seiten?|p[aá]g[ei]\w*|text\w*"
+    r"|testi|gäste\w?|kund\w+|leser\w*|patient\w*|besucher\w*|guests|customers|visitors|readers|visit(?:eur|ante|ator)\w*"
+    r"|client\w*|klanten|bezoekers|lezers))\b",
     re.IGNORECASE,
 )
 _LIMITED: Final = re.compile(
-    r"\b(?:nur|only|sólo|solo|seulement|alleen|weiterhin|add|new|neue[nrs]?|nouve\w+|nuev\w+|nuov\w+|nieuwe?)\b",
+    r"(?<!nicht )(?<!not )(?<!niet )(?<!pas )(?<!no )(?<!non )\b(?:nur|only|sólo|solo|seulement|alleen|weiterhin|add)\b"
+    r"|\b(?:neue[nrs]?|new|nouve\w+|nuev\w+|nuov\w+|nieuwe?) (?:abschnitt|absatz|seite|section|paragraph|page|sección"
+    r"|página|sezione|pagina|alinea|sectie)\b",
     re.IGNORECASE,
 )
 _SHORT: Final = 8
@@ -123,7 +126,10 @@ def address_forms(before: Mapping[str, JsonObject], pages: Mapping[str, JsonObje
     paths = [path for path, page in pages.items() if primary(lang_of(page)) == primary(lang)]
     spoken = [pages[path]["elements"] for path in paths]
     address = address_of(spoken, lang)
-    if not paths or address == address_of([before[path]["elements"] for path in paths], lang_of(before[paths[0]])):
+    if not paths:
+        return
+    was = lang_of(before[paths[0]])
+    if primary(was) == primary(lang) and address == address_of([before[path]["elements"] for path in paths], was):
         return
     for element in (element for elements in spoken for element in elements.values()):
         if "familiar" in components()[element["type"]].props.model_fields:

@@ -17,9 +17,10 @@ from sites.spec.outlines.arrange import repeats
 _MENU_LETTERS: Final = 22
 _FIRST_WORDS: Final = re.compile(r"[,:;.?!–—·](?!\d)")
 _NAMED = re.compile(r"#[^\W\d_]")
-_NUMBER: Final = re.compile(r"\+?[0-9(][0-9\s()./\u2010-\u2014-]{2,22}")
-_LEAST_DIGITS: Final = 5
-_HOST: Final = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)+(?:/\S*)?", re.IGNORECASE)
+_NUMBER: Final = re.compile(r"(\+?[0-9(](?!.* / )[0-9\s()./\u2010-\u2014-]{4,22}?)(?:\s*\([^\d)]*\))?")
+"""A telephone number, perhaps with a word on it in brackets."""
+_EMAIL: Final = re.compile(r"[^@/:\s]+@[^@/:\s]+\.[^\W\d_]{2,}")
+_HOST: Final = re.compile(r"(?:[a-z0-9-]+\.)+[a-z]{2,}/\S+", re.IGNORECASE)
 _SCHEMES = ("https:", "http:", "mailto:", "tel:", "sms:")
 
 
@@ -88,15 +89,15 @@ def way_of(title: str, detail: str) -> Link:
         PydanticCustomError: the detail is neither (the model's fault).
     """
     scheme = "sms:" if detail.startswith("sms:") else "tel:"
-    found = _NUMBER.match(said := detail.removeprefix(scheme).strip())
-    if found and sum(map(str.isdigit, found[0])) >= _LEAST_DIGITS:
-        number = re.sub("[\u2010-\u2014]", "-", found[0]).strip(" (")
+    said = detail.removeprefix(scheme).strip()
+    if found := _NUMBER.fullmatch(said):
+        number = re.sub("[\u2010-\u2014]", "-", found[1]).strip()
         whole = number.replace(" ", "\N{NO-BREAK SPACE}")
         label = title if re.search(r"\d", title) else f"{title} {whole}"[:60]
         return Link(label=label, href=scheme + phone_url(number).removeprefix("tel:"))
-    scheme = "mailto:" if "@" in said and ":" not in said else "https://" if _HOST.fullmatch(said) else ""
-    href = scheme + said
-    if complaint := complaint_about_link(href) if href.startswith(_SCHEMES) else "must be a number or an address":
+    href = f"mailto:{said}" if _EMAIL.fullmatch(said) else f"https://{said}" if _HOST.fullmatch(said) else said
+    rule = "a further way is a number, or an address that begins with https:"
+    if complaint := complaint_about_link(href) if href.startswith(_SCHEMES) else rule:
         raise PydanticCustomError("bad_url", "{complaint}", {"complaint": complaint})
     return Link(label=title, href=href)
 

@@ -598,7 +598,7 @@ def test_a_second_place_has_its_own_address_and_way() -> None:
     elements = expand_outline(with_sections({"kind": "Hero"}, *maps)).pages[INDEX]["elements"]
     shown = [elements[key]["props"] for key in ("map-link", "map-link-2")]
     assert {each["address"]: each["directions"] for each in shown} == {
-        "1 Hill Road, Aarhus": ["By tram"],
+        "1 Hill Road, Aarhus": ["By tram: Line 4 to Mill Square"],
         "Promenade, section 3": ["Bus 4"],
     }
 
