@@ -50,12 +50,15 @@ def test_a_complex_feature_is_two_and_a_half_million_and_ten_to_twenty_dollars()
 @pytest.mark.req("S-120")
 @pytest.mark.parametrize("names", [FEATURE, COMPLEX])
 def test_opus_for_one_agent_multiplies_that_agent_s_share_by_five_and_nothing_else(names: tuple[str, ...]) -> None:
-    plain, dear = of(*names), of(*names, opus=("qa",))
-    assert dear.shares[AgentRole.QA] == pytest.approx(tuple(5 * end for end in plain.shares[AgentRole.QA]))
-    for role in set(plain.shares) - {AgentRole.QA}:
-        assert dear.shares[role] == plain.shares[role]
-    added = (OPUS_FACTOR - 1) * plain.shares[AgentRole.QA][0]
-    assert dear.low_usd == pytest.approx(plain.low_usd + added, abs=0.01)
+    for name in names:
+        plain, dear = of(*names), of(*names, opus=(name,))
+        own = AGENTS[name].role
+        assert own is not None
+        assert dear.shares[own] == pytest.approx(tuple(5 * end for end in plain.shares[own]))
+        for role in set(plain.shares) - {own}:
+            assert dear.shares[role] == plain.shares[role]
+        added = (OPUS_FACTOR - 1) * plain.shares[own][0]
+        assert dear.low_usd == pytest.approx(plain.low_usd + added, abs=0.01)
 
 
 def test_opus_for_one_of_two_agents_of_a_role_raises_half_of_its_share() -> None:

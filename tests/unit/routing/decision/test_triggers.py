@@ -30,6 +30,8 @@ def shown(prompt: str) -> list[str]:
 )
 def test_the_worked_examples_count_as_the_document_counts(prompt: str, triggers: list[str]) -> None:
     assert shown(prompt) == triggers
+    assert classify_task(prompt) == "ACTION"
+    assert get_confidence(prompt) is (Confidence.STRONG if len(triggers) >= 3 else Confidence.WEAK)
 
 
 KEYWORDS = {
@@ -60,11 +62,12 @@ def test_keywords_of_two_words_are_triggers() -> None:
     ("prompt", "name"),
     [
         ("see src/index.ts", "file path"),
-        ("see ./a", "file path"),
+        *((f"see {path}", "file path") for path in ("./a", "../b", "~/notes", "/etc/hosts")),
         ("see src/", "src/"),
         *((f"see .{name}", f".{name}") for name in ("ts", "md", "js", "py", "json", "yml", "yaml", "tsx", "jsx")),
         ("see https://a.example/x", "url"),
-        ("see example.com", "example.com"),
+        ("see http://a.example", "url"),
+        *((f"see {name}", name) for name in ("example.com", "shop.io", "web.dev", "garden.org")),
         ("see ```x```", "code block"),
         ("see `src/a.js`", "file path"),
     ],

@@ -288,12 +288,23 @@ def test_the_orchestrator_routes_a_failure_of_qa_to_whom_it_wants(plan: dict[str
 
 
 @pytest.mark.req("S-108")
-def test_rework_gets_the_result_of_the_step_that_asked_for_it() -> None:
-    game = fixing({"qa": REWORK, "r1_test": done(), "orchestrator": planning(FIX_CHOICE, SMALL)})
+@pytest.mark.parametrize("reviewer", ["qa", "security"])
+def test_the_developer_that_mends_gets_the_finding_and_the_result_that_holds_it(reviewer: str) -> None:
+    game = fixing({reviewer: [blocking(1), done()]})
+
+    (mending,) = [one for one in game.view.steps if one.phase is Phase.REMEDY]
+    assert (mending.agent, contexts_of(game)[mending.key]) == ("frontend-dev", (reviewer,))
+    assert "finding 0" in mending.task
+
+
+@pytest.mark.req("S-108")
+@pytest.mark.parametrize("reviewer", ["qa", "security"])
+def test_rework_gets_the_result_of_the_step_that_asked_for_it(reviewer: str) -> None:
+    game = fixing({reviewer: REWORK, "r1_test": done(), "orchestrator": planning(FIX_CHOICE, SMALL)})
 
     contexts = contexts_of(game)
-    assert contexts["r1_plan_1"] == ("qa",)
-    assert "qa" in contexts["r1_dev"]
+    assert contexts["r1_plan_1"] == (reviewer,)
+    assert reviewer in contexts["r1_dev"]
     assert "the total is rounded twice" in game.step("r1_plan_1").task
 
 
