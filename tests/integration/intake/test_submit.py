@@ -57,19 +57,22 @@ def refused(submit: Submit, **body: Any) -> list[tuple[str, str]]:
     return [(item.field, item.rule) for item in error.value.errors]
 
 
-@pytest.mark.req("H-006", "H-007", "H-009", "R-010")
+@pytest.mark.req("H-006", "H-007", "H-009", "H-052", "R-010")
 def test_an_accepted_job_holds_its_decision_before_anything_worked_on_it(
     shop: Shop, submit: Submit, broker: Any
 ) -> None:
-    shop.site("shop")
+    shop.show(shop.site("shop"))
     job = shop.job(submit(prompt=EDIT, site="shop").id)
     assert (job.state, job.mode, job.queue, job.tier) == ("queued", "ACTION", "spec", 1)
-    assert job.route["tier"] == 1
+    assert (job.route["tier"], job.route["site"]) == (1, {"files": 1})
     assert all(job.route[fact] for fact in ("rule", "reason", "classifier", "policy_version", "intent", "workflow"))
     assert isinstance(job.route["triggers"], list)
     assert shop.scalar("SELECT count(*) FROM attempt") == 0
     assert shop.scalar("SELECT count(*) FROM call") == 0
     assert lengths(broker) == {"spec": 1}
+    complexity = {"files": 7, "has_js": True, "has_build": True}
+    shop.execute("UPDATE release SET signals = :signals", signals=json.dumps(complexity))
+    assert shop.job(submit(prompt=EDIT, site="shop").id).route["site"] == complexity
 
 
 @pytest.mark.parametrize("actor", ["key:acme/ci", None])

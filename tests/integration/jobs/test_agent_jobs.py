@@ -232,7 +232,7 @@ def test_what_was_done_at_the_cap_is_kept_and_told_and_can_never_be_approved(
     check_nothing_happened(rig, site, maker)
 
 
-@pytest.mark.req("H-070")
+@pytest.mark.req("H-070", "H-079")
 def test_a_session_out_of_time_ends_its_job_with_its_work_kept(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
     endless = "import signal\nsignal.signal(signal.SIGINT, lambda *a: sys.exit(130))\ntime.sleep(60)"
     maker.program("claude", f'init()\nwrite("half.html", "<p>half")\n{endless}')
@@ -312,6 +312,7 @@ def test_one_endless_line_ends_the_session(rig: Rig, maker: PlayedMaker, tmp_pat
         ("sys.exit(127)", "status 127"),
     ],
 )
+@pytest.mark.req("H-079")
 def test_what_does_not_end_well_is_no_candidate(
     rig: Rig, maker: PlayedMaker, tmp_path: Path, body: str, why: str
 ) -> None:

@@ -24,6 +24,7 @@ from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from sites.content_store import ContentStore
 from sites.errors import BlobMissingError
 from sites.releases import build_release, manifest_of, site_key
+from sites.scan.rules import GATES
 from tests.factories import Shop, not_available
 from tests.services import wait_until
 from workers.attempt import Attempt
@@ -191,16 +192,19 @@ def test_a_change_waits_for_approval_and_only_then_is_shown(rig: Rig) -> None:
     assert rig.content_store.active_release(site_key(rig.shop.find(Site, site))) == str(job.release_id)
 
 
-@pytest.mark.req("H-113", "H-114")
+@pytest.mark.req("H-113", "H-114", "H-117")
 @pytest.mark.parametrize("tier", list(Tier))
 def test_no_tier_s_change_passes_without_the_scan(rig: Rig, tier: Tier) -> None:
     site = rig.site()
-    handler = returns(Candidate(files=SECRET, summary="Oops."))
+    page = HOME.replace(b"<h1>", b"<h1 onclick=go()><img src=https://evil.example/a.png>")
+    handler = returns(Candidate(files={**SECRET, "a.html": page, "a.js": b"x();" * 200_000}, summary="Oops."))
     job = rig.run(rig.shop.accept(site_id=site, tier=tier), handler)
     assert (job.state, job.reason) == ("failed", "scan_refused")
-    assert "index.html" in str(job.detail)
     release: Release = rig.shop.find(Release, job.release_id)
     assert not release.scan_passed
+    assert "index.html" in {finding["file"] for finding in release.scan["findings"]}
+    assert release.scan["gates"] == dict.fromkeys(GATES, False)
+    assert rig.shop.scalar("SELECT scan FROM audit WHERE action = 'job_ended' AND job_id = :id", id=job.id) == "refused"
     assert (rig.shown(site), rig.is_free(site)) == (FILES, True)
 
 

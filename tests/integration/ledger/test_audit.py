@@ -237,6 +237,8 @@ def test_an_edit_that_failed_has_a_row_that_says_what_there_was_not(fleet: Fleet
     row = fleet.row("SELECT * FROM audit WHERE action = 'job_ended' AND job_id = :id", id=failed.job.id)
     assert row["input_hash"] == base.digest
     assert (row["output_hash"], row["scan"], row["approval"]) == ("none", "none", "none")
+    row = fleet.row("SELECT * FROM audit WHERE action = 'job_ended' AND job_id = :id", id=first)
+    assert (row["output_hash"], row["scan"], row["approval"]) == (base.digest, "passed", "approved")
 
 
 def test_the_export_holds_seals_and_rows_as_json_lines(sealed: Fleet) -> None:
