@@ -960,7 +960,7 @@ def watching() -> Iterator[list[str]]:
         seen[:] = [what for what in seen if "PGSQL" not in what]
 
 
-@pytest.mark.req("H-014", "H-023", "H-088", "H-094", "H-119")
+@pytest.mark.req("H-014", "H-023", "H-088", "H-094", "H-108", "H-119")
 @pytest.mark.parametrize("prompt", [DIRECT, BY_MODEL, "Change 'daily' to 'always'", "Make everything friendlier"])
 def test_a_tier_1_job_starts_no_process_and_asks_no_engine(rig: Rig, prompt: str) -> None:
     assert rig.shop.policy.queues[QueueName.SPEC].container == "none"

@@ -233,8 +233,8 @@ def test_an_agent_reads_the_project_and_writes_within_its_paths_and_nowhere_else
     assert "read_file README.md" in news, news
 
 
-@pytest.mark.req("S-057")
-def test_an_agent_without_a_box_is_offered_no_shell(office: Office) -> None:
+@pytest.mark.req("S-005", "S-057")
+def test_an_agent_without_a_box_is_offered_its_own_tools_and_no_shell(office: Office) -> None:
     done = office.yard.do("research", "Specify it [rehearse:research]")
 
     body = office.calls()[0]
@@ -242,6 +242,8 @@ def test_an_agent_without_a_box_is_offered_no_shell(office: Office) -> None:
     assert not any(name in declared for name in ("openhands", "langchain", "langgraph", "crewai"))
     assert sorted(body.tools) == ["finish", "list_files", "read_file", "search_files", "write_file"]
     assert done.job.result["tools_used"] == 10
+    office.yard.do("orchestrator:classify", "Which? [rehearse:classify]", key="classify")
+    assert [*office.calls()[-1].tools] == ["finish"]
 
 
 @pytest.mark.req("S-051")

@@ -74,7 +74,7 @@ def test_a_bearer_that_may_not_call_is_told_why(found: Bearer | None, code: Code
     assert (caught.value.code, caught.value.status) == (code, status)
 
 
-@pytest.mark.req("S-065", "S-068")
+@pytest.mark.req("S-065", "S-066", "S-068")
 @pytest.mark.parametrize("provider", [None, "another"])
 def test_there_is_no_provider_but_the_tenants_own(provider: str | None) -> None:
     with pytest.raises(RefusedError) as caught:

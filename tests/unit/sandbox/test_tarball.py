@@ -171,7 +171,7 @@ def negative() -> bytes:
 
 
 @pytest.mark.threat("E", "D2")
-@pytest.mark.req("H-078")
+@pytest.mark.req("H-078", "H-105")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_archive_is_refused_by_one_reason_and_writes_nothing_outside_the_store(
     name: str, content_store: ContentStore, tmp_path: Path

@@ -95,7 +95,7 @@ def test_whoever_runs_commands_or_writes_source_has_a_box_and_nobody_else_has_a_
     assert "runtime api has no Bash" in refusal("qa", runtime="api", image=None)
 
 
-@pytest.mark.req("S-087")
+@pytest.mark.req("S-087", "S-088")
 def test_no_agent_is_for_anything_but_web_applications() -> None:
     said = " ".join(f"{name} {agent.title}" for name, agent in AGENTS.items()).casefold()
     assert not any(word in said for word in ("mobile", "ios", "android", "embedded", "pipeline", "data"))
@@ -106,10 +106,12 @@ def test_no_agent_is_for_anything_but_web_applications() -> None:
         "qa",
     }
     assert len(AGENTS) == 13
-    assert {part: set(platform_policy().runs.stack[part]) for part in ("language", "frontend", "backend")} == {
+    assert {part: set(words) for part, words in platform_policy().runs.stack.items()} == {
         "language": {"typescript", "javascript", "python"},
         "frontend": {"react", "nextjs"},
         "backend": {"node", "nextjs", "django", "fastapi", "flask"},
+        "database": {"postgresql"},
+        "deploy": {"vercel", "railway", "docker"},
     }
 
 

@@ -98,6 +98,18 @@ def test_no_module_of_the_spec_or_the_diff_engine_can_run_code_or_leave_the_proc
     assert not {name for name in strangers if not name.startswith(OWN)}
 
 
+@pytest.mark.req("H-108")
+def test_no_code_of_tiers_1_and_2_runs_what_a_model_wrote() -> None:
+    own = ["spec.py", "spec_edit.py", "new_site.py", "translation.py", "candidate.py", "model_task.py", "patch.py"]
+    handlers = [resources.files("workers") / "handlers" / name for name in own]
+    for module in (*handlers, *modules(resources.files("sites.direct_edit"))):
+        tree = ast.parse(module.read_text(encoding="utf-8"))
+        named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        assert not named & (RUNNING - {"open"}), module.name
+        imported = {name.partition(".")[0] for name in imported_by(tree)}
+        assert not imported & {"subprocess", "os", "runpy", "importlib", "ctypes"}, module.name
+
+
 @pytest.mark.req("H-013")
 def test_a_site_is_edited_and_built_where_no_container_client_is_installed() -> None:
     program = (

@@ -407,7 +407,7 @@ def test_a_mixed_ticket_is_one_run_with_developer_qa_and_ui_steps_in_the_orchest
     assert game.published
 
 
-@pytest.mark.req("S-032", "S-033", "S-035", "P-034")
+@pytest.mark.req("S-032", "S-033", "S-035", "S-046", "P-034")
 def test_an_own_plan_is_followed_batch_by_batch_with_its_agents_and_their_tasks() -> None:
     plan = plan_of(
         step("late", "backend-dev", "early"),
