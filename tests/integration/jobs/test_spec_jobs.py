@@ -616,7 +616,7 @@ def test_what_only_sounds_like_a_translation_is_edited_like_anything_else(rig: R
     assert (set(rules[:-1]), rules[-1]) == ({"no-translation"}, "site-edit")
 
 
-@pytest.mark.req("H-068")
+@pytest.mark.req("H-068", "H-122")
 @pytest.mark.parametrize("tag", ["nothing", "drops"])
 def test_a_valid_but_poor_spec_is_tried_once_more_and_then_handed_on(rig: Rig, tag: str) -> None:
     job = rig.edit(f"{BY_MODEL} [rehearse:{tag}]", rig.site())
@@ -968,3 +968,4 @@ def test_a_tier_1_job_starts_no_process_and_asks_no_engine(rig: Rig, prompt: str
     with watching() as seen:
         job = rig.run(job_id)
     assert (job.state, seen) == ("awaiting_approval", [])
+    assert {tool for call in rig.calls() for tool in call.tools} <= {"edit_site"}

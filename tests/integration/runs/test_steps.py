@@ -386,6 +386,7 @@ def test_a_step_reads_what_the_steps_before_it_left(office: Office) -> None:
     assert b"overlaps the menu" in seen[".agent-context/ticket.md"]
 
 
+@pytest.mark.req("S-025")
 def test_an_agent_s_time_is_its_own_and_ends_it_in_the_middle_of_a_reply(office: Office) -> None:
     policy = office.yard.resources.policy
     hasty = policy.agents["research"].model_copy(update={"soft_seconds": 2.0})

@@ -104,6 +104,7 @@ def note(state: str, detail: str | None = None, kind: str = "ended", **result: A
     return text_of(kind, run_id="r-1", state=state, detail=detail, result=facts, gate_reason="look, @all")
 
 
+@pytest.mark.req("S-030")
 @pytest.mark.parametrize(
     ("state", "result", "said"),
     [
@@ -113,6 +114,9 @@ def note(state: str, detail: str | None = None, kind: str = "ended", **result: A
         ("answered", {"answer": "Because @ada said so."}, "Because @\u2060ada said so."),
         ("escalated", {}, "hands this ticket to a person"),
         ("budget_exceeded", {}, "budget is spent"),
+        ("rejected", {}, "did not let it pass"),
+        ("expired", {}, "nobody decided in time"),
+        ("cancelled", {}, "was cancelled"),
         ("failed", {}, "could not finish"),
     ],
 )

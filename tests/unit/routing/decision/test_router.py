@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from routing.decision.evaluation import batch_line
 from routing.decision.llm_router import first_stage
@@ -1011,6 +1012,10 @@ def test_strong_action_is_always_delegated(prompt: str) -> None:
         assert (route.mode, route.confidence) == (Mode.ACTION, Confidence.STRONG)
         assert route.target is RouteTarget.SWARM_ORCHESTRATOR
         assert route.queue is not QueueName.ANSWER
+    for tier in Tier:
+        assert decide(on_site(prompt, tier=tier), platform_policy()).mode is Mode.ACTION
+    with pytest.raises(ValidationError, match="mode"):
+        JobRequest.model_validate({"prompt": prompt, "mode": "ANSWER"})
 
 
 @pytest.mark.req("R-002")

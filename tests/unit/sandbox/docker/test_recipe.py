@@ -113,6 +113,7 @@ WEAKER: dict[str, Callable[[dict[str, Any]], None]] = {
     "volumes_of_another": host(VolumesFrom=["other"]),
     "no_memory_limit": host(Memory=0),
     "swap": host(MemorySwap=-1),
+    "no_cpu_limit": host(NanoCpus=0),
     "no_process_limit": host(PidsLimit=None),
     "no_file_size_limit": host(Ulimits=[{"Name": "core", "Hard": 0}]),
     "core_files": host(Ulimits=[{"Name": "fsize", "Hard": SPEC.limits.file_bytes}]),

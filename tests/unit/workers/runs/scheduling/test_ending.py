@@ -169,7 +169,7 @@ def test_what_is_not_low_risk_or_not_tested_asks_even_with_autonomy(players: Pla
     assert "gate_1" in opened(play(players, book=make_book(autonomy="auto"), **view))
 
 
-@pytest.mark.req("S-104")
+@pytest.mark.req("S-101", "S-104")
 @pytest.mark.parametrize("priority", ["P0", "P1"])
 def test_autonomy_never_opens_a_rule(priority: str) -> None:
     game = play(Players(plan=PLAN), book=make_book(autonomy="auto"), priority=priority)
