@@ -219,7 +219,8 @@ def test_a_wider_stack_is_a_matter_of_the_platform_s_file() -> None:
 
 @pytest.mark.req("S-066", "S-067")
 def test_keys_are_names_of_accounts_and_two_projects_may_name_two() -> None:
-    one, two = read(keys={"anthropic": "acme"}), read(keys={"anthropic": "acme-enterprise"})
+    one, two = read(keys={"anthropic": "acme", "openai": "acme-o"}), read(keys={"anthropic": "acme-enterprise"})
+    assert account_of(one.keys, "openai", agents=["qa"], tenant_account=None) == "acme-o"
     assert accounts_for(one, POLICY, tenant_account="shared") == {"anthropic": "acme"}
     assert accounts_for(two, POLICY, tenant_account="shared") == {"anthropic": "acme-enterprise"}
 

@@ -28,6 +28,8 @@ from workers.runs.scheduling.view import Facts, GateView, Rulebook, StepView
 PLAN = plan_of(step("design", "architect"), step("dev", "backend-dev", "design"), step("test", "qa", "dev"))
 SUGGESTED = {**PLAN, "gates": [{"after": "test", "reason": "it touches payment"}]}
 EARLY = {**PLAN, "gates": [{"after": "design", "reason": "the schema is dear to undo"}]}
+LOOKS = plan_of(step("look", "research"), gates=({"after": "look", "reason": "it decides what we build"},))
+AUDIT = plan_of(step("audit", "security"), gates=({"after": "audit", "reason": "who reads the report"},))
 
 
 def with_rule(**values: Any) -> Rulebook:
@@ -162,8 +164,10 @@ def test_without_autonomy_nothing_is_skipped() -> None:
         (Players(plan=SUGGESTED), {"high_stakes": True}),
         (Players({"qa": [done(status="needs_rework"), done()]}, plan=SUGGESTED), {}),
         (Players(plan=EARLY), {}),
+        (Players(plan=LOOKS), {}),
+        (Players({"security": blocking(1)}, plan=AUDIT), {}),
     ],
-    ids=["p0", "high stakes", "reworked", "not tested yet"],
+    ids=["p0", "high stakes", "reworked", "not tested yet", "never tested", "with a finding"],
 )
 def test_what_is_not_low_risk_or_not_tested_asks_even_with_autonomy(players: Players, view: dict[str, Any]) -> None:
     assert "gate_1" in opened(play(players, book=make_book(autonomy="auto"), **view))

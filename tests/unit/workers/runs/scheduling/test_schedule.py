@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ledger.runs.specs import GateKind, GateState, Phase, StepState
+from ledger.runs.specs import GateKind, GateState, NewStep, Phase, StepState
 from routing.decision.router import Intent
 from routing.jobs import MOVES, Reason, State, is_end
 from tests.unit.workers.runs.scheduling.fake_run import (
@@ -22,8 +22,8 @@ from tests.unit.workers.runs.scheduling.fake_run import (
     step,
 )
 from workers.runs.scheduling.ending import CancelSteps, StartStep
-from workers.runs.scheduling.schedule import next_actions
-from workers.runs.scheduling.view import NOT_RETRIED, GateView, StepView
+from workers.runs.scheduling.schedule import context_of, next_actions
+from workers.runs.scheduling.view import NOT_RETRIED, Facts, GateView, StepView
 
 FIX = Players(plan=FIX_CHOICE)
 
@@ -53,6 +53,19 @@ def test_success_on_the_fourth_attempt_continues() -> None:
 
     assert game.executed.count("fix-frontend") == 4
     assert game.published
+
+
+@pytest.mark.req("S-046")
+def test_nothing_is_staged_of_a_step_that_still_runs() -> None:
+    game = Game(make_view(), players=FIX)
+    reader = NewStep(key="reader", agent="qa", task="t", phase=Phase.WORK, context=("plan_1",))
+    seen = {
+        one.state: context_of(reader, Facts(view, game.book))
+        for view in game.moves()
+        for one in view.steps
+        if one.key == "plan_1"
+    }
+    assert seen == {StepState.PENDING: (), StepState.RUNNING: (), StepState.COMPLETED: ("plan_1",)}
 
 
 @pytest.mark.parametrize("reason", sorted(NOT_RETRIED))
