@@ -415,6 +415,7 @@ def test_an_explicit_request_is_tier_3_before_any_other_rule(prompt: str, signal
 @pytest.mark.req("H-054")
 def test_a_preference_for_the_spec_caps_nothing_and_no_preference_makes_a_question_an_edit() -> None:
     assert route("Add a quiz", preference="spec").tier is Tier.AGENT
+    assert route("Change the title", preference="spec").tier is Tier.SPEC
     assert route("How does smooth scroll work?", preference="agent", advanced_edit=True).mode is Mode.ANSWER
 
 

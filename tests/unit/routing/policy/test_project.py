@@ -118,6 +118,7 @@ def test_a_project_that_says_nothing_gets_the_platform_s_defaults() -> None:
     policy = lowered()
     assert policy == POLICY
     assert policy.budgets.run_usd == 25
+    assert (policy.runs.autonomy, [gate.name for gate in policy.runs.rules.gates]) == ("ask", ["p0-review"])
 
 
 @pytest.mark.req("S-121")

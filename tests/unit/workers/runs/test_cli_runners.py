@@ -235,7 +235,7 @@ def test_codex_works_in_a_directory_with_a_home_of_its_own_there_and_the_prompt_
     assert not [name for name in call["env"] if name.startswith("POINTSMAN") or name == FALLBACK_FLAG]
 
 
-@pytest.mark.req("S-126", "S-128", "S-136")
+@pytest.mark.req("S-126", "S-127", "S-128", "S-136")
 def test_without_the_flag_there_is_no_retry_and_the_message_names_the_flag(desk: Desk) -> None:
     ran = desk.run(FAILS_AT_HOME)
 
@@ -274,7 +274,7 @@ def test_a_process_that_succeeds_is_not_run_again_whatever_stands_on_stderr(desk
     assert (len(desk.runs()), ran.failed) == (1, None)
 
 
-@pytest.mark.req("S-131", "S-135")
+@pytest.mark.req("S-127", "S-131", "S-135")
 @pytest.mark.parametrize(
     "body",
     [
@@ -290,7 +290,7 @@ def test_only_the_exact_signature_on_stderr_counts(desk: Desk, body: str) -> Non
     assert ran.failed is not None
 
 
-@pytest.mark.req("S-132")
+@pytest.mark.req("S-127", "S-132")
 def test_a_second_failure_with_the_same_signature_is_not_retried(desk: Desk) -> None:
     ran = desk.run(FAILS, ON)
     assert len(desk.runs()) == 2
