@@ -111,6 +111,8 @@ def test_a_project_overrides_what_may_be_tuned_and_leaves_the_rest() -> None:
     assert policy.agents["qa"].soft_seconds == POLICY.agents["qa"].soft_seconds
     assert policy.runs.max_retries == POLICY.runs.max_retries
     assert policy.version != POLICY.version
+    less = POLICY.budgets.call_usd * 0.9
+    assert lowered(budgets={"call_usd": less}).budgets.call_usd == less
 
 
 @pytest.mark.req("S-100", "S-121")
