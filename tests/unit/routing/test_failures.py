@@ -51,7 +51,7 @@ def test_the_second_rejection_is_debated_however_few_failures_were_in_a_row() ->
     assert choose_failure_action(FailureHistory(rejections=1), REJECTED) is DEBATE
 
 
-@pytest.mark.req("R-054")
+@pytest.mark.req("R-054", "R-062")
 def test_the_third_failure_without_a_debate_is_debated_first() -> None:
     assert choose_failure_action(FailureHistory(consecutive_failures=2), FAILED) is DEBATE
     assert choose_failure_action(FailureHistory(consecutive_failures=7), FAILED) is DEBATE
@@ -62,6 +62,7 @@ def test_a_task_is_not_debated_twice_before_it_goes_to_a_person() -> None:
     early = FailureHistory(consecutive_failures=1, is_debated=True)
     assert choose_failure_action(early, FAILED) is NONE
     assert choose_failure_action(advance(early, FAILED), FAILED) is PERSON
+    assert choose_failure_action(FailureHistory(consecutive_failures=5, is_debated=True), FAILED) is PERSON
 
 
 @pytest.mark.req("R-055")
@@ -83,7 +84,7 @@ def test_a_security_task_that_a_person_rejected_was_before_a_person_already() ->
     assert choose_failure_action(FailureHistory(is_security=True), REJECTED) is NONE
 
 
-@pytest.mark.req("R-051", "R-053")
+@pytest.mark.req("R-051", "R-053", "R-054", "R-055", "R-062")
 def test_only_final_outcomes_count() -> None:
     counted = {state: classify_end(state) for state in State}
     assert all(counted[state] is None for state in State if state not in ENDS)

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -303,8 +304,9 @@ def test_the_classification_alone_decides_whether_the_model_is_asked(signal: Sig
         arbiter=arbiter,
         read_flags=lambda: LadderFlags(llm_enabled=True),
     )
-    act_on_confidence(turn, ArbitrationConfidence(signal, winner="a1", reason=AmbiguityReason.NO_DETERMINISTIC_MATCH))
-    assert len(requests) == asked
+    for number, (reason, count) in enumerate(product(AmbiguityReason, (0, 1, 2)), start=1):
+        act_on_confidence(turn, ArbitrationConfidence(signal, winner="a1", reason=reason, match_count=count))
+        assert len(requests) == number * asked
 
 
 @pytest.mark.req("L-040", "L-141", "L-124")
@@ -389,8 +391,10 @@ def test_an_unresolved_command_like_reply_tries_the_model_before_any_escape() ->
 @pytest.mark.req("L-050", "L-060")
 def test_the_pre_gate_has_two_exclusions_and_no_more() -> None:
     assert [gate.value for gate in PreGate] == ["exclude_question", "exclude_no_options", "continue"]
+    for said in (*UNRESOLVED, "open recent", "panel d", "cancel", "panel d from chat"):
+        text = canonicalize_command_input(said)
+        assert pre_gate(text, Scope(HandledByTier.ACTIVE_OPTIONS, LINKS)) is PreGate.CONTINUE
     command = canonicalize_command_input("open recent")
-    assert pre_gate(command, Scope(HandledByTier.ACTIVE_OPTIONS, LINKS)) is PreGate.CONTINUE
     assert pre_gate(command, Scope(HandledByTier.ACTIVE_OPTIONS, None)) is PreGate.EXCLUDE_NO_OPTIONS
     strong = canonicalize_command_input("delete src/app.ts, run the tests and deploy https://acme.dev")
     assert pre_gate(strong, Scope(HandledByTier.ACTIVE_OPTIONS, LINKS)) is PreGate.CONTINUE

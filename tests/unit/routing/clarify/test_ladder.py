@@ -97,7 +97,7 @@ def test_an_exact_label_wins_over_a_place(said: str, wanted: int) -> None:
     assert Conversation(options).say(said).option == options.options[wanted]
 
 
-@pytest.mark.req("L-006", "L-050", "L-102")
+@pytest.mark.req("L-006", "L-024", "L-050", "L-102")
 @pytest.mark.parametrize("said", ["ope panel d", "cancel", "first", "make the header blue", "delete it all in chat"])
 def test_with_no_open_clarification_every_message_passes_through(said: str) -> None:
     talk = Conversation(None, reply=sure("a1"), auto=True)
@@ -108,17 +108,17 @@ def test_with_no_open_clarification_every_message_passes_through(said: str) -> N
 
 @pytest.mark.req("L-016", "L-019", "L-072", "L-115", "L-140", "L-147", "L-125", "L-128", "L-123")
 def test_a_suggestion_puts_its_option_first_keeps_the_set_and_executes_nothing_by_default() -> None:
-    talk = Conversation(reply=sure("a3", 0.99))
+    talk = Conversation(reply=sure("a3", 0.99), other=WIDGET)
     result = talk.say(TYPO)
     assert (result.order, result.auto_execute, talk.executed) == (("a3", "a1", "a2"), False, [])
-    assert set(result.order) == set(LINKS.ids)
+    assert (set(result.order), talk.pools) == (set(LINKS.ids), [set(LINKS.ids)])
     assert LadderFlags() == read_ladder_flags({}) == LadderFlags(llm_enabled=False, auto_execute_enabled=False)
 
 
 # --- pre-gate and escape ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("L-024", "L-060", "L-138", "L-152", "L-102")
+@pytest.mark.req("L-024", "L-060", "L-138", "L-152", "L-102", "L-146")
 @pytest.mark.parametrize(
     "said", ["what is panel d?", "How do I find panel d", "explain panel d", "should I choose panel d"]
 )
@@ -126,6 +126,7 @@ def test_a_question_falls_through_before_the_model(said: str) -> None:
     talk = Conversation(reply=sure("a2"), auto=True)
     result = talk.say(said)
     assert (result.outcome, result.handled, talk.asked, talk.executed) == (Outcome.ESCAPE, False, [], [])
+    assert (result.auto_execute, len(talk.dispatched)) == (False, 1)
 
 
 def test_the_label_of_an_option_is_no_question_and_no_exit() -> None:
@@ -165,14 +166,14 @@ def test_a_strong_request_about_something_else_escapes_and_a_weak_one_stays() ->
 # --- exits (A30) -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("L-080")
+@pytest.mark.req("L-080", "L-146")
 @pytest.mark.parametrize("said", ["none of these", "Cancel.", "never mind", "cancel please", "no thanks"])
 def test_every_clarifier_can_be_left_and_the_exits_are_no_options(said: str) -> None:
     talk = Conversation(reply=sure("a1"), auto=True, other=WIDGET)
     talk.say("panel")
     assert talk.pools == [set(LINKS.ids)]
     result = talk.say(said)
-    assert (result.outcome, result.handled, talk.executed) == (Outcome.EXIT, True, [])
+    assert (result.outcome, result.handled, result.auto_execute, talk.executed) == (Outcome.EXIT, True, False, [])
     assert talk.state == LadderState()
 
 
@@ -335,6 +336,12 @@ def test_only_all_three_gates_together_execute(switch: bool, is_sure: bool, is_a
     chance = last_chance(sure("a2", 0.9 if is_sure else 0.6), reason=reason, auto=switch)
     assert chance.auto_execute is (switch and is_sure and is_allowed)
     assert chance.order == A2_FIRST
+    talk = Conversation(reply=sure("a2", 0.9 if is_sure else 0.6), auto=switch)
+    result = talk.say(MISSPELT, known=None if is_allowed else reason)
+    if chance.auto_execute:
+        assert (result.outcome, talk.executed) == (Outcome.AUTO_EXECUTE, ["a2"])
+    else:
+        assert (result.outcome, result.order, talk.executed) == (Outcome.CLARIFY, A2_FIRST, [])
 
 
 @pytest.mark.req("L-125", "L-139")
@@ -373,6 +380,9 @@ def test_the_threshold_is_085(confidence: float, executes: bool) -> None:
     assert AUTO_EXECUTE_CONFIDENCE == 0.85
     chance = last_chance(sure("a2", confidence))
     assert (chance.auto_execute, chance.order) == (executes, A2_FIRST)
+    talk = Conversation(reply=sure("a2", confidence), auto=True)
+    assert talk.say(MISSPELT).order == (() if executes else A2_FIRST)
+    assert talk.executed == (["a2"] if executes else [])
 
 
 @pytest.mark.req("L-126")
@@ -437,11 +447,14 @@ def test_every_other_reason_keeps_a_certain_answer_from_executing(reason: Ambigu
         ("panel", AmbiguityReason.MULTI_MATCH_NO_EXACT_WINNER),
         ("panle", AmbiguityReason.TYPO_AMBIGUOUS),
         ("the 9th", AmbiguityReason.NO_CANDIDATE),
+        ("ope panel d", AmbiguityReason.NO_DETERMINISTIC_MATCH),
     ],
 )
 def test_the_ladder_finds_these_reasons_by_itself(said: str, reason: AmbiguityReason) -> None:
-    talk = Conversation(reply=sure("a2", 0.99), auto=True, commands=(*COMMANDS, "open links"))
-    assert (talk.say(said).reason, [request.reason for request in talk.asked], talk.executed) == (reason, [reason], [])
+    talk = Conversation(reply=sure("a2", 0.99), auto=True, other=WIDGET, commands=(*COMMANDS, "open links"))
+    executed = ["a2"] if reason is AmbiguityReason.NO_DETERMINISTIC_MATCH else []
+    assert (talk.say(said).reason, talk.executed) == (reason, executed)
+    assert ([request.reason for request in talk.asked], talk.pools) == ([reason], [set(LINKS.ids)])
 
 
 @pytest.mark.req("L-145")
@@ -510,10 +523,11 @@ def test_the_parts_of_the_key_cannot_run_into_each_other() -> None:
 
 @pytest.mark.req("L-075", "L-103", "L-104", "L-032")
 def test_the_guard_is_set_by_an_attempt_failed_or_not_and_by_nothing_else() -> None:
-    failed = Conversation(reply=Failure.TIMEOUT)
-    failed.say(SAID)
-    failed.say(SAID)
-    assert len(failed.asked) == 1
+    for reply in (*Failure, sure("a2", 0.8)):
+        attempted = Conversation(reply=reply)
+        attempted.say(SAID)
+        attempted.say(SAID)
+        assert len(attempted.asked) == 1
     for said in ("what is panel d?", "open recent", "none of these", "panel d"):
         talk = Conversation()
         talk.say(said)
@@ -654,7 +668,7 @@ def decide(
     return climb_ladder(message, state, arbiter=arbiter, read_flags=lambda: flags, commands=COMMANDS), asked
 
 
-@pytest.mark.req("L-029", "L-041", "L-043", "L-137")
+@pytest.mark.req("L-029", "L-041", "L-043", "L-137", "L-146")
 @settings(max_examples=70, deadline=None)
 @given(MESSAGES, option_sets("o", Source.CHAT), option_sets("x", Source.WIDGET), REPLIES, FLAGS)
 def test_pool_order_and_execution_stay_within_the_options_in_scope(
@@ -680,6 +694,7 @@ def test_pool_order_and_execution_stay_within_the_options_in_scope(
         assert result.option is None
     assert (result.option is None) == (result.outcome not in (Outcome.AUTO_EXECUTE, Outcome.DETERMINISTIC_EXECUTE))
     assert result.handled == (result.outcome is not Outcome.ESCAPE)
+    assert result.auto_execute == (result.outcome is Outcome.AUTO_EXECUTE)
 
 
 @pytest.mark.req("L-023")

@@ -207,6 +207,7 @@ def test_who_asks_beside_what_others_say_or_wants_only_to_be_told_orders_nothing
 @pytest.mark.req("R-081", "R-087")
 def test_the_functions_of_the_document_keep_their_meaning() -> None:
     assert [needs_swarm(task) for task in ("pwd", "  PWD ", "fix x", "What is HPOS?")] == [False, False, True, False]
+    assert not any(needs_swarm(task) for task in ("date +%Y/%m/%d", "echo fix our repo", "ping https://acme.dev/"))
     assert classify_task("What is HPOS?") == "ANSWER"
     assert classify_task("fix it") == "ACTION"
     assert needs_swarm("echo x > src/config.json")

@@ -51,10 +51,11 @@ def test_each_keyword_alone_is_a_trigger(word: str) -> None:
     assert classify_task(f"{word} it") == "ACTION"
 
 
-@pytest.mark.req("R-024", "R-030")
-def test_keywords_of_two_words_are_triggers() -> None:
-    assert shown("look for it") == ["look for"]
-    assert shown("it is in our code") == ["our code"]
+@pytest.mark.req("R-024", "R-030", "R-085")
+@pytest.mark.parametrize(("prompt", "name"), [("look for it", "look for"), ("it is in our code", "our code")])
+def test_keywords_of_two_words_are_triggers(prompt: str, name: str) -> None:
+    assert shown(prompt) == [name]
+    assert classify_task(prompt) == "ACTION"
 
 
 @pytest.mark.req("R-019", "R-020", "R-021", "R-022", "R-083", "R-085", "R-029", "R-027")
