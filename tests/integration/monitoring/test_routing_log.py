@@ -110,14 +110,14 @@ def test_the_document_s_three_decisions_make_the_document_s_file(
 def test_decisions_over_midnight_go_to_the_files_of_their_days_in_utc(
     shop: Shop, directory: Path, log: Callable[[], RoutingLog]
 ) -> None:
-    decided(shop, "fix one", at="2026-02-19T01:59:59+02:00")
+    decided(shop, "pwd", at="2026-02-19T01:59:59+02:00")
     decided(shop, "fix two", at="2026-02-19T02:00:00+02:00")
     decided(shop, "fix three", at="2026-02-18T23:59:59.999999+00")
     one = log()
     one.write_pending()
     found = files(directory)
     assert [re.findall(r'(\S+) ROUTE "(.*)"', body) for body in found.values()] == [
-        [("23:59", "fix one"), ("23:59", "fix three")],
+        [("23:59", "pwd"), ("23:59", "fix three")],
         [("00:00", "fix two")],
     ]
     assert list(found) == ["2026-02-18.md", "2026-02-19.md"]
@@ -258,7 +258,7 @@ def test_a_prompt_can_neither_forge_an_entry_nor_choose_a_file(
     assert list(files(directory)) == ["2026-02-18.md"]
 
 
-@pytest.mark.req("R-100")
+@pytest.mark.req("R-068", "R-100")
 def test_a_decision_with_a_model_s_say_is_logged_once_as_it_was_made(
     shop: Shop, directory: Path, log: Callable[[], RoutingLog]
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import select
@@ -210,6 +210,7 @@ def test_every_call_of_a_run_names_who_made_it_and_they_add_up_to_its_bill(yard:
     yard.play(run_id)
     with shop.ledger.begin() as session:
         calls = usage_of_run(session, run_id)
+        assert usage_of_run(session, uuid4()) == []
     assert [call.agent for call in calls] == [
         "orchestrator",
         "test-planner",

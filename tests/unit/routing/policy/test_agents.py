@@ -387,6 +387,7 @@ def test_classification_is_one_short_request() -> None:
     agent = AGENTS["orchestrator:classify"]
     assert agent.max_turns == 1
     assert agent.max_output_tokens <= 256
+    assert (POLICY.calls["assist"].model, POLICY.calls["assist"].max_tokens <= 256) == (HAIKU, True)
     assert expected_usd("orchestrator:classify") < 0.02
 
 

@@ -9,6 +9,7 @@ from ledger.runs.specs import Phase
 from routing.decision.router import Intent
 from routing.jobs import Reason, State
 from tests.unit.workers.runs.scheduling.fake_run import (
+    BUILD_CHOICE,
     FIX_CHOICE,
     Game,
     Outcome,
@@ -63,10 +64,12 @@ def test_findings_that_get_fewer_but_stay_are_mended_exactly_twice(template: str
     assert game.end.state is State.ESCALATED
 
 
-@pytest.mark.req("P-057")
+@pytest.mark.req("P-029", "P-057")
+@pytest.mark.parametrize("intent", [Intent.BUILD, Intent.FIX])
 @pytest.mark.parametrize(("after", "expected"), [(5, 1), (6, 1), (3, 2), (4, 2)])
-def test_the_loop_ends_early_when_issues_do_not_get_fewer(after: int, expected: int) -> None:
-    assert cycles(fixing(counted(5, after, 0))) == expected
+def test_the_loop_ends_early_when_issues_do_not_get_fewer(after: int, expected: int, intent: Intent) -> None:
+    plan = FIX_CHOICE if intent is Intent.FIX else BUILD_CHOICE
+    assert cycles(play(Players(counted(5, after, 0), plan=plan), intent=intent)) == expected
 
 
 @pytest.mark.req("P-057")
@@ -148,13 +151,16 @@ def test_a_reviewer_that_fills_in_fields_of_others_is_taken_for_what_it_is() -> 
 
 
 @pytest.mark.req("P-031")
-def test_a_build_that_fails_gets_one_targeted_fix_and_the_same_check_again() -> None:
-    game = fixing({"build_0": blocking(2, file="src/fix-frontend.ts")}, has_build=True)
+@pytest.mark.parametrize("scope", ["frontend", "backend"])
+def test_a_build_that_fails_gets_one_targeted_fix_and_the_same_check_again(scope: str) -> None:
+    plan = {**FIX_CHOICE, "scopes": ["frontend", "backend"]}
+    broken = blocking(2, file=f"src/fix-{scope}.ts")
+    game = play(Players({"build_0": broken}, plan=plan), intent=Intent.FIX, has_build=True)
 
-    assert game.batches[2:6] == [("fix-frontend",), ("build_0",), ("repair_0",), ("rebuild_0",)]
-    assert game.step("repair_0").agent == "frontend-dev"
+    assert game.batches[2:7] == [("fix-frontend",), ("fix-backend",), ("build_0",), ("repair_0",), ("rebuild_0",)]
+    assert game.step("repair_0").agent == f"{scope}-dev"
     assert game.step("repair_0").context == ("build_0",)
-    assert game.batches[6] == REVIEWERS
+    assert game.batches[7] == REVIEWERS
     assert game.published
 
 

@@ -49,10 +49,15 @@ def test_a_step_that_always_fails_is_tried_as_often_as_configured_and_then_halts
 
 @pytest.mark.req("P-054")
 def test_success_on_the_fourth_attempt_continues() -> None:
-    game = fixing({"fix-frontend": [Reason.AGENT_FAILED, Reason.WORKER_LOST, Reason.BOX_FAILED, done()]})
+    failures = [Reason.AGENT_FAILED, Reason.WORKER_LOST, Reason.BOX_FAILED]
+    game = fixing({"fix-frontend": [*failures, done()]})
 
     assert game.executed.count("fix-frontend") == 4
     assert game.published
+    assert ended(fixing({"fix-frontend": [*failures, Reason.AGENT_FAILED, done()]})) == (
+        State.FAILED,
+        Reason.AGENT_FAILED,
+    )
 
 
 @pytest.mark.req("S-046")
