@@ -84,7 +84,7 @@ def test_a_security_task_that_a_person_rejected_was_before_a_person_already() ->
     assert choose_failure_action(FailureHistory(is_security=True), REJECTED) is NONE
 
 
-@pytest.mark.req("R-051", "R-053", "R-054", "R-055", "R-062")
+@pytest.mark.req("R-051", "R-053", "R-054", "R-055", "R-061", "R-062")
 def test_only_final_outcomes_count() -> None:
     counted = {state: classify_end(state) for state in State}
     assert all(counted[state] is None for state in State if state not in ENDS)

@@ -128,7 +128,7 @@ def test_must_take_an_answer_outside_the_pool_for_an_abstention(outside: str) ->
 )
 @pytest.mark.parametrize("failure", [*Failure, *UNSURE])
 def test_must_not_destroy_on_timeout_rate_limited_transport_error_abstain_low_confidence(failure: ArbiterReply) -> None:
-    talk = Conversation(reply=failure, auto=True)
+    talk = Conversation(reply=failure, auto=True, other=WIDGET)
     result = talk.say("can you ope panel d pls")
     assert (result.outcome, result.handled, result.order) == (Outcome.CLARIFY, True, LINKS.ids)
     assert (result.auto_execute, talk.executed, talk.state.active) == (False, [], LINKS)

@@ -149,6 +149,7 @@ def test_a_registered_command_escapes_only_when_it_shares_no_word_with_the_optio
     talk = Conversation(RECENT, reply=sure("c1", 0.99), auto=True)
     kept = talk.say("open recent")
     assert (kept.outcome, kept.reason) == (Outcome.CLARIFY, AmbiguityReason.COMMAND_SELECTION_COLLISION)
+    assert Conversation(LINKS).say("close panel").outcome is Outcome.CLARIFY
     assert Conversation(LINKS, commands=("open last",)).say("open recent").outcome is Outcome.CLARIFY
 
 
@@ -344,7 +345,7 @@ def test_only_all_three_gates_together_execute(switch: bool, is_sure: bool, is_a
         assert (result.outcome, result.order, talk.executed) == (Outcome.CLARIFY, A2_FIRST, [])
 
 
-@pytest.mark.req("L-125", "L-139")
+@pytest.mark.req("L-114", "L-125", "L-139")
 def test_the_kill_switch_is_on_for_exactly_true() -> None:
     assert is_llm_auto_execute_enabled({AUTO_EXECUTE_FLAG: "true"}) is True
     for value in ("", "false", "1", "True", "TRUE", " true", "true ", "yes", "on"):

@@ -347,7 +347,7 @@ def test_the_rules_that_the_soft_router_reads_name_every_word_of_the_document() 
     assert [word for word in words.split(", ") if word not in load_prompt("router")] == []
 
 
-@pytest.mark.req("R-099")
+@pytest.mark.req("R-099", "R-117")
 @pytest.mark.parametrize("reply", INVALID)
 def test_an_invalid_or_missing_reply_is_action_which_changes_nothing_about_a_question(reply: object) -> None:
     assert parse_mode(reply) is Mode.ACTION

@@ -600,7 +600,7 @@ def test_looking_and_changing_is_an_edit(prompt: str) -> None:
 # --- the planning debate ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("R-045", "R-046", "R-047", "R-075")
+@pytest.mark.req("R-045", "R-046", "R-047", "R-060", "R-075")
 @pytest.mark.parametrize(
     "prompt",
     [
@@ -681,7 +681,7 @@ def test_a_question_that_holds_back_is_answered_and_a_wish_told_as_a_question_is
     assert (route(asked, site=site).mode, route(wished, site=site).mode) == (Mode.ANSWER, Mode.ACTION)
 
 
-@pytest.mark.req("R-048", "R-075")
+@pytest.mark.req("R-048", "R-060", "R-075")
 @pytest.mark.parametrize(
     "prompt", ["recolour all headings", "resize every image", "translate the entire site", "reformat css/*.css"]
 )

@@ -44,7 +44,7 @@ KEYWORDS = {
 }
 
 
-@pytest.mark.req("R-019", "R-023", "R-024", "R-025", "R-026", "R-028", "R-030", "R-085")
+@pytest.mark.req("R-019", "R-023", "R-024", "R-025", "R-026", "R-028", "R-030", "R-085", "R-117")
 @pytest.mark.parametrize("word", " ".join(KEYWORDS.values()).split())
 def test_each_keyword_alone_is_a_trigger(word: str) -> None:
     assert shown(f"{word} it") == [word]

@@ -183,6 +183,8 @@ def test_retries_can_be_turned_off() -> None:
 def test_models_come_from_configuration_layers_and_only_from_those_that_are_offered() -> None:
     policy = lowered(models={"security": "claude-sonnet-4-6"})
     assert policy.agents["security"].model == "claude-sonnet-4-6"
+    others = {name: agent.model for name, agent in policy.agents.items() if name != "security"}
+    assert others == {name: agent.model for name, agent in POLICY.agents.items() if name != "security"}
     assert policy.agents["security"].model in policy.models_of(QueueName.STEPS)
     assert "models.security: must be one of" in refusal(models={"security": "gpt-9"})
     assert "models.poet: there is no such agent" in refusal(models={"poet": "claude-sonnet-4-6"})
