@@ -163,7 +163,10 @@ def test_a_step_is_tried_four_times_and_then_the_run_halts_with_every_execution_
     job = yard.play(run_id)
     assert (job.state, job.reason) == (State.FAILED, Reason.AGENT_FAILED)
     assert starts(yard) == ["plan_1", *["test-planner"] * 4]
-    rows = [row for row in yard.executions(run_id) if row.step_key == "test-planner"]
+    planned, *rows = yard.executions(run_id)
+    assert (planned.step_key, planned.agent, planned.attempt) == ("plan_1", "orchestrator", 1)
+    assert (planned.status, planned.started_at < planned.settled_at) == ("completed", True)
+    assert {row.step_key for row in rows} == {"test-planner"}
     told = [(row.attempt, row.status, row.reason) for row in rows]
     assert told == [(number, "failed", "agent_failed") for number in (1, 2, 3, 4)]
     assert all(row.started_at and row.settled_at and row.agent == "test-planner" for row in rows)
@@ -208,6 +211,7 @@ def test_a_question_about_a_project_is_answered_by_one_step(yard: Yard) -> None:
 def test_every_call_of_a_run_names_who_made_it_and_they_add_up_to_its_bill(yard: Yard, shop: Shop) -> None:
     run_id = yard.submit("Fix the broken header")
     yard.play(run_id)
+    shop.execute("UPDATE call SET input_tokens = 10, cache_write_tokens = 5, cache_read_tokens = 3")
     with shop.ledger.begin() as session:
         calls = usage_of_run(session, run_id)
         assert usage_of_run(session, uuid4()) == []
@@ -224,7 +228,7 @@ def test_every_call_of_a_run_names_who_made_it_and_they_add_up_to_its_bill(yard:
     by_agent = total_by(calls, lambda call: call.agent)
     spent, booked = yard.bill(run_id)
     assert sum(total.cost_nanousd for total in by_agent.values()) == spent == booked > 0
-    assert sum(total.tokens for total in by_agent.values()) == sum(call.tokens for call in calls) == 700
+    assert sum(total.tokens for total in by_agent.values()) == sum(call.tokens for call in calls) == 7 * 118
     assert NO_AGENT not in by_agent
     assert orchestrator_share(calls) == pytest.approx(2 / 7)
 
