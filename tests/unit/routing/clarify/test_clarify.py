@@ -379,6 +379,7 @@ def test_tiers_are_asserted_by_name_for_escape_and_for_active_options() -> None:
     assert [one.handled_by_tier.value for one in escaped.dispatched] == ["command"]
     assert Conversation().say("ope panel d").handled_by_tier is HandledByTier.ACTIVE_OPTIONS
     assert Conversation().say("panel d").handled_by_tier is HandledByTier.ACTIVE_OPTIONS
+    assert [tier.value for tier in HandledByTier] == ["tier_1b3", "scope_cue"]
 
 
 @pytest.mark.req("L-049")
