@@ -4,8 +4,8 @@ import os
 import subprocess
 import sys
 
-WHOLE = ("-q", "-n", "8", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=30", "--durations-min=5")
-"""Eight processes for two processors, as most of what a test does is wait: beside six, three tenths of them idled.
+WHOLE = ("-q", "-n", "6", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=30", "--durations-min=5")
+"""Six processes keep two processors busy, which is what bounds a run; more only collect the tests once more each.
 
 Each has servers and network of its own, which the tests of a file share. What comes when says tests/order.py: left to
 itself xdist begins with the files of most tests, and ends with the longest, files of one test each."""
