@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -390,10 +391,16 @@ def statements(shop: Shop) -> Iterator[list[str]]:
 
 @contextmanager
 def woken(shop: Shop) -> Iterator[Callable[[], int]]:
-    """Count how often the dispatcher was woken since the last look."""
+    """Count how often the dispatcher was woken since the last look; what is committed first comes first."""
+
+    def wakes() -> int:
+        shop.execute("SELECT pg_notify(:channel, 'all told')", channel=WORK_CHANNEL)
+        said = (notice.payload for notice in ears.notifies(timeout=30))
+        return len(list(takewhile(lambda payload: payload != "all told", said)))
+
     with psycopg.connect(shop.url, autocommit=True) as ears:
         ears.execute(f"LISTEN {WORK_CHANNEL}".encode())
-        yield lambda: len(list(ears.notifies(timeout=0.05)))
+        yield wakes
 
 
 @pytest.mark.parametrize(
