@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from sites.blobs import check_blob
@@ -70,7 +69,8 @@ class BlobCache:
             self._has_failed = True
 
     def _add(self, path: Path, data: bytes) -> None:
-        with self._counted() as count:
+        self._root.mkdir(parents=True, exist_ok=True)
+        with locked_file(self._root / COUNT) as count:
             if path.exists():
                 return
             total = _read(count)
@@ -87,13 +87,6 @@ class BlobCache:
 
     def _path(self, sha256: str) -> Path:
         return self._root / sha256[:2] / sha256
-
-    @contextmanager
-    def _counted(self) -> Iterator[int]:
-        """Lock the cache and yield the file with its total."""
-        self._root.mkdir(parents=True, exist_ok=True)
-        with locked_file(self._root / COUNT) as count:
-            yield count
 
     def _evict(self, most_bytes: int) -> int:
         """Remove the least recently used files until the others have at most so many bytes; return how many."""

@@ -129,10 +129,13 @@ def excerpts(
     chosen: list[Excerpt] = []
     left = max_bytes
     for path in ranked:
-        if path.endswith(".css"):
-            parts = _rules_of(path, texts[path], near, max_bytes=min(left, sheet_bytes))
+        text, is_sheet = texts[path], path.endswith(".css")
+        most = min(left, sheet_bytes) if is_sheet else left
+        if len(text.encode()) <= most:
+            parts = [_whole(path, text)]
         else:
-            parts = _parts(path, texts[path], wanted, max_bytes=left)
+            windows = rule_windows(text, near, max_bytes=most) if is_sheet else _windows(text.split("\n"), wanted)
+            parts = _excerpted(path, text, windows, max_bytes=most)
         chosen += parts
         left -= sum(len(part.text.encode()) for part in parts)
     return chosen
@@ -393,20 +396,6 @@ class _Wanted:
         """Whether the prompt concerns a line."""
         lower = line.lower()
         return any(quote in line for quote in self.quotes) or sum(word in lower for word in self.words) >= 2
-
-
-def _rules_of(path: str, sheet: str, near: Mapping[str, int], *, max_bytes: int) -> list[Excerpt]:
-    """Return a whole style sheet if it fits, else its rules for what the pages hold."""
-    if len(sheet.encode()) <= max_bytes:
-        return [_whole(path, sheet)]
-    return _excerpted(path, sheet, rule_windows(sheet, near, max_bytes=max_bytes), max_bytes=max_bytes)
-
-
-def _parts(path: str, text: str, wanted: _Wanted, *, max_bytes: int) -> list[Excerpt]:
-    """Return a whole file if it fits, else the lines around what the prompt concerns."""
-    if len(text.encode()) <= max_bytes:
-        return [_whole(path, text)]
-    return _excerpted(path, text, _windows(text.split("\n"), wanted), max_bytes=max_bytes)
 
 
 def _whole(path: str, text: str) -> Excerpt:
