@@ -333,12 +333,10 @@ def open_content_store(config: ContentStoreConfig) -> ContentStore:
     if find_spec("obstore") is None:
         raise PolicyError("POINTSMAN_CONTENT_STORE__URL: needs the extra `s3` (pip install 'pointsman[s3]')")
     from sites.blob_cache import BlobCache
-    from sites.object_blobs import ObjectBlobs, ObjectPlace
+    from sites.object_blobs import ObjectBlobs
 
-    hidden = {name: secret.get_secret_value() for name, secret in config.secrets.items()}
-    place = ObjectPlace(config.url, config.options, hidden, config.timeout_seconds)
     cache = BlobCache(config.root / "cache", most_bytes=config.cache_bytes)
-    return ContentStore(config.root, blobs=ObjectBlobs(place, cache), projects=config.projects)
+    return ContentStore(config.root, blobs=ObjectBlobs(config, cache), projects=config.projects)
 
 
 @dataclass(frozen=True)

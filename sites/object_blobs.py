@@ -21,7 +21,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +32,8 @@ from sites.errors import BlobCorruptError, BlobMissingError, StoreUnavailableErr
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+
+    from sites.config import ContentStoreConfig
 
 PERIOD_SECONDS = 46_800
 """As long as puts go to one key."""
@@ -54,20 +55,6 @@ _SHOWN_CHARS = 300
 _WORD = re.compile(r"[\w+/=.-]{6,}", re.ASCII)
 _PANICS = "pyo3_runtime"
 """The module of what obstore raises at a bug of its own: a `BaseException`."""
-
-
-@dataclass(frozen=True)
-class ObjectPlace:
-    """Where an object store is, and how to get in."""
-
-    url: str
-    """`s3://BUCKET/PREFIX`, `gs://...` or `az://...`."""
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of obstore; what is neither here nor in `secrets` comes from the provider's usual environment."""
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Likewise, what no message may show."""
-    timeout_seconds: float = 10.0
-    """Of one request; and after which a failed one is not repeated."""
 
 
 def period_of(seconds: float) -> int:
@@ -96,12 +83,12 @@ class ObjectBlobs:
 
     at_once = 8
 
-    def __init__(self, place: ObjectPlace, cache: BlobCache, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, place: ContentStoreConfig, cache: BlobCache, *, clock: Callable[[], float] = time.time) -> None:
         self._place = place
         self._cache = cache
         self._clock = clock
 
-    def __reduce__(self) -> tuple[Callable[..., ObjectBlobs], tuple[ObjectPlace, BlobCache]]:
+    def __reduce__(self) -> tuple[Callable[..., ObjectBlobs], tuple[ContentStoreConfig, BlobCache]]:
         return ObjectBlobs, (self._place, self._cache)
 
     def put_if_absent(self, sha256: str, data: bytes) -> None:
@@ -359,7 +346,7 @@ class Client:
             self._state.notify_all()
 
 
-def open_store(place: ObjectPlace) -> ObjectStore:
+def open_store(place: ContentStoreConfig) -> ObjectStore:
     """Return a client of an object store; nothing is sent yet.
 
     Raises:
@@ -368,7 +355,7 @@ def open_store(place: ObjectPlace) -> ObjectStore:
     from obstore.store import from_url
 
     limit = timedelta(seconds=place.timeout_seconds)
-    options: Any = {**place.options, **place.secrets}  # it refuses what it does not know
+    options: Any = {**place.options, **_secrets(place)}  # it refuses what it does not know
     is_plain = options.get("endpoint", "").startswith("http://")
     with _told(place):
         opened: ObjectStore = from_url(
@@ -380,8 +367,12 @@ def open_store(place: ObjectPlace) -> ObjectStore:
     return opened
 
 
+def _secrets(place: ContentStoreConfig) -> dict[str, str]:
+    return {name: secret.get_secret_value() for name, secret in place.secrets.items()}
+
+
 @contextmanager
-def _told(place: ObjectPlace) -> Iterator[None]:
+def _told(place: ContentStoreConfig) -> Iterator[None]:
     """Turn what obstore raises into an error of storage, its panics too, which are no `Exception`."""
     from obstore.exceptions import AlreadyExistsError, BaseError
 
@@ -397,10 +388,10 @@ def _told(place: ObjectPlace) -> Iterator[None]:
         raise _unavailable(error, place) from None
 
 
-def _unavailable(error: BaseException, place: ObjectPlace) -> StoreUnavailableError:
+def _unavailable(error: BaseException, place: ContentStoreConfig) -> StoreUnavailableError:
     """Return an error without any secret: neither whole, nor a word of one that holds several and was quoted."""
     text = str(error).partition("\n")[0]
-    hidden = {word for value in place.secrets.values() for word in (value, *_WORD.findall(value)) if word}
+    hidden = {word for value in _secrets(place).values() for word in (value, *_WORD.findall(value)) if word}
     for word in sorted(hidden, key=len, reverse=True):
         text = text.replace(word, "***")
     return StoreUnavailableError(errno.EIO, f"object store: {text[:_SHOWN_CHARS]}")

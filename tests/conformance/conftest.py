@@ -12,7 +12,7 @@ import pytest
 from sites.blob_cache import BlobCache
 from sites.blobs import BlobStore, LocalBlobs
 from sites.content_store import ContentStore
-from sites.object_blobs import GUARD_SECONDS, PERIOD_SECONDS, ObjectBlobs, ObjectPlace, open_store
+from sites.object_blobs import GUARD_SECONDS, PERIOD_SECONDS, ObjectBlobs, open_store
 from tests.object_server import FaultyProxy, ObjectServer, place_at
 
 
@@ -52,9 +52,7 @@ class ObjectBench:
         self.root = root
         self.proxy = proxy
         self.prefix = uuid4().hex
-        config = place_at(proxy.endpoint, root, prefix=self.prefix)
-        secrets = {name: secret.get_secret_value() for name, secret in config.secrets.items()}
-        self.place = ObjectPlace(config.url, config.options, secrets, timeout_seconds)
+        self.place = place_at(proxy.endpoint, root, prefix=self.prefix, timeout_seconds=timeout_seconds)
         proxy.offset = -backwards_into_the_middle(time.time())
         self.blobs: BlobStore = self.on_another_host("cache")
         self.blobs.own("the ledger of these tests")

@@ -18,9 +18,10 @@ from pydantic import SecretStr
 
 from sites import object_blobs
 from sites.blob_cache import BlobCache
+from sites.config import ContentStoreConfig
 from sites.content_store import ContentStore, open_content_store
 from sites.errors import BlobCorruptError, BlobMissingError, StoreUnavailableError
-from sites.object_blobs import PERIOD_SECONDS, ObjectBlobs, ObjectPlace, open_store
+from sites.object_blobs import PERIOD_SECONDS, ObjectBlobs, open_store
 from sites.releases import Kept, Sweeper
 from tests.conformance.conftest import ObjectBench
 from tests.object_server import Asked, FaultyProxy, Kind, ObjectServer, place_at
@@ -297,7 +298,9 @@ def test_what_others_put_below_a_key_is_not_ours(remote: ObjectBench, store: Con
 def test_a_panic_of_the_client_is_an_error_of_storage_without_a_secret(
     tmp_path: Path, options: dict[str, str], secrets: dict[str, str]
 ) -> None:
-    blobs = ObjectBlobs(ObjectPlace("s3://bucket", options, secrets), BlobCache(tmp_path, most_bytes=0))
+    hidden = {name: SecretStr(value) for name, value in secrets.items()}
+    place = ContentStoreConfig.model_construct(url="s3://bucket", options=options, secrets=hidden)  # some are refused
+    blobs = ObjectBlobs(place, BlobCache(tmp_path, most_bytes=0))
     with pytest.raises(StoreUnavailableError) as caught:
         blobs.owner()
     assert "a-real-secret" not in str(caught.value)
@@ -305,7 +308,7 @@ def test_a_panic_of_the_client_is_an_error_of_storage_without_a_secret(
 
 def test_a_draft_that_a_crash_left_goes_with_a_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    blobs = ObjectBlobs(ObjectPlace("s3://bucket"), BlobCache(tmp_path / "cache", most_bytes=0))
+    blobs = ObjectBlobs(ContentStoreConfig(url="s3://bucket"), BlobCache(tmp_path / "cache", most_bytes=0))
     left, open_one = blobs.draft(), blobs.draft()
     for draft in (left, open_one):
         draft.write_bytes(b"half")
@@ -317,7 +320,9 @@ def test_a_draft_that_a_crash_left_goes_with_a_later_one(tmp_path: Path, monkeyp
 def test_a_secret_that_is_quoted_in_another_form_is_hidden_too() -> None:
     account = json.dumps({"type": "service_account", "private_key": "-----BEGIN-----\nMIIEvQ-a-real-secret"})
     with pytest.raises(StoreUnavailableError) as caught:
-        open_store(ObjectPlace("gs://bucket", {}, {"service_account_key": f"{json.dumps(account)} "}))
+        open_store(
+            ContentStoreConfig(url="gs://bucket", secrets={"service_account_key": SecretStr(f"{json.dumps(account)} ")})
+        )
     assert "a-real-secret" not in str(caught.value)
 
 

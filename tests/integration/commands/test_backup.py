@@ -39,7 +39,7 @@ from producers.errors import FileLeaseLostError, InstallationError
 from routing.jobs import State
 from routing.policy.platform import Retention
 from sites.content_store import ContentStore, open_content_store
-from sites.object_blobs import ObjectPlace, open_store
+from sites.object_blobs import open_store
 from sites.releases import manifest_of, manifest_of_dict, site_key
 from tests.factories import Shop
 from tests.integration.jobs.test_lifecycle import HOME, Rig, change
@@ -308,8 +308,7 @@ def test_a_backup_of_a_disk_is_restored_into_an_object_store_and_back(
     assert len(after) == len(before) + 1
     with pytest.raises(InstallationError, match="not empty"):
         bring_back(target, tmp_path / "backup")
-    secrets = {name: secret.get_secret_value() for name, secret in config.secrets.items()}
-    bucket = open_store(ObjectPlace(config.url, config.options, secrets))
+    bucket = open_store(config)
     for blob in list(target.content_store.blobs.list()):  # damage behind this host's cache
         obstore.put(bucket, blob.key, b"x" * blob.size)
     back = take_backup(target, tmp_path / "again")

@@ -14,7 +14,7 @@ from sites.blobs import LocalBlobs
 from sites.config import ContentStoreConfig
 from sites.content_store import open_content_store
 from sites.errors import StoreUnavailableError
-from sites.object_blobs import ObjectPlace, open_store
+from sites.object_blobs import open_store
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,6 @@ def test_an_object_store_without_its_extra_says_what_to_install(
 def test_each_kind_of_object_store_takes_its_own_options(tmp_path: Path, url: str, options: dict[str, str]) -> None:
     config = ContentStoreConfig(root=tmp_path, url=url, options=options)
     assert open_content_store(config).blobs.at_once > 1
-    open_store(ObjectPlace(url, options))
+    open_store(config)
     with pytest.raises(StoreUnavailableError, match="nonsense"):
-        open_store(ObjectPlace(url, {"nonsense": "x"}))
+        open_store(config.model_copy(update={"options": {"nonsense": "x"}}))
