@@ -111,6 +111,12 @@ def test_two_places_are_told_apart_by_the_lines_above_that_a_patch_names() -> No
     assert reason(patch.replace("@@ .b {", "@@"), {"a.css": css}) is Reason.AMBIGUOUS
 
 
+def test_of_two_places_the_one_that_fits_to_the_byte_is_meant() -> None:
+    css = b".a {\n  color: red;\n}\n@media print {\n  .a {\n    color: red;\n  }\n}\n"
+    block = "a.css\n<<<<<<< SEARCH\n  .a {\n    color: red;\n=======\n  .a {\n    color: blue;\n>>>>>>> REPLACE\n"
+    assert apply_diff({"a.css": css}, block).changed == {"a.css": css.replace(b"    color: red", b"    color: blue")}
+
+
 def test_two_equal_hunks_for_two_equal_places_are_both_applied_in_order() -> None:
     css = b"a {\n  top: 1px;\n}\n" * 2
     hunk = "@@ ... @@\n a {\n-  top: 1px;\n+  top: %dpx;\n }\n"
