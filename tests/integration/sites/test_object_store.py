@@ -149,6 +149,8 @@ def test_a_store_that_is_away_delays_a_job_at_each_step_and_loses_nothing(
     proxy.fault = lambda asked: "refuse"
     world.publish(job_id)
     assert world.job(job_id).state == "publishing"
+    why = "StoreUnavailableError: the content store cannot be reached or read"
+    assert world.job(job_id).result["retrying"]["why"] == why, "whoever reads it is not told where files are"
     assert live(world) == before
     proxy.fault = lambda asked: None
     time_passes(world, job_id)
@@ -336,22 +338,6 @@ def test_a_projection_asks_the_bucket_while_nothing_is_locked(
     assert store.shows(f"{world.tenant}_bakery", manifest_of(release), release_id=str(release.id))
     assert locked
     assert not any(locked)
-
-
-def test_who_reads_why_a_job_waits_is_not_told_where_files_are(
-    world: World, bench: ObjectBench, proxy: FaultyProxy
-) -> None:
-    world.resources.sites.import_site(world.tenant, "shop", DEMO_SITE)
-    job_id = world.submit(**DIRECT)
-    assert work(world, host(bench, "worker"), job_id) == "awaiting_approval"
-    world.call("POST", f"/v1/jobs/{job_id}/approve")
-    world.content_store = host(bench, "control")
-    proxy.fault = lambda asked: "refuse"
-    world.publish(job_id)
-    assert (
-        world.job(job_id).result["retrying"]["why"]
-        == "StoreUnavailableError: the content store cannot be reached or read"
-    )
 
 
 def test_a_publish_waits_while_the_bucket_is_another_installation_s(world: World, bench: ObjectBench) -> None:

@@ -132,21 +132,16 @@ def test_fonts_are_published_with_their_site_kept_by_browsers_for_a_year_and_exp
     assert sites.import_site(world.tenant, "copy", out).digest == release.digest
 
 
-def test_an_edited_page_beside_a_spec_is_refused_rather_than_overwritten(
-    world: World, sites: Sites, tmp_path: Path
-) -> None:
-    with pytest.raises(TreeRefusedError, match=r"'index\.html' is refused: not_its_render"):
-        world.site("bakery", {"site.json": SPEC, "index.html": HOME}, tmp_path)
-
-
 @pytest.mark.req("H-114")
 def test_what_the_scan_refuses_is_not_imported_and_nothing_changes(world: World, sites: Sites, tmp_path: Path) -> None:
     before = world.site("bakery", PAGES, tmp_path)
     rows = world.counts()["release"]
     bad = HOME + b"<script src=https://evil.example/x.js></script>"
-    with pytest.raises(ImportRefusedError, match=r"index\.html") as refusal:
+    with pytest.raises(ImportRefusedError, match=r"findings: \d+\n  index\.html:\d+: ") as refusal:
         world.site("bakery", {**PAGES, "index.html": bad}, tmp_path)
     assert refusal.value.findings
+    with pytest.raises(ImportRefusedError, match=r"package\.json:0: not-built"):
+        world.site("bakery", {"package.json": b'{"scripts": {"build": "make"}}', "index.html": HOME}, tmp_path)
     assert world.active("bakery") == before.id
     assert world.counts()["release"] == rows
     assert projected(world) == PAGES
@@ -396,12 +391,3 @@ def test_a_rollback_is_checked_as_a_publish_is_and_moves_nothing_but_the_pointer
     assert world.counts()["release"] == rows
     (row,) = audited(world, "rolled_back")
     assert (row.detail["origin"], row.detail["release"], row.detail["digest"]) == (str(two.id), str(one.id), one.digest)
-
-
-def test_an_import_names_what_the_scan_found(world: World, sites: Sites, tmp_path: Path) -> None:
-    write_files(tmp_path / "in", {**PAGES, "bad.html": b"<h1 onclick='x()'>x</h1>"})
-    with pytest.raises(ImportRefusedError, match=r"findings: \d+\n  bad\.html:1: "):
-        sites.import_site(world.tenant, "bakery", tmp_path / "in")
-    write_files(tmp_path / "raw", {"package.json": b'{"scripts": {"build": "make"}}', "index.html": HOME})
-    with pytest.raises(ImportRefusedError, match=r"package\.json:0: not-built"):
-        sites.import_site(world.tenant, "cafe", tmp_path / "raw")
