@@ -75,10 +75,6 @@ def dummy_numbers(rng: Random, numbers: tuple[int, int, int, int], rest: bytes) 
     return rng.choice([b"@@ ... @@", b"@@ @@", b"@@", b"@@ -1,1 +1,1 @@"])
 
 
-def no_heading(rng: Random, numbers: tuple[int, int, int, int], rest: bytes) -> bytes:
-    return _header(numbers)
-
-
 def lost_markers(rng: Random, body: Lines) -> Lines:
     return [line[1:] if line[:1] == b" " and line[1:2] not in (b"-", b"+", b"\\", b"@") else line for line in body]
 
@@ -234,7 +230,6 @@ KINDS: dict[str, Damage] = {
     "wrong counts": each_header(wrong_counts),
     "wrong line numbers": each_header(wrong_numbers),
     "no line numbers": each_header(dummy_numbers),
-    "no heading": each_header(no_heading),
     "lost markers": each_body(lost_markers),
     "some lost markers": each_body(some_lost_markers),
     "context without indentation": each_body(stripped_context),

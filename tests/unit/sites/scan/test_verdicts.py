@@ -71,6 +71,16 @@ def test_another_process_reads_only_what_changed_and_reports_the_same(tmp_path: 
     assert sorted(read) == ["index.html", "once.txt"]
 
 
+def test_a_file_is_read_once_by_a_process_without_a_disk_and_again_when_a_script_of_it_goes(read: list[str]) -> None:
+    for files, wanted in ((SITE, sorted(SITE)), (SITE, []), (SITE | {"once.txt": b""}, ["index.html", "once.txt"])):
+        read.clear()
+        scan(files, PROFILE, profile_name="p")
+        assert sorted(read) == wanted
+    read.clear()
+    scan({path: data for path, data in SITE.items() if path != "once.txt"}, PROFILE, profile_name="p")
+    assert "index.html" in read
+
+
 def test_each_attempt_has_a_token_of_its_own_and_still_reads_only_what_it_changed(
     tmp_path: Path, read: list[str]
 ) -> None:
