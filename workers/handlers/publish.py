@@ -10,8 +10,6 @@ from __future__ import annotations
 import errno
 import logging
 import time
-from collections.abc import Callable
-from enum import StrEnum
 from typing import NamedTuple
 
 from ledger.attempts import lock_owned_job
@@ -42,51 +40,33 @@ from workers.runs.publishing import publish_run
 logger = logging.getLogger(__name__)
 
 
-class Step(StrEnum):
-    """The steps of a publish, named when they are done."""
-
-    CLAIMED = "claimed"
-    CHECKED = "checked"
-    LAID_OUT = "laid_out"
-    SWAPPED = "swapped"
-    SHOWN = "shown"
-
-
-Observe = Callable[[Step], None]
-
-
 class _Approved(NamedTuple):
     site: Site
     release: Release
 
 
-def publish(claimed: Claim, resources: Resources, observe: Observe) -> None:
+def publish(claimed: Claim, resources: Resources) -> None:
     """Publish the release that a claimed job was approved for.
 
     Raises:
         FencedError: nobody's fault: the job was taken away.
     """
     began = time.monotonic()
-    observe(Step.CLAIMED)
     approved = _check(claimed, resources)
     if approved is None:
         return
-    observe(Step.CHECKED)
     with traces.span("lay out"):
         is_laid_out = _lay_out(claimed, approved, resources)
     if not is_laid_out:
         return
-    observe(Step.LAID_OUT)
     with traces.span("swap"):
         is_swapped = _swap(claimed, resources, began=began)
     if not is_swapped:
         return
-    observe(Step.SWAPPED)
     with traces.span("show"):
         lag = try_show_active(resources.ledger, resources.content_store, approved.site.id)
     if lag is not None:
         _record_lag(claimed, resources, lag)
-    observe(Step.SHOWN)
     logger.info("published")
 
 
@@ -168,7 +148,7 @@ def _record_lag(claimed: Claim, resources: Resources, lag: str) -> None:
         note_projection(session, claimed.job.id, text)
 
 
-def run_control(message: JobMessage, resources: Resources, *, observe: Observe = lambda step: None) -> None:
+def run_control(message: JobMessage, resources: Resources) -> None:
     """Process one message of queue `control`, without any model: advance or publish a run, or publish a site.
 
     All of it is safe to repeat, so an error of ours loses the attempt, as a worker's death would, and not yet the job.
@@ -178,7 +158,7 @@ def run_control(message: JobMessage, resources: Resources, *, observe: Observe =
         return
     try:
         with trace_attempt(claimed), Lease(resources.ledger, claimed, resources.leases):
-            _run_or_defer(claimed, resources, observe)
+            _run_or_defer(claimed, resources)
     except FencedError:
         logger.warning("attempt_fenced")
     except LEDGER_UNREACHABLE:
@@ -190,10 +170,10 @@ def run_control(message: JobMessage, resources: Resources, *, observe: Observe =
         hand_back(message, resources, cause=Reason.INTERNAL_ERROR)
 
 
-def _run_or_defer(claimed: Claim, resources: Resources, observe: Observe) -> None:
+def _run_or_defer(claimed: Claim, resources: Resources) -> None:
     """Do what is due; while the disk or the content store is unavailable, retry later, as long as the policy allows."""
     try:
-        _publish_or_advance(claimed, resources, observe)
+        _publish_or_advance(claimed, resources)
     except OSError as error:
         logger.warning("control_work_failed", exc_info=True)
         why = f"{type(error).__name__}: {words_of(error)}"
@@ -210,11 +190,11 @@ def _give_up(claimed: Claim, resources: Resources, detail: str) -> None:
         end(session, job, State.FAILED, reason=reason, detail=detail)
 
 
-def _publish_or_advance(claimed: Claim, resources: Resources, observe: Observe) -> None:
+def _publish_or_advance(claimed: Claim, resources: Resources) -> None:
     job = claimed.job
     if not is_run(job):
         with traces.span("publish"):
-            publish(claimed, resources, observe)
+            publish(claimed, resources)
         return
     with resources.ledger.begin() as session:
         run = session.get(Run, job.id)

@@ -8,8 +8,7 @@ none, and a completed step is never started again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from sqlmodel import Session
@@ -196,35 +195,16 @@ MAX_MOVES = 60
 """A schedule that has not settled after this many moves has a bug: the run ends, and the fleet goes on."""
 
 
-class Point(StrEnum):
-    """Moments of an advance, named when they are over; `deciding` is within a transaction."""
-
-    CLAIMED = "claimed"
-    TAKEN_IN = "taken_in"
-    DECIDING = "deciding"
-    MOVED = "moved"
-    SCANNED = "scanned"
-
-
-Observe = Callable[[Point], None]
 _Next = Literal["again", "scan", "over"]
 
 
 class Advance:
     """One advance of one run by the worker that holds its job."""
 
-    def __init__(
-        self,
-        claimed: Claim,
-        resources: Resources,
-        workspace: Workspace,
-        *,
-        observe: Observe = lambda point: None,
-    ) -> None:
+    def __init__(self, claimed: Claim, resources: Resources, workspace: Workspace) -> None:
         self._claimed = claimed
         self._resources = resources
         self._workspace = workspace
-        self._observe = observe
         self._known_keys = resources.known_keys
         self._has_build = False
 
@@ -234,7 +214,6 @@ class Advance:
         Raises:
             FencedError: nobody's fault: the run was taken away; what was committed until then counts.
         """
-        self._observe(Point.CLAIMED)
         rows = self._begin()
         if rows is None:
             return
@@ -247,17 +226,14 @@ class Advance:
         taken = merge_results(rows, self._workspace)
         config = ProjectConfig.model_validate(rows.project.config)
         self._has_build = has_build(self._workspace, taken.head_commit, config)
-        self._observe(Point.TAKEN_IN)
         following: _Next = "again"
         for _ in range(MAX_MOVES):
             following = self._move(taken)
-            self._observe(Point.MOVED)
             taken = MergedResults((), None, None)
             if following == "over":
                 return
             if following == "scan":
                 self._scan()
-                self._observe(Point.SCANNED)
         self._give_up(f"internal error: its schedule did not settle in {MAX_MOVES} moves")
 
     def _begin(self) -> RunRows | None:
@@ -286,7 +262,6 @@ class Advance:
             record_explanation(scene, decision.explanation)
             for action in decision.actions:
                 apply_action(scene, action)
-            self._observe(Point.DECIDING)
             if decision.actions and job.state == State.RUNNING:
                 return "again"
             self._rest(session, job)

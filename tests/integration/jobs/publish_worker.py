@@ -16,8 +16,11 @@ from routing.jobs import JobMessage
 from routing.policy.platform import platform_policy
 from sites.content_store import ContentStore
 from sites.disk import Disk
-from workers.handlers.publish import Step, run_control
+from workers.handlers import publish as publishing
 from workers.lifecycle import Resources
+
+AFTER = ("claim_job", "_check", "_lay_out", "_swap", "try_show_active")
+"""The steps of a publish."""
 
 
 def die() -> None:
@@ -55,10 +58,9 @@ class DeadlyDisk(Disk):
 def publish(ledger_url: str, content_store: str, job_id: str, fence: str, where: str) -> None:
     changes = int(where) if where.isdigit() else -1
 
-    def observe(step: Step) -> None:
-        if step.value == where:
-            die()
-
+    if where in AFTER:
+        step = getattr(publishing, where)
+        setattr(publishing, where, lambda *values, **named: (step(*values, **named), die()))
     resources = Resources(
         ledger=Ledger(create_ledger_engine(ledger_url, pool_size=2)),
         content_store=ContentStore(Path(content_store), disk=DeadlyDisk(changes)),
@@ -66,7 +68,7 @@ def publish(ledger_url: str, content_store: str, job_id: str, fence: str, where:
         gateway_url="http://127.0.0.1:1",
         worker="doomed",
     )
-    run_control(JobMessage(job_id=UUID(job_id), fence=int(fence)), resources, observe=observe)
+    publishing.run_control(JobMessage(job_id=UUID(job_id), fence=int(fence)), resources)
 
 
 def main() -> None:

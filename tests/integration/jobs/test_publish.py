@@ -32,7 +32,8 @@ from sites.ownership import adopt
 from sites.preview import PreviewSigner
 from sites.releases import build_release, site_key
 from tests.factories import Shop
-from workers.handlers.publish import Step, run_control
+from tests.integration.jobs.publish_worker import AFTER
+from workers.handlers.publish import run_control
 from workers.lifecycle import Resources, run_attempt
 from workers.outcomes import Candidate
 
@@ -161,7 +162,7 @@ def doomed() -> Iterator[Callable[..., int]]:
 @pytest.mark.slow
 @pytest.mark.req("H-084", "H-087")
 @pytest.mark.threat("H5")
-@pytest.mark.parametrize("where", [*(step.value for step in Step), "0", "6", "14", "15", "16"])
+@pytest.mark.parametrize("where", [*AFTER, "0", "6", "14", "15", "16"])
 def test_a_worker_killed_at_any_step_leaves_old_or_new_and_the_next_one_completes_it(
     yard: Yard, doomed: Callable[..., int], where: str
 ) -> None:
@@ -185,13 +186,6 @@ def test_a_worker_killed_at_any_step_leaves_old_or_new_and_the_next_one_complete
     assert (yard.shop.job(job_id).state, yard.shown(), yard.is_lagging()) == ("published", NEW, False)
     assert yard.shop.scalar("SELECT count(*) FROM notification WHERE job_id = :id", id=job_id) == 1
     assert yard.shop.scalar("SELECT count(*) FROM event WHERE kind = 'ended' AND job_id = :id", id=job_id) == 1
-
-
-def test_the_steps_of_a_publish_are_told_in_their_order(yard: Yard) -> None:
-    job_id = yard.approved(NEW)
-    seen: list[Step] = []
-    run_control(yard.shop.message(job_id), yard.resources, observe=seen.append)
-    assert seen == list(Step)
 
 
 # --------------------------------------------------------------------------------------------------------- projection

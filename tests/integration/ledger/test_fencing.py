@@ -43,7 +43,7 @@ from tests.integration.runs.test_run_publishing import yard as _yard
 from tests.services import Postgres
 from workers.attempt import Attempt
 from workers.errors import LeaseLostError
-from workers.handlers.publish import Step, publish, run_control
+from workers.handlers import publish as site_publishing
 from workers.lease import Lease, LeaseKeeper
 from workers.lifecycle import claim_job
 from workers.outcomes import Candidate, Ended, Outcome
@@ -222,12 +222,11 @@ def test_a_twin_stops_at_its_next_step_and_what_it_keeps_is_no_release(rig: Rig)
     assert rig.shop.scalar("SELECT count(*) FROM release WHERE job_id IS NOT NULL") == 0
 
 
-BEFORE_THE_SWAP = [Step.CLAIMED, Step.CHECKED, Step.LAID_OUT]
-
-
 @pytest.mark.req("H-084")
-@pytest.mark.parametrize("where", BEFORE_THE_SWAP)
-def test_a_publishing_twin_makes_nothing_active_and_its_successor_publishes_once(rig: Rig, where: Step) -> None:
+@pytest.mark.parametrize("before", ["_check", "_lay_out", "_swap"])
+def test_a_publishing_twin_makes_nothing_active_and_its_successor_publishes_once(
+    rig: Rig, before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site_id = rig.site()
     job_id = rig.shop.accept(site_id=site_id)
     rig.run(job_id, change)
@@ -235,12 +234,16 @@ def test_a_publishing_twin_makes_nothing_active_and_its_successor_publishes_once
     twin = claim_job(rig.shop.message(job_id), QueueName.CONTROL, rig.resources)
     assert twin is not None
 
-    def pause(step: Step) -> None:
-        if step is where:
-            lose(rig.shop, twin)
+    step = getattr(site_publishing, before)
 
-    with pytest.raises(FencedError):
-        publish(twin, rig.resources, pause)
+    def paused(*arguments: Any, **named: Any) -> Any:
+        lose(rig.shop, twin)
+        return step(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(site_publishing, before, paused)
+        with pytest.raises(FencedError):
+            site_publishing.publish(twin, rig.resources)
     assert rig.shown(site_id) == FILES
     assert rig.publish(job_id).state == "published"
     assert rig.shown(site_id) == CHANGED
@@ -248,20 +251,24 @@ def test_a_publishing_twin_makes_nothing_active_and_its_successor_publishes_once
     assert rig.shop.scalar(published, id=job_id) == 1
 
 
-def test_a_twin_that_shows_late_shows_what_is_active_by_then(rig: Rig) -> None:
+def test_a_twin_that_shows_late_shows_what_is_active_by_then(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     site_id = rig.site()
     first, second = (rig.shop.accept(site_id=site_id) for _ in range(2))
     newest = {"index.html": HOME.replace(b"Bread", b"Pie")}
     rig.run(first, change)
     rig.shop.approve(first)
 
-    def overtaken(step: Step) -> None:
-        if step is Step.SWAPPED:
-            rig.run(second, lambda attempt: Candidate(files=newest, summary="Pie."))
-            rig.shop.approve(second)
-            assert rig.publish(second).state == "published"
+    show = site_publishing.try_show_active
 
-    run_control(rig.shop.message(first), rig.resources, observe=overtaken)
+    def overtaken(*arguments: Any) -> str | None:
+        monkeypatch.setattr(site_publishing, "try_show_active", show)
+        rig.run(second, lambda attempt: Candidate(files=newest, summary="Pie."))
+        rig.shop.approve(second)
+        assert rig.publish(second).state == "published"
+        return show(*arguments)
+
+    monkeypatch.setattr(site_publishing, "try_show_active", overtaken)
+    site_publishing.run_control(rig.shop.message(first), rig.resources)
     key = site_key(rig.shop.find(Site, site_id))
     page = rig.content_store.root / "sites" / key / "active" / "index.html"
     assert page.read_bytes() == newest["index.html"]
@@ -326,7 +333,7 @@ def test_a_publishing_run_s_twin_says_nothing_more_to_the_forge(
             publishing.publish_run(twin, yard.resources, yard.workspace(run_id))
     assert forge.pulls == []
     assert (branches_of(yard) == {"main"}) is (at == "_squash")
-    run_control(yard.shop.message(run_id), yard.resources)
+    site_publishing.run_control(yard.shop.message(run_id), yard.resources)
     assert yard.job(run_id).state == State.PUBLISHED
     assert (len(forge.pulls), len(branches_of(yard))) == (1, 2)
 

@@ -6,10 +6,12 @@ dispatcher's loop do is done by `Yard.turn`, one look at a time, so that a test 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID, uuid4
 
 from sqlalchemy import select
@@ -41,7 +43,8 @@ from workers.config import RunsConfig
 from workers.handlers.publish import run_control
 from workers.lifecycle import Resources, claim_job, run_attempt
 from workers.outcomes import Ended, Outcome
-from workers.runs.coordinator import Advance, Observe
+from workers.runs import coordinator
+from workers.runs.coordinator import Advance
 from workers.runs.git.sync import Remote, RemoteRules, create_workspace
 from workers.runs.step import step_of
 
@@ -97,6 +100,34 @@ class Team:
         if order.phase == "plan":
             return done(plan=dict(self.plan))
         return done(intent="build") if order.phase == "classify" else done()
+
+
+Observe = Callable[[str], None]
+MOMENTS = {
+    "merged": (coordinator, "has_build"),
+    "deciding": (coordinator, "apply_action"),
+    "moved": (Advance, "_move"),
+    "scanned": (Advance, "_scan"),
+}
+"""Of an advance, each by what is over then; `deciding` is within a transaction."""
+
+
+@contextmanager
+def watched(observe: Observe) -> Iterator[None]:
+    """Tell of each moment of the advances in this block."""
+
+    def telling(moment: str, do: Callable[..., Any]) -> Callable[..., Any]:
+        def tell(*values: Any, **named: Any) -> Any:
+            result = do(*values, **named)
+            observe(moment)
+            return result
+
+        return tell
+
+    with ExitStack() as stack:
+        for moment, (owner, name) in MOMENTS.items():
+            stack.enter_context(patch.object(owner, name, telling(moment, getattr(owner, name))))
+        yield
 
 
 class Yard:
@@ -226,7 +257,9 @@ class Yard:
             return
         claimed = claim_job(self.shop.message(job.id), QueueName.CONTROL, self.resources)
         assert claimed is not None
-        Advance(claimed, self.resources, self.workspace(job.id), observe=observe).run()
+        observe("claimed")
+        with watched(observe):
+            Advance(claimed, self.resources, self.workspace(job.id)).run()
 
     def spend(self, claimed: Claim, *, tokens: int) -> int:
         """Make a model call as the gateway books it, and return what it cost."""

@@ -18,11 +18,10 @@ from routing.jobs import Reason, State
 from routing.queues import QueueName
 from sites.repository.workspace import Workspace
 from tests.factories import Shop
-from tests.integration.runs.run_world import MAX_TURNS, Killed, Yard, done, issues
+from tests.integration.runs.run_world import MAX_TURNS, MOMENTS, Killed, Yard, done, issues
 from workers.attempt import Attempt
 from workers.lifecycle import claim_job
 from workers.outcomes import Outcome
-from workers.runs.coordinator import Point
 from workers.runs.publishing import publish_run
 
 ENDS_WELL = State.PUBLISHED
@@ -75,21 +74,21 @@ def check(yard: Yard, run_id: UUID, *, lost: int = 0) -> None:
 
 
 class Reaper:
-    """Kills at every point, once in each state of the run."""
+    """Kills at every moment, once in each state of the run."""
 
     def __init__(self, yard: Yard, run_id: UUID) -> None:
         self._yard = yard
         self._run_id = run_id
-        self.killed: set[tuple[Point, str]] = set()
+        self.killed: set[tuple[str, str]] = set()
 
-    def __call__(self, point: Point) -> None:
+    def __call__(self, moment: str) -> None:
         state = self._yard.shop.scalar(
             "SELECT string_agg(step_key || attempt || status || (absorbed_at IS NULL), ',' ORDER BY step_key, attempt)"
             " || (SELECT coalesce(scan, '') || explanation || (SELECT state FROM job WHERE id = :id) FROM run"
             "     WHERE job_id = :id) FROM agent_executions WHERE run_id = :id",
             id=self._run_id,
         )
-        key = (point, str(state))
+        key = (moment, str(state))
         if key not in self.killed:
             self.killed.add(key)
             raise Killed
@@ -104,7 +103,7 @@ def test_a_coordinator_killed_at_every_point_of_a_run_leaves_one_that_goes_on_fr
     reaper = Reaper(yard, run_id)
     play(yard, run_id, lambda: yard.turn(observe=reaper))
     check(yard, run_id)
-    assert {point for point, _ in reaper.killed} == set(Point)
+    assert {moment for moment, _ in reaper.killed} == {"claimed", *MOMENTS}
     assert len(reaper.killed) > 40, "a death at each point of each advance"
 
 
@@ -139,7 +138,7 @@ def test_a_coordinator_that_dies_again_and_again_ends_its_run_and_stops_its_step
     yard.turn()
     yard.turn()
 
-    def dies(_: Point) -> None:
+    def dies(_: str) -> None:
         raise Killed
 
     for _ in range(yard.policy.attempts.max_lost):
