@@ -1,8 +1,4 @@
-"""The contract of a box, in which untrusted code runs: its values, and its errors with whose fault each is.
-
-There are two implementations: a container (`sandbox.docker`), and a local directory without isolation for tests and
-machines without an engine (`sandbox.local_box`). One conformance suite runs against both.
-"""
+"""The values of a box, in which untrusted code runs, and its errors with whose fault each is."""
 
 from __future__ import annotations
 
@@ -14,10 +10,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from routing.policy.services import Service
-from sites.content_store import ContentStore, Manifest
 from sites.files import INSTALLED, check_tree, is_planted
 
 MEBIBYTE = 1_048_576
@@ -303,103 +298,6 @@ class CollectRules:
     """Directory to collect, to which names are relative; empty for the whole workspace."""
     planted: Callable[[str], bool] = is_planted
     """Whether a path is configuration that a tool would obey (threat D2); one refuses the whole output."""
-
-
-class Box(Protocol):
-    """A box for one job. Every method but `close` fails once it is closed."""
-
-    @property
-    def id(self) -> str:
-        """Id for logs and receipts."""
-
-    @property
-    def is_warm(self) -> bool:
-        """Whether it waited in a pool."""
-
-    @property
-    def is_walled(self) -> bool:
-        """Whether it isolates what runs in it."""
-
-    @property
-    def egress(self) -> Egress:
-        """The only way out."""
-
-    @property
-    def token(self) -> str | None:
-        """The token of the standby command, if any. It is worthless until it is bound to an attempt."""
-
-    def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
-        """Start a command that waits for its input on stdin.
-
-        The next `run` of exactly this command continues it; any other ends it first. No outside data has reached it by
-        then, so files may still be put.
-
-        `token` is a new secret in `env`, to be bound to the attempt that uses the box.
-
-        Raises:
-            BoxLostError: the box is gone.
-        """
-
-    def put(self, files: Mapping[str, bytes], *, planted: Callable[[str], bool] = is_planted) -> Injected:
-        """Put files into the workspace, before the first `run`: nothing untrusted may be running.
-
-        Raises:
-            PathRefusedError: a name breaks a rule (the sender's fault).
-            TreeRefusedError: the tree breaks a rule (the sender's fault).
-            BoxLostError: the box or its engine is gone (the operator's fault, or transient).
-        """
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        clocks: Clocks,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        cwd: str = WORKSPACE,
-        output: OutputLimits | None = None,
-        on_line: OnLine | None = None,
-        watch: Callable[[], None] | None = None,
-    ) -> ExecResult:
-        """Run a command as the unprivileged user until it ends or is cut off.
-
-        After an ending by the hard clock, an output limit or `on_line` the box is frozen: nothing in it moves any more,
-        and its files can be collected. `on_line` runs in this thread, and so does `watch`, every half second at least,
-        whether the command says anything or not; what they raise freezes the box and goes on.
-
-        Raises:
-            BoxFrozenError: the box is frozen (ours).
-            BoxLostError: the box was gone before the command began.
-        """
-
-    def collect(self, content_store: ContentStore, rules: CollectRules) -> Manifest:
-        """Freeze the box for good and store its files by content.
-
-        Raises:
-            PathRefusedError: a name breaks a rule (the fault of the code in the box, as all of these).
-            TreeRefusedError: one reason code: `symlink hardlink fifo device sparse planted name_collision
-                file_as_directory file_too_large too_many_bytes too_many_files too_many_members stream_too_long
-                bad_archive not_a_directory`.
-            BoxLostError: the box is gone, and its files with it.
-        """
-
-    def check_services(self, *, watch: Callable[[], None]) -> None:
-        """Check that the services beside the box still run; what `watch` raises ends the wait for those about to end.
-
-        Raises:
-            ServiceFailedError: one has ended.
-            BoxLostError: the engine is gone.
-        """
-
-    def freeze(self) -> None:
-        """Stop everything in the box for good; its files stay readable. A frozen box is left as it is.
-
-        Raises:
-            BoxLostError: the box is gone.
-        """
-
-    def close(self) -> None:
-        """Destroy the box and everything that belongs to it. Never fails; may be called again, at any time."""
 
 
 def select_files(

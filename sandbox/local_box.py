@@ -15,30 +15,13 @@ import signal
 import subprocess
 import tarfile
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sandbox.box import (
-    WORKSPACE,
-    BoxFrozenError,
-    BoxLostError,
-    BoxSpec,
-    Clocks,
-    CollectRules,
-    Egress,
-    ExecResult,
-    Injected,
-    OnLine,
-    OutputLimits,
-    select_files,
-)
-from sandbox.execution import Exchanged, Standby, follow
-from sandbox.tarball import stream_limit, unpack
-from sites.content_store import ContentStore, Manifest
+from sandbox.box import WORKSPACE, BoxSpec, Clocks, Egress
+from sandbox.execution import Box, Exchanged
 from sites.directories import write_directory
-from sites.files import is_planted
 
 _PIECE_BYTES = 262_144
 _INTERRUPTIBLE = ("env", "--default-signal=INT")
@@ -93,6 +76,9 @@ class _PipeChannel:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGINT)
 
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
     def exit_code(self) -> int | None:
         code = self._process.poll()
         return 128 - code if code is not None and code < 0 else code
@@ -105,74 +91,25 @@ class _PipeChannel:
                     stream.close()
 
 
-class LocalBox:
+class LocalBox(Box):
     """A box that is a directory with ordinary processes, without isolation."""
 
     def __init__(self, spec: BoxSpec) -> None:
-        self.id = secrets.token_hex(6)
-        self.is_warm = False
-        self.is_walled = False
-        self.token: str | None = None
         mirror_url = f"http://127.0.0.1:{spec.mirror.port}" if spec.mirror is not None else None
-        self.egress = Egress("127.0.0.1", f"http://127.0.0.1:{spec.gateway.port}", mirror_url)
-        self._spec = spec
+        egress = Egress("127.0.0.1", f"http://127.0.0.1:{spec.gateway.port}", mirror_url)
+        super().__init__(secrets.token_hex(6), spec, egress)
         self._home = Path(tempfile.mkdtemp(prefix="pointsman-unwalled-"))
         self.workspace = self._home / "workspace"
         self.workspace.mkdir(mode=0o700)
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._has_run = False
-        self._standby: Standby[_PipeChannel] | None = None
-        self._state = "open"
 
-    def put(self, files: Mapping[str, bytes], *, planted: Callable[[str], bool] = is_planted) -> Injected:
-        """See `Box.put`."""
-        self._check_usable()
-        if self._has_run:
-            raise BoxFrozenError("files must be put before the first command")
-        checked, injected = select_files(files, planted, limits=self._spec.limits)
-        write_directory(checked, self.workspace)
-        return injected
+    def _lay(self, files: Mapping[str, bytes]) -> None:
+        write_directory(files, self.workspace)
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        clocks: Clocks,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        cwd: str = WORKSPACE,
-        output: OutputLimits | None = None,
-        on_line: OnLine | None = None,
-        watch: Callable[[], None] | None = None,
-    ) -> ExecResult:
-        """See `Box.run`."""
-        self._check_usable()
-        self._has_run = True
-        began, standby, self._standby = time.monotonic(), self._standby, None
-        channel = standby.hand_over(argv, env or {}, cwd) if standby is not None else None
-        if channel is None:
+    def _start(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, clocks: Clocks | None) -> _PipeChannel:
+        clock: list[str] = []
+        if clocks is not None:
             clock = ["timeout", "--signal=INT", f"--kill-after={clocks.grace_seconds}", str(clocks.soft_seconds)]
-            channel = self._start(argv, env=env or {}, cwd=cwd, clock=clock)
-        result = follow(
-            channel,
-            freeze=self.freeze,
-            stdin=stdin,
-            clocks=clocks,
-            limits=output or OutputLimits(),
-            on_line=on_line,
-            watch=watch,
-            began=began,
-        )
-        return result.of_a_lost_box if self._state == "closed" else result
-
-    def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
-        """See `Box.stand_by`."""
-        self._check_usable()
-        self._standby, self.token = Standby(tuple(argv), env, self._start(argv, env=env, cwd=WORKSPACE)), token
-
-    def _start(
-        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, clock: Sequence[str] = ()
-    ) -> _PipeChannel:
         process = subprocess.Popen(
             [*_INTERRUPTIBLE, *clock, *argv],
             cwd=self.workspace / Path(cwd).relative_to(WORKSPACE),
@@ -183,50 +120,30 @@ class LocalBox:
             start_new_session=True,
         )
         self._processes.append(process)
-        return _PipeChannel(process, has_clock=bool(clock))
+        return _PipeChannel(process, has_clock=clocks is not None)
 
-    def collect(self, content_store: ContentStore, rules: CollectRules) -> Manifest:
-        """See `Box.collect`."""
-        self.freeze()
-        limits = self._spec.limits
-        longest = stream_limit(workspace_bytes=limits.workspace_bytes, workspace_files=limits.workspace_files)
+    @contextmanager
+    def _packed(self) -> Iterator[Iterable[bytes]]:
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
             archive.add(self.workspace, arcname=WORKSPACE.strip("/"))
-        return unpack([packed.getvalue()], content_store, rules, max_stream_bytes=longest)
+        yield [packed.getvalue()]
 
     def check_services(self, *, watch: Callable[[], None]) -> None:
         """Do nothing: it has none."""
 
-    def freeze(self) -> None:
+    def _stop(self) -> None:
         """Kill all processes, since an ordinary process group cannot be kept from waking up."""
-        if self._state == "closed":
-            raise BoxLostError("the box is closed")
-        self._state = "frozen"
-        self._kill()
-
-    def _kill(self) -> None:
         for process in self._processes:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
-    def _check_usable(self) -> None:
-        if self._state == "closed":
-            raise BoxLostError("the box is closed")
-        if self._state == "frozen":
-            raise BoxFrozenError("the box is frozen")
-
     def is_usable(self) -> bool:
-        """Return whether it is unchanged since it was created."""
-        is_awake = self._standby is None or self._standby.channel.exit_code() is None
-        return self._state == "open" and self.workspace.is_dir() and is_awake
+        """See `Box.is_usable`."""
+        is_awake = self._standby is None or self._standby.channel.is_running()
+        return not self._is_frozen and not self._is_closed and self.workspace.is_dir() and is_awake
 
-    def close(self) -> None:
-        """See `Box.close`."""
-        if self._state != "closed":
-            self._state = "closed"
-            if self._standby is not None:
-                self._standby.dismiss()
-            self._kill()
-            shutil.rmtree(self._home, ignore_errors=True)
+    def _destroy(self) -> None:
+        self._stop()
+        shutil.rmtree(self._home, ignore_errors=True)

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, Protocol
 from routing.policy.services import Service
 from sandbox.box import (
     MEBIBYTE,
-    Box,
     BoxLimits,
     BoxSpec,
     SandboxError,
@@ -42,22 +41,14 @@ from sandbox.docker.engine import (
     translating_use_errors,
 )
 from sandbox.docker.recipe import DEADLINE, OWNER, SLOT, Slot, outer_network
+from sandbox.execution import Box
 from sandbox.image.rootfs import image_reference, parts_digest
 
 logger = logging.getLogger(__name__)
 
 
-class PooledBox(Box, Protocol):
-    """A box that can wait in the pool."""
-
-    is_warm: bool
-
-    def is_usable(self) -> bool:
-        """Return whether it is unchanged since it was created."""
-
-
-class PooledMaker(Protocol):
-    """Makes boxes that can wait in the pool."""
+class Maker(Protocol):
+    """Makes boxes."""
 
     @property
     def spec(self) -> BoxSpec:
@@ -65,7 +56,7 @@ class PooledMaker(Protocol):
 
     def create(
         self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
-    ) -> PooledBox:
+    ) -> Box:
         """Create and start a box, after the services that are asked for beside it; `watch` may raise meanwhile.
 
         `image` is the id of its project's own image.
@@ -77,12 +68,12 @@ class PooledMaker(Protocol):
         """
 
 
-Prepare = Callable[[PooledBox], None]
+Prepare = Callable[[Box], None]
 """Does in a new box what every job starts with; a SandboxError makes the box unusable."""
 
 
 class _Spare(NamedTuple):
-    box: PooledBox
+    box: Box
     digest: str
     born: float
 
@@ -92,7 +83,7 @@ class Pool:
 
     def __init__(
         self,
-        maker: PooledMaker,
+        maker: Maker,
         *,
         size: int = 1,
         spare_seconds: float = 1800,
@@ -138,7 +129,7 @@ class Pool:
                 return self._replaced(spare.box)
         return self._replaced(self._maker.create(asked, image=image, watch=watch))
 
-    def _replaced(self, box: PooledBox) -> PooledBox:
+    def _replaced(self, box: Box) -> Box:
         """Return a box whose successor is being made."""
         try:
             self.fill()
@@ -200,7 +191,7 @@ class Pool:
                     continue
             box.close()
 
-    def _make(self) -> PooledBox:
+    def _make(self) -> Box:
         box = self._maker.create()
         try:
             self._prepare(box)

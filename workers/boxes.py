@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from ledger.attempts import new_token
 from monitoring import traces
 from routing.policy.services import Service
-from sandbox.box import Box, SandboxError, SandboxUnavailableError
+from sandbox.box import SandboxError, SandboxUnavailableError
 from sandbox.claude_code import SessionPlan, arguments, environment
 from sandbox.config import BoxConfig
+from sandbox.execution import Box
 from workers import dense
 
 if TYPE_CHECKING:
     from sandbox.docker.engine import Engine
-    from sandbox.pool import Pool, PooledBox, Prepare, Swept
+    from sandbox.pool import Pool, Prepare, Swept
 
 
 logger = logging.getLogger(__name__)
@@ -187,7 +188,7 @@ def standby_session(plan: SessionPlan) -> Prepare:
     Its token is worthless until an attempt binds it (`bind_egress`).
     """
 
-    def start(box: PooledBox) -> None:
+    def start(box: Box) -> None:
         token = new_token()
         env = environment(plan, gateway_url=box.egress.gateway_url, token=token)
         box.stand_by(arguments(plan, is_walled=box.is_walled), env=env, token=token)

@@ -15,8 +15,9 @@ from typing import NamedTuple
 from pydantic import BaseModel
 
 from routing.config import read_settings, strip_settings
-from sandbox.box import Box, BoxSpec, Clocks, Ending, Target
+from sandbox.box import BoxSpec, Clocks, Ending, Target
 from sandbox.config import BoxConfig, MirrorConfig
+from sandbox.execution import Box
 
 _TAIL_BYTES = 4096
 _TAIL_LINES = 15

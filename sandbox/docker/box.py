@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -20,35 +19,24 @@ from sandbox.box import (
     KILLED,
     MIRROR_PORT,
     WORKSPACE,
-    BoxFrozenError,
     BoxLostError,
     BoxSpec,
     Clocks,
-    CollectRules,
     Egress,
     ExecResult,
-    Injected,
-    OnLine,
-    OutputLimits,
     SandboxStartupError,
     beside,
     current_owner,
-    select_files,
 )
 from sandbox.docker import recipe, services
 from sandbox.docker.engine import Engine, translating_start_errors, translating_use_errors
 from sandbox.docker.exec_channel import ExecChannel, run_quickly
 from sandbox.docker.recipe import TOOLS, Kind, Slot, check_box, check_forwarder, check_inner, check_volume
 from sandbox.docker.terminal import attend
-from sandbox.execution import Standby, follow
-from sandbox.tarball import pack, stream_limit, unpack
-from sites.content_store import ContentStore, Manifest
-from sites.files import is_planted
+from sandbox.execution import Box
+from sandbox.tarball import pack
 
 logger = logging.getLogger(__name__)
-
-_NO_CLOCK = Clocks(soft_seconds=0, hard_seconds=0, grace_seconds=0)
-"""For a standby command, whose time has not begun."""
 
 
 class _Parts(NamedTuple):
@@ -68,72 +56,44 @@ class _Parts(NamedTuple):
         return {EGRESS_HOST: self.listen, **services.addresses_of(self.services)}
 
 
-class DockerBox:
+class DockerBox(Box):
     """One container with its network, its volume and its forwarder."""
 
+    is_walled = True  # its posture is checked before it starts
+
     def __init__(self, engine: Engine, slot: Slot, spec: BoxSpec, *, parts: _Parts, egress: Egress) -> None:
+        super().__init__(slot.id, spec, egress)
         self._engine = engine
         self._slot = slot
-        self._spec = spec
         self._parts = parts
-        self.id = slot.id
         self.container = parts.box
-        self.egress = egress
-        self.is_walled = True  # its posture is checked before it starts
-        self._is_frozen = False
-        self._is_closed = False
-        self._has_run = False
         self._oom_kills = 0
-        self._standby: Standby[ExecChannel] | None = None
-        self.is_warm = False
-        self.token: str | None = None
 
-    def put(self, files: Mapping[str, bytes], *, planted: Callable[[str], bool] = is_planted) -> Injected:
-        """Put files into the workspace before the first command."""
-        self._check_usable()
-        if self._has_run:
-            raise BoxFrozenError("files must be put before the first command")
-        checked, injected = select_files(files, planted, limits=self._spec.limits)
+    def _lay(self, files: Mapping[str, bytes]) -> None:
         with translating_use_errors():
-            if not self._engine.client.api.put_archive(self.container, WORKSPACE, pack(checked, owner=self._slot.uid)):
+            if not self._engine.client.api.put_archive(self.container, WORKSPACE, pack(files, owner=self._slot.uid)):
                 raise BoxLostError("the engine did not take the files")
-        return injected
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        clocks: Clocks,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-        cwd: str = WORKSPACE,
-        output: OutputLimits | None = None,
-        on_line: OnLine | None = None,
-        watch: Callable[[], None] | None = None,
-    ) -> ExecResult:
-        """Run a command until it ends or is cut off."""
-        self._check_usable()
-        self._has_run = True
-        began, standby, self._standby = time.monotonic(), self._standby, None
-        with traces.span("box exec", facts={"process.executable.name": argv[0].rpartition("/")[2]}) as span:
-            with translating_use_errors():
-                channel = standby.hand_over(argv, env or {}, cwd) if standby is not None else None
-                channel = channel or self._exec(argv, env=env or {}, cwd=cwd, clocks=clocks)
-            result = follow(
-                channel,
-                freeze=self._freeze_quietly,
-                stdin=stdin,
-                clocks=clocks,
-                limits=output or OutputLimits(),
-                on_line=on_line,
-                watch=watch,
-                began=began,
+    def _start(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, clocks: Clocks | None) -> ExecChannel:
+        with translating_use_errors():
+            channel = ExecChannel(
+                self._engine.client.api,
+                self.container,
+                argv,
+                run_id=secrets.token_hex(4),
+                env=env,
+                cwd=cwd,
+                soft_seconds=clocks.soft_seconds if clocks else 0,
+                grace_seconds=clocks.grace_seconds if clocks else 0,
             )
-            span.note({"process.exit.code": result.exit_code, "pointsman.ending": result.ending.value})
-            return self._with_killer(result) if result.exit_code == KILLED and not self._is_frozen else result
+            if clocks is None:
+                channel.begin()
+        return channel
 
-    def _with_killer(self, result: ExecResult) -> ExecResult:
+    def _judged(self, result: ExecResult) -> ExecResult:
         """Ask the engine and the box's cgroup who killed a command: anything may end with that code."""
+        if result.exit_code != KILLED or self._is_frozen:
+            return result
         api = self._engine.client.api
         is_running = False
         with suppress(BoxLostError), translating_use_errors():
@@ -159,64 +119,19 @@ class DockerBox:
                 self._engine.client.api, self.container, term=term, stdin=stdin, stdout=stdout, seconds=seconds
             )
 
-    def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
-        """Start a command that waits for its input."""
-        self._check_usable()
-        with translating_use_errors():
-            channel = self._exec(argv, env=env, cwd=WORKSPACE, clocks=_NO_CLOCK)
-            channel.begin()
-        self._standby, self.token = Standby(tuple(argv), env, channel), token
-
-    def _exec(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, clocks: Clocks) -> ExecChannel:
-        return ExecChannel(
-            self._engine.client.api,
-            self.container,
-            argv,
-            run_id=secrets.token_hex(4),
-            env=env,
-            cwd=cwd,
-            soft_seconds=clocks.soft_seconds,
-            grace_seconds=clocks.grace_seconds,
-        )
-
-    def collect(self, content_store: ContentStore, rules: CollectRules) -> Manifest:
-        """Freeze the box for good and store its files."""
-        self.freeze()
-        limits = self._spec.limits
-        longest = stream_limit(workspace_bytes=limits.workspace_bytes, workspace_files=limits.workspace_files)
+    @contextmanager
+    def _packed(self) -> Iterator[Iterable[bytes]]:
         with translating_use_errors(), self._engine.archive(self.container, WORKSPACE) as chunks:
-            return unpack(chunks, content_store, rules, max_stream_bytes=longest)
+            yield chunks
 
     def check_services(self, *, watch: Callable[[], None]) -> None:
-        """Check that the services beside the box still run."""
+        """See `Box.check_services`."""
         with translating_use_errors():
             api, parts = self._engine.client.api, self._parts
             services.check_running(api, parts.services, forwarder=parts.forwarder, watch=watch)
 
-    def freeze(self) -> None:
-        """Stop everything in the box for good."""
-        if self._is_closed:
-            raise BoxLostError("the box is closed")
-        if self._is_frozen:
-            return
-        with translating_use_errors():
-            self._engine.client.api.pause(self.container)
-        self._is_frozen = True
-
-    def _freeze_quietly(self) -> None:
-        try:
-            self.freeze()
-        except BoxLostError:
-            logger.warning("box_lost", extra={"box": self.id})
-
-    def _check_usable(self) -> None:
-        if self._is_closed:
-            raise BoxLostError("the box is closed")
-        if self._is_frozen:
-            raise BoxFrozenError("the box is frozen")
-
     def is_usable(self) -> bool:
-        """Return whether a box that waited is running and unchanged."""
+        """See `Box.is_usable`."""
         try:
             with translating_use_errors():
                 api = self._engine.client.api
@@ -229,13 +144,12 @@ class DockerBox:
         except BoxLostError:
             return False
 
-    def close(self) -> None:
-        """Destroy the box and everything that belongs to it; the reaper removes what cannot be removed now."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        if self._standby is not None:
-            self._standby.dismiss()
+    def _stop(self) -> None:
+        with translating_use_errors():
+            self._engine.client.api.pause(self.container)
+
+    def _destroy(self) -> None:
+        """Remove the slot; the reaper removes what cannot be removed now."""
         with traces.span("box close"):
             if not self._engine.remove_slot(self.id):
                 logger.warning("box_left_to_reaper", extra={"box": self.id})

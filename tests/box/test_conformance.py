@@ -9,8 +9,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from sandbox.box import Box, BoxFrozenError, BoxLostError, Clocks, CollectRules, Ending, OutputLimits
-from sandbox.pool import PooledMaker
+from sandbox.box import BoxFrozenError, BoxLostError, Clocks, CollectRules, Ending, OutputLimits
+from sandbox.execution import Box
+from sandbox.pool import Maker
 from sites.content_store import ContentStore
 from sites.errors import PathRefusedError, TreeRefusedError
 from tests.played_cli import LocalBoxMaker
@@ -24,13 +25,13 @@ IN_OPEN_BOX = {"sub/x": b""}
 
 
 @pytest.fixture(params=["local", pytest.param("container", marks=pytest.mark.docker)])
-def any_maker(request: pytest.FixtureRequest) -> PooledMaker:
-    made: PooledMaker = LocalBoxMaker() if request.param == "local" else request.getfixturevalue("maker")
+def any_maker(request: pytest.FixtureRequest) -> Maker:
+    made: Maker = LocalBoxMaker() if request.param == "local" else request.getfixturevalue("maker")
     return made
 
 
 @pytest.fixture
-def any_box(any_maker: PooledMaker) -> Iterator[Box]:
+def any_box(any_maker: Maker) -> Iterator[Box]:
     made = any_maker.create()
     yield made
     made.close()

@@ -20,8 +20,9 @@ from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded
 from routing.queues import QueueName
 from routing.rounds import brief_worker
-from sandbox.box import Box, BoxLostError, Clocks, CollectRules, SandboxError
+from sandbox.box import BoxLostError, Clocks, CollectRules, SandboxError
 from sandbox.claude_code import SITE, End, SessionPlan, Verdict
+from sandbox.execution import Box
 from sites.content_store import ChangeSet, Manifest, change_set, review_diff
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.releases import manifest_of

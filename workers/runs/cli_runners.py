@@ -29,8 +29,9 @@ from routing.policy.agents import RESULT_FILE
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, nanousd_of
 from routing.policy.project import Commands
 from routing.policy.services import Service
-from sandbox.box import WORKSPACE, Box, BoxLostError, BoxSpec, Clocks, CollectRules, Ending, ExecResult, Target
+from sandbox.box import WORKSPACE, BoxLostError, BoxSpec, Clocks, CollectRules, Ending, ExecResult, Target
 from sandbox.claude_code import End, SessionPlan, Verdict, ticket_role
+from sandbox.execution import Box
 from sandbox.local_box import LocalBox
 from sites.content_store import ContentStore
 from sites.errors import PathRefusedError, TreeRefusedError

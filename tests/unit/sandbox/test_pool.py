@@ -22,8 +22,9 @@ from sandbox.box import (
 )
 from sandbox.config import BoxConfig
 from sandbox.docker.engine import Engine, Leftover
+from sandbox.execution import Box
 from sandbox.local_box import LocalBox
-from sandbox.pool import Pool, PooledBox, Reaper, check_boxes, engine_hint, is_due, sweep_periodically
+from sandbox.pool import Pool, Reaper, check_boxes, engine_hint, is_due, sweep_periodically
 from tests.played_cli import LocalBoxMaker
 from tests.services import wait_until
 
@@ -156,7 +157,7 @@ def test_a_spare_that_cannot_be_made_harms_nobody_and_a_cold_start_says_why(make
 
 
 def test_a_spare_is_prepared_and_a_cold_start_waits_for_no_such_thing(maker: Maker) -> None:
-    prepared: list[PooledBox] = []
+    prepared: list[Box] = []
     pool = Pool(maker, size=1, prepare=prepared.append)
     assert not pool.acquire().is_warm
     assert pool.wait_until_filled(seconds=10)
@@ -166,7 +167,7 @@ def test_a_spare_is_prepared_and_a_cold_start_waits_for_no_such_thing(maker: Mak
 
 
 def test_a_spare_that_cannot_be_prepared_is_destroyed_and_a_cold_start_takes_its_place(maker: Maker) -> None:
-    def refuse(box: PooledBox) -> None:
+    def refuse(box: Box) -> None:
         raise BoxLostError("told to")
 
     pool = Pool(maker, size=1, prepare=refuse)
