@@ -34,7 +34,7 @@ from sites.releases import manifest_of
 from sites.spec.model import Site as SiteSpec
 from sites.spec.model import parse_site
 from workers import dense
-from workers.boxes import Boxes, NoBoxes
+from workers.boxes import PoolOnDemand, no_boxes
 from workers.compute import Step
 from workers.config import RunsConfig
 from workers.errors import SoftTimeLimit
@@ -198,7 +198,7 @@ class Attempt(Inputs):
     """For how many seconds the circuit of a model stays open; 0 while it has to be tested yet, None if closed."""
     spent_nanousd: int = 0
     """What the job had spent when the attempt began, over all rounds and tiers."""
-    boxes: Boxes = field(default_factory=NoBoxes)
+    boxes: PoolOnDemand = field(default_factory=no_boxes)
     """Where untrusted code runs."""
     charge_unmetered: Callable[[int, str], BudgetExceeded | None] = _cannot_charge
     """Charges, in nanodollars, the most that a step may cost whose calls bypass the gateway; returns the budget that it

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ledger.attempts import new_token
 from monitoring import traces
@@ -32,8 +32,19 @@ _PATIENCE_SECONDS = 0.5
 """Between two looks at whether an attempt that waits for a place is interrupted."""
 
 
-class Boxes(Protocol):
-    """Gives boxes."""
+class PoolOnDemand:
+    """This process's pool, opened once the engine is reachable: an engine that is away must not stop a worker.
+
+    No more than `most` boxes are in use at once, however many jobs there are; who comes later waits.
+    """
+
+    def __init__(self, open_pool: Callable[[], EnginePool], *, most: int = 1) -> None:
+        self._open_pool = open_pool
+        self._places = threading.Semaphore(most)
+        self._pool: EnginePool | None = None
+        self._failed: tuple[float, SandboxError] = (0.0, SandboxError())
+        """When it could not be opened, on the monotonic clock, and why."""
+        self._lock = threading.Lock()
 
     def acquire(
         self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
@@ -46,50 +57,8 @@ class Boxes(Protocol):
             SandboxUnavailableError: none can be had here (the operator's fault).
             SandboxStartupError: one could not be started as required.
             ServiceFailedError: a service did not become ready.
+            SoftTimeLimit, HandBack: the attempt that waits is interrupted.
         """
-
-
-class BoxPool(Boxes, Protocol):
-    """Gives boxes, and keeps some ready until it is closed."""
-
-    def close(self) -> None:
-        """Destroy the spares."""
-
-
-class NoBoxes:
-    """The boxes of a worker whose queues need none."""
-
-    def acquire(
-        self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
-    ) -> Box:
-        """Refuse."""
-        raise SandboxUnavailableError("not_configured", "this worker serves no queue that works in boxes")
-
-    def prepare(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class PoolOnDemand:
-    """This process's pool, opened once the engine is reachable: an engine that is away must not stop a worker.
-
-    No more than `most` boxes are in use at once, however many jobs there are; who comes later waits.
-    """
-
-    def __init__(self, open_pool: Callable[[], BoxPool], *, most: int = 1) -> None:
-        self._open_pool = open_pool
-        self._places = threading.Semaphore(most)
-        self._pool: BoxPool | None = None
-        self._failed: tuple[float, SandboxError] = (0.0, SandboxError())
-        """When it could not be opened, on the monotonic clock, and why."""
-        self._lock = threading.Lock()
-
-    def acquire(
-        self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
-    ) -> Box:
-        """Return an unused box; raises as `Boxes.acquire` does, and what interrupts the attempt that waits."""
         with traces.span("box open"):
             pool = self._opened()
             while not self._places.acquire(timeout=_PATIENCE_SECONDS):
@@ -111,7 +80,7 @@ class PoolOnDemand:
         except SandboxError as error:  # the first job reports it to its owner
             logger.warning("boxes_unavailable", extra={"reason": getattr(error, "reason", type(error).__name__)})
 
-    def _opened(self) -> BoxPool:
+    def _opened(self) -> EnginePool:
         asked = time.monotonic()
         with self._lock:
             at, error = self._failed
@@ -130,6 +99,15 @@ class PoolOnDemand:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
+
+
+def no_boxes() -> PoolOnDemand:
+    """Return the boxes of a worker whose queues need none."""
+
+    def refuse() -> NoReturn:
+        raise SandboxUnavailableError("not_configured", "this worker serves no queue that works in boxes")
+
+    return PoolOnDemand(refuse)
 
 
 class _Placed:
@@ -162,16 +140,13 @@ class EnginePool:
         self._engine = engine
         self._pool = pool
         self._stopping = threading.Event()
-        self._sweeper = threading.Thread(
+        self._sweeper = threading.Thread(  # makes the first spares, too
             target=keep_swept,
             args=(Reaper(engine), self._stopping),
             kwargs={"before": pool.renew, "after": on_swept},
             name="box-reaper",
             daemon=True,
         )
-
-    def start(self) -> None:
-        """Sweep and make the first spares, in the background."""
         self._sweeper.start()
 
     def close(self) -> None:
@@ -212,9 +187,7 @@ def open_engine_pool(
     engine = open_engine(config)
     prepare = standby_session(session) if session is not None and config.warm_sessions else lambda box: None
     try:
-        pool = EnginePool(engine, build_pool(config, engine, prepare=prepare), on_swept=on_swept)
+        return EnginePool(engine, build_pool(config, engine, prepare=prepare), on_swept=on_swept)
     except BaseException:
         engine.close()
         raise
-    pool.start()
-    return pool

@@ -44,7 +44,7 @@ from routing.scheduling import CONTROL_RETRIES, retry_delay_seconds
 from sites.content_store import ContentStore
 from workers import dense
 from workers.attempt import Attempt
-from workers.boxes import Boxes, NoBoxes
+from workers.boxes import PoolOnDemand, no_boxes
 from workers.config import RunsConfig
 from workers.errors import HandBack, SoftTimeLimit
 from workers.lease import Lease, LeaseKeeper
@@ -164,7 +164,7 @@ class Resources:
     policy: Policy
     gateway_url: str
     worker: str
-    boxes: Boxes = field(default_factory=NoBoxes)
+    boxes: PoolOnDemand = field(default_factory=no_boxes)
     """Where untrusted code runs."""
     known_keys: tuple[str, ...] = ()
     """Secrets of this installation, which no release may contain."""

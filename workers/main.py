@@ -43,7 +43,7 @@ from sandbox.config import BoxConfig
 from sites.config import ContentStoreConfig
 from sites.content_store import open_content_store
 from sites.spec.languages.translation import MAX_CHUNKS
-from workers.boxes import BoxPool, NoBoxes, PoolOnDemand, open_engine_pool
+from workers.boxes import EnginePool, PoolOnDemand, no_boxes, open_engine_pool
 from workers.compute import FORK_SECONDS, Children, ignore_stops
 from workers.config import RunsConfig, WorkerConfig
 from workers.dense import allow_files, pool_with
@@ -101,7 +101,7 @@ class ProcessResources:
         self._has_spares = any(queue.box == "warm" for queue in served)
         # A worker whose queues need no box never loads the engine's client (H-088, H-119).
         needs_box = any(queue.needs_box for queue in served)
-        self._boxes = PoolOnDemand(self._open_pool, most=settings.box.at_once) if needs_box else NoBoxes()
+        self._boxes = PoolOnDemand(self._open_pool, most=settings.box.at_once) if needs_box else no_boxes()
 
     def __call__(self) -> Resources:
         """Return this process's resources."""
@@ -120,7 +120,7 @@ class ProcessResources:
         """Leave nothing behind on an engine. Called at the end of a pool child."""
         self._boxes.close()
 
-    def _open_pool(self) -> BoxPool:
+    def _open_pool(self) -> EnginePool:
         config = self._settings.box
         mine = config if self._has_spares else config.model_copy(update={"warm": 0})
         return open_engine_pool(mine, on_swept=self._record_swept, session=session_plan(self._policy))
@@ -201,11 +201,10 @@ def build_worker(
     )
     hooks = PoolHooks(
         heartbeat,
+        settings.worker,
         log_level=settings.logs.level,
         prepare=resources.prepare,
         close=resources.close,
-        stop_seconds=settings.worker.stop_seconds,
-        most_memory_kib=settings.worker.most_memory_kib_per_child,
     )
     hooks.connect()
     file = settings.worker.heartbeat

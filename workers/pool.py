@@ -28,6 +28,7 @@ from monitoring import logs, traces
 from routing.broker import message_dropped
 from routing.jobs import JobMessage, Reason
 from workers import dense
+from workers.config import WorkerConfig
 from workers.heartbeat import WorkerHeartbeat
 from workers.lifecycle import HAND_BACK_SIGNAL, install_interrupts
 
@@ -125,11 +126,10 @@ def limit_memory(kib: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit if most < 0 else min(limit, most), most))
 
 
-def become_pool_child(most_memory_kib: int | None) -> None:
+def become_pool_child(most_memory_kib: int) -> None:
     """Call this in each process that works for a pool, right after its fork."""
     lead_process_group()
-    if most_memory_kib is not None:
-        limit_memory(most_memory_kib)
+    limit_memory(most_memory_kib)
 
 
 class PoolHooks:
@@ -138,20 +138,19 @@ class PoolHooks:
     def __init__(
         self,
         heartbeat: WorkerHeartbeat,
+        config: WorkerConfig,
         *,
         log_level: str,
         prepare: Callable[[], None],
         close: Callable[[], None],
-        stop_seconds: float = 0.0,
-        most_memory_kib: int | None = None,
     ) -> None:
         self._log_level = log_level
         self._heartbeat = heartbeat
         self._worker = heartbeat.worker
         self._prepare = prepare
         self._close = close
-        self._most_memory_kib = most_memory_kib
-        self._stopping = GracefulStop(grace_seconds=stop_seconds, hand_back=self._hand_back)
+        self._most_memory_kib = config.most_memory_kib_per_child
+        self._stopping = GracefulStop(grace_seconds=config.stop_seconds, hand_back=self._hand_back)
 
     def connect(self) -> None:
         """Connect every handler."""
@@ -180,7 +179,7 @@ class PoolHooks:
 
     def on_ready(self, sender: Any = None, **_: Any) -> None:
         """Limit the memory of a worker that works in threads: it has no pool child."""
-        if isinstance(getattr(sender, "pool", None), dense.DensePool) and self._most_memory_kib is not None:
+        if isinstance(getattr(sender, "pool", None), dense.DensePool):
             limit_memory(self._most_memory_kib)
 
     def on_process_shutdown(self, **_: Any) -> None:

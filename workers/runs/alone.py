@@ -41,7 +41,7 @@ from sites.errors import PathRefusedError, SiteError, TreeRefusedError
 from sites.files import NameSet, is_planted
 from sites.repository.trees import LeftOut, Snapshot, TreeLimits
 from workers.attempt import Attempt
-from workers.boxes import BoxPool, NoBoxes, PoolOnDemand, open_engine_pool
+from workers.boxes import EnginePool, PoolOnDemand, no_boxes, open_engine_pool
 from workers.config import RunsConfig
 from workers.errors import ResultInvalidError, WorkerError
 from workers.runs.scheduling.view import parse_result
@@ -244,7 +244,7 @@ def _attempt(given: argparse.Namespace, settings: AloneSettings) -> Iterator[Att
             # A box reaches this machine through its engine's outer network, so listen on every address.
             config = FakeProviderConfig(host="0.0.0.0" if needs_box else "127.0.0.1", speed="max")
             url = stack.enter_context(running_fake_provider(config)).url
-        boxes: PoolOnDemand | NoBoxes = NoBoxes()
+        boxes = no_boxes()
         if needs_box:
             boxes = PoolOnDemand(lambda: _open_pool(settings.box, url, is_here=given.url is None))
         stack.callback(boxes.close)
@@ -260,7 +260,7 @@ def _attempt(given: argparse.Namespace, settings: AloneSettings) -> Iterator[Att
         )
 
 
-def _open_pool(config: BoxConfig, url: str, *, is_here: bool) -> BoxPool:
+def _open_pool(config: BoxConfig, url: str, *, is_here: bool) -> EnginePool:
     parts = urlsplit(url)
     host = "" if is_here else parts.hostname or ""
     changes = {"warm": 0, "gateway_host": host, "gateway_port": parts.port or 80, "network": ""}

@@ -33,7 +33,7 @@ from sites.scan.rules import GATES
 from tests.integration.jobs.test_patch_jobs import PAGE, STYLE, plain_site
 from tests.integration.jobs.test_spec_jobs import Rig, rig, servers
 from tests.played_cli import PlayedMaker
-from workers.boxes import Boxes, standby_session
+from workers.boxes import PoolOnDemand, standby_session
 from workers.handlers.agent import edit_with_agent, session_plan
 from workers.handlers.publish import run_control
 
@@ -78,7 +78,7 @@ def cut(policy: Policy, **fields: object) -> Policy:
 
 
 def edit(
-    rig: Rig, site: UUID | None, boxes: Boxes, *, prompt: str = "Convert to a multi-page site", **fields: object
+    rig: Rig, site: UUID | None, boxes: PoolOnDemand, *, prompt: str = "Convert to a multi-page site", **fields: object
 ) -> Job:
     rig.resources = replace(rig.resources, boxes=boxes)
     return rig.run(rig.shop.accept(prompt=prompt, site_id=site, tier=Tier.AGENT, **fields), edit_with_agent)

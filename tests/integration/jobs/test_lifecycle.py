@@ -28,6 +28,7 @@ from sites.scan.rules import GATES
 from tests.factories import Shop, not_available
 from tests.services import wait_until
 from workers.attempt import Attempt
+from workers.config import WorkerConfig
 from workers.errors import CancelledByOwnerError, LeaseLostError
 from workers.handlers.publish import run_control
 from workers.heartbeat import WorkerHeartbeat
@@ -510,6 +511,7 @@ def test_a_worker_s_parent_tells_the_ledger_at_once_how_its_child_died(
 
     hooks = PoolHooks(
         WorkerHeartbeat(open_ledger, WorkerStatus(id="w1", host="h", pid=1, queues=("spec",), slots=1)),
+        WorkerConfig(),
         log_level="INFO",
         prepare=lambda: None,
         close=lambda: None,

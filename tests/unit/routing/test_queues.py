@@ -133,7 +133,6 @@ app = create_app("redis://127.0.0.1:1/0")
 assert "translate" in [queue.name for queue in app.conf.task_queues]
 assert all("~translate" in user.rules for user in fleet_users() if user.name == "pointsman-worker")
 
-from workers.boxes import PoolOnDemand
 from workers.main import ProcessResources, WorkerSettings, parse_arguments
 from workers.tasks import HANDLERS, register_tasks
 added = QueueName("translate")
@@ -143,7 +142,7 @@ task = app.tasks["pointsman.translate"]
 assert (task.soft_time_limit, task.time_limit) == (40, 45)
 assert parse_arguments(["translate"]).queues == ["translate"]
 opened = ProcessResources(WorkerSettings(), policy, worker="one", queues=["translate"])
-assert isinstance(opened._boxes, PoolOnDemand)
+assert opened._boxes._open_pool == opened._open_pool
 
 from producers.local.embedded import WORKERS
 assert "translate" in WORKERS["worker-quick"]
