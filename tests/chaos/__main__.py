@@ -9,20 +9,19 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tests.chaos.options import read_options
+from tests.chaos.suites import SUITES
 
-PARTS: Mapping[str, str] = {
+_SCENES: Mapping[str, str] = {
     "fleet": "tests.chaos.burn",
     "hosts": "tests.chaos.hosts",
     "dense": "tests.chaos.dense",
     "celery": "tests.chaos.plain",
-    "intake": "tests.chaos.celery_intake",
-    "publish": "tests.chaos.publishes",
-    "boxes": "tests.chaos.boxes",
     "leaks": "tests.chaos.leaks",
     "cells": "tests.chaos.cells",
-    "long": "tests.chaos.long",
 }
-"""Parts by the name that ONLY takes: modules with `run(options, say) -> Report`, imported when they are wanted."""
+"""Modules with `run(options, say) -> Report`, imported when they are wanted."""
+PARTS = (*_SCENES, *SUITES)
+"""What ONLY takes."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     is_good = True
     for name in [only] if only else PARTS:
         say(f"{name}:")
-        report = importlib.import_module(PARTS[name]).run(options, say)
+        part = SUITES[name] if name in SUITES else importlib.import_module(_SCENES[name])
+        report = part.run(options, say)
         report.options = options.facts()
         print(f"\n{report.text()}\n\n{report.write(options.out, name)}\n", flush=True)
         is_good = is_good and report.is_good

@@ -32,7 +32,6 @@ from producers.local.preparation import TENANT
 from routing.policy.platform import load_policy
 from sites.content_store import ContentStore
 from tests.chaos.callers import SITES, Callers
-from tests.chaos.growth import picture, table
 from tests.chaos.options import Options
 from tests.chaos.report import Report
 from tests.chaos.samples import Sample, take
@@ -231,8 +230,17 @@ def _ends(ledger: Ledger) -> dict[str, int]:
     return {str(state): int(count) for state, count in rows}
 
 
+def table(fits: Sequence[Fit]) -> list[tuple[str, ...]]:
+    """Return a row for each thing that was watched, below a heading; what grows comes first."""
+    rows: list[tuple[str, ...]] = [("watched", "first", "last", "per 1000 jobs", "gained", "tolerated", "verdict")]
+    for found in sorted(fits, key=lambda one: (one.is_flat, bool(one.why_grows), one.name)):
+        numbers = (found.first, found.last, found.slope, found.gained, found.tolerated)
+        rows.append((found.name, *(f"{number:,.2f}" for number in numbers), found.verdict))
+    return rows
+
+
 def run(options: Options, say: Say) -> Report:
-    """Run as many jobs as are wanted; the picture and every sample go beside the report."""
+    """Run as many jobs as are wanted; every sample goes beside the report."""
     limit_seconds = max(_LIMIT_SECONDS, options.jobs * _SECONDS_PER_JOB)
     found = watch(jobs=options.jobs, seed=options.seed, limit_seconds=limit_seconds, say=say)
     report = Report(f"what grows with {found.jobs} jobs, {found.jobs_per_second} a second")
@@ -246,6 +254,5 @@ def run(options: Options, say: Say) -> Report:
         ],
     )
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "leaks.svg").write_text(picture(found.samples, found.fits))
     (options.out / "leaks-samples.json").write_text(json.dumps(asdict(found)))
     return report
