@@ -51,7 +51,7 @@ from workers.runs.scheduling.plan import (
 from workers.runs.scheduling.planning import PlanContext, judge_plan
 from workers.runs.scheduling.schedule import next_actions
 from workers.runs.scheduling.view import AgentResult, GateView, Issue, RunView, StepView
-from workers.runs.step_context import StepBrief, order_text
+from workers.runs.step_context import StepBrief
 
 AGENTS = [
     "research",
@@ -272,17 +272,6 @@ def test_each_step_of_a_build_is_its_own_agent_s_and_the_developer_sets_up_befor
     }
     tasks = {one.id: one.task.partition(":")[0] for one in plan.steps}
     assert (tasks["setup"], tasks["frontend-1"], tasks["app"]) == ("Prepare the project", "part 0", "Join the parts")
-
-
-@pytest.mark.req("P-014", "P-017", "P-022", "P-035")
-def test_what_the_pipeline_draws_side_by_side_depends_on_nothing_of_each_other() -> None:
-    plan = expand_template(BuildChoice.model_validate(build_choice(3, backend=True)))
-    needs = {one.id: one.depends_on for one in plan.steps}
-
-    assert needs["research"] == needs["architect"] == ()
-    assert {needs[f"frontend-{number}"] for number in (1, 2, 3)} == {("setup",)}
-    assert needs["app"] == ("frontend-1", "frontend-2", "frontend-3")
-    assert {needs[name] for name in REVIEWERS} == {("styling",)}
 
 
 @pytest.mark.req("P-058", "S-047")
@@ -534,69 +523,24 @@ def test_classification_planning_routing_of_context_and_rework_are_asked_of_the_
 
 
 @pytest.mark.req("S-023")
-@pytest.mark.parametrize("name", ["provider", "account", "key", "api_key", "model", "budget_usd", "timeout_seconds"])
-def test_nothing_that_an_agent_writes_can_choose_a_key_a_model_a_budget_or_a_time(name: str) -> None:
-    step = {"id": "a", "agent": "qa", "task": "t"}
-    plan = {"classification": "fix", "steps": [step]}
-    Plan.model_validate(plan)
-    with pytest.raises(ValidationError, match="Extra inputs"):
-        Plan.model_validate({**plan, name: "x"})
-    with pytest.raises(ValidationError, match="Extra inputs"):
-        Plan.model_validate({**plan, "steps": [{**step, name: "x"}]})
-    with pytest.raises(ValidationError, match="Extra inputs"):
-        AgentResult.model_validate({"status": "complete", "summary": "s", name: "x"})
-
-
-@pytest.mark.req("S-023")
 def test_an_order_has_no_place_for_an_account() -> None:
-    words = set(StepBrief.__dataclass_fields__)
-    assert words == {
-        "key",
-        "agent",
-        "task",
-        "ticket",
-        "results",
-        "context",
-        "writes",
-        "commands",
-        "services",
-        "language",
-        "changes",
-    }
-    given: dict[str, Any] = {
-        "key": "a",
-        "agent": "qa",
-        "task": "t",
-        "ticket": {},
-        "results": {},
-        "context": (),
-        "writes": (),
-    }
-    assert "anthropic" not in order_text(StepBrief(**given), redact=lambda text: text)
+    named = [name for name in StepBrief.__dataclass_fields__ if re.search("account|provider|token|secret|model", name)]
+    assert named == []
 
 
 @pytest.mark.req("S-043", "S-077")
 def test_a_message_carries_an_id_and_a_fence_and_there_is_no_store_of_vectors() -> None:
     assert set(JobMessage.model_fields) == {"schema_version", "job_id", "fence"}
-    stores = {
-        "chromadb",
-        "faiss-cpu",
-        "pinecone",
-        "pinecone-client",
-        "weaviate-client",
-        "qdrant-client",
-        "pgvector",
-        "lancedb",
-    }
-    assert requirements().isdisjoint(stores)
+    stores = ("chromadb", "faiss", "pinecone", "weaviate", "qdrant", "pgvector", "lancedb")
+    assert [name for name in requirements() if name.startswith(stores)] == []
 
 
 @pytest.mark.req("P-060", "S-057")
 def test_no_framework_of_agents_is_a_dependency() -> None:
     found = requirements()
     assert "anthropic" in found
-    frameworks = ("langchain", "langgraph", "crewai", "autogen", "openhands", "llama-index", "smolagents")
-    assert [name for name in found if name.startswith(frameworks)] == []
+    others = ("langchain", "langgraph", "crewai", "autogen", "openhands", "llama-index", "smolagents", "claude-agent")
+    assert [name for name in found if name.startswith(others)] == []
 
 
 @dataclass
