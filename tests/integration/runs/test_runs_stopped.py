@@ -31,7 +31,6 @@ from tests.integration.runs.run_world import BUILD, FIX, HAIKU, PROJECT, Yard, d
 from workers.attempt import Attempt
 from workers.lifecycle import claim_job
 from workers.outcomes import Outcome
-from workers.runs.coordinator import Point
 
 LEAK = b'export const key = "ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8";\n'
 REWORK = {"status": "needs_rework", "summary": "the spec is wrong"}
@@ -342,8 +341,8 @@ def test_a_step_that_ends_while_its_run_is_being_stopped_is_waited_for_and_not_c
         wake_run(session, lock_job(session, run_id))  # as the end of another step does
     (job,) = yard.waiting(QueueName.CONTROL)
 
-    def let_the_step_end(point: Point) -> None:
-        if point is Point.TAKEN_IN:
+    def let_the_step_end(moment: str) -> None:
+        if moment == "merged":
             with yard.shop.ledger.begin() as session:
                 end(session, lock_owned_job(session, step.attempt), State.CANCELLED, reason=Reason.CANCELLED)
 
