@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,10 +14,11 @@ from ledger.start_attempt import Claim
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Job
 from producers.use_cases.sites import Sites
-from routing.policy.platform import platform_policy
+from routing.policy.platform import Policy, platform_policy
 from routing.policy.services import Service
 from routing.queues import QueueName, Tier
 from sandbox.box import ExecResult, Injected
+from sandbox.config import BoxConfig
 from sandbox.docker.box import DockerBox
 from sandbox.docker.engine import Engine
 from sandbox.execution import Box
@@ -142,34 +144,75 @@ class Ground:
         return {path.name: path.read_text(errors="replace") for path in self.home.glob("*.log")}
 
 
+def provider_settings(url: str, *, model_port: int, canary: str) -> dict[str, str]:
+    """What a gateway is told of its ledger and of the provider that plays."""
+    fields = {"base_url": f"http://127.0.0.1:{model_port}", "api_key": canary, "label": "fake", "day_usd": "100"}
+    settings = {f"POINTSMAN_GATEWAY__PROVIDERS__FAKE__{name.upper()}": value for name, value in fields.items()}
+    return settings | {"POINTSMAN_LEDGER__URL": url, "POINTSMAN_GATEWAY__PEPPER": "p" * 32}
+
+
+def start_gateway(
+    stack: ExitStack,
+    daemon: TestEngine,
+    home: Path,
+    url: str,
+    *,
+    port: int,
+    model_port: int,
+    canary: str,
+    scenario: str,
+    **settings: str,
+) -> None:
+    """Run a provider that plays a scenario, and a gateway before it, on the engine's host."""
+    (home / "mine.yaml").write_text(scenario)
+    played = ("--scenarios", str(home / "mine.yaml"))
+    daemon.run(stack, "fake-provider", "--port", str(model_port), "--speed", "max", *played, log=home / "model.log")
+    listens = {"POINTSMAN_GATEWAY__HOST": "0.0.0.0", "POINTSMAN_GATEWAY__PORT": str(port)}
+    known = provider_settings(url, model_port=model_port, canary=canary)
+    daemon.run(stack, "gateway", log=home / "gateway.log", **known, **listens, **settings)
+    daemon.await_ports(model_port, port)
+
+
+def open_resources(
+    stack: ExitStack,
+    home: Path,
+    url: str,
+    config: BoxConfig,
+    *,
+    gateway_url: str,
+    canary: str,
+    policy: Policy | None = None,
+) -> tuple[Shop, Resources]:
+    """What a worker of an installation has, in this process, with a pool of boxes."""
+    ledger = Ledger(create_ledger_engine(url, pool_size=4))
+    stack.callback(ledger.close)
+    pool = open_engine_pool(config)
+    stack.callback(pool.close)
+    resources = Resources(
+        ledger=ledger,
+        content_store=ContentStore(home / "content-store"),
+        policy=policy or platform_policy(),
+        gateway_url=gateway_url,
+        worker="w1",
+        boxes=pool,  # type: ignore[arg-type]
+        known_keys=(canary,),
+        environment={"PATH": os.defpath},
+    )
+    return Shop(ledger, url=url, policy=resources.policy), resources
+
+
 @contextmanager
 def ground(daemon: TestEngine, postgres: Postgres, home: Path, *, scenario: str) -> Iterator[Ground]:
     """Start everything."""
     with ExitStack() as stack:
         url = stack.enter_context(postgres.database())
-        (home / "mine.yaml").write_text(scenario)
         npm = home / "npm"
         npm.write_text(f"#!/bin/sh\necho '{json.dumps({'registry': f'http://127.0.0.1:{REGISTRY_PORT}/'})}'\n")
         npm.chmod(0o755)
         registry = daemon.listen(REGISTRY_PORT, says="registry")
         stack.callback(registry.stop)
-        played = ("--scenarios", str(home / "mine.yaml"))
-        daemon.run(stack, "fake-provider", "--port", str(MODEL_PORT), "--speed", "max", *played, log=home / "model.log")
-        provider = {
-            "base_url": f"http://127.0.0.1:{MODEL_PORT}",
-            "api_key": CANARY,
-            "label": "fake",
-            "day_usd": "100",
-        }
-        daemon.run(
-            stack,
-            "gateway",
-            log=home / "gateway.log",
-            POINTSMAN_LEDGER__URL=url,
-            POINTSMAN_GATEWAY__HOST="0.0.0.0",
-            POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
-            POINTSMAN_GATEWAY__PEPPER="p" * 32,
-            **{f"POINTSMAN_GATEWAY__PROVIDERS__FAKE__{name.upper()}": value for name, value in provider.items()},
+        start_gateway(
+            stack, daemon, home, url, port=GATEWAY_PORT, model_port=MODEL_PORT, canary=CANARY, scenario=scenario
         )
         daemon.run(
             stack,
@@ -181,27 +224,13 @@ def ground(daemon: TestEngine, postgres: Postgres, home: Path, *, scenario: str)
             POINTSMAN_MIRROR__NPM=str(npm),
             POINTSMAN_MIRROR__CACHE=str(home / "mirror"),
         )
-        daemon.await_ports(GATEWAY_PORT, MODEL_PORT, MIRROR_PORT)
-        ledger = Ledger(create_ledger_engine(url, pool_size=4))
-        stack.callback(ledger.close)
+        daemon.await_ports(MIRROR_PORT)
         config = daemon.config(
-            gateway_port=GATEWAY_PORT,
-            mirror_port=MIRROR_PORT,
-            memory_mib=1536,
-            processes=256,
-            warm=0,
+            gateway_port=GATEWAY_PORT, mirror_port=MIRROR_PORT, memory_mib=1536, processes=256, warm=0
         )
-        pool = open_engine_pool(config)
-        stack.callback(pool.close)
-        resources = Resources(
-            ledger=ledger,
-            content_store=ContentStore(home / "content-store"),
-            policy=platform_policy(),
-            gateway_url=stack.enter_context(well_gateway()),
-            worker="w1",
-            known_keys=(CANARY,),
-        )
+        gateway_url = stack.enter_context(well_gateway())
+        shop, resources = open_resources(stack, home, url, config, gateway_url=gateway_url, canary=CANARY)
         engine = daemon.open()
         stack.callback(engine.close)
         image = engine.image_id(image_reference(config.base_image))
-        yield Ground(daemon, Shop(ledger, url=url), resources, engine, pool, registry, home, image)
+        yield Ground(daemon, shop, resources, engine, resources.boxes, registry, home, image)

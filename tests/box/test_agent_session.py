@@ -15,22 +15,19 @@ from uuid import UUID
 import pytest
 
 from ledger.releases import active_release
-from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Job, Release, Site
 from producers.use_cases.rounds import Requester, ResumeOrder, Rounds
 from producers.use_cases.sites import Sites
 from routing.jobs import Source
-from routing.policy.platform import platform_policy
 from routing.queues import QueueName, Tier
 from sandbox.docker.engine import Engine, is_outer_network
 from sandbox.transcripts import unpack
-from sites.content_store import ContentStore
 from sites.releases import manifest_of
+from tests.box.ground import open_resources, start_gateway
 from tests.engine import TestEngine
 from tests.factories import Shop
 from tests.services import Postgres
 from tests.well import well_gateway
-from workers.boxes import EnginePool, open_engine_pool
 from workers.handlers.agent import edit_with_agent
 from workers.handlers.publish import run_control
 from workers.lifecycle import Resources, run_attempt
@@ -145,37 +142,14 @@ class Yard:
 @pytest.fixture(scope="module")
 def yard(daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     home = tmp_path_factory.mktemp("session")
-    provider = {"base_url": f"http://127.0.0.1:{MODEL_PORT}", "api_key": CANARY, "label": "fake", "day_usd": "100"}
     with ExitStack() as stack:
         url = stack.enter_context(postgres.database())
-        scenario = home / "mine.yaml"
-        scenario.write_text(SCENARIO)
-        daemon.run(stack, "fake-provider", "--port", str(MODEL_PORT), "--speed", "max", "--scenarios", str(scenario))
-        daemon.run(
-            stack,
-            "gateway",
-            POINTSMAN_LEDGER__URL=url,
-            POINTSMAN_GATEWAY__HOST="0.0.0.0",
-            POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
-            POINTSMAN_GATEWAY__PEPPER="p" * 32,
-            **{f"POINTSMAN_GATEWAY__PROVIDERS__FAKE__{name.upper()}": value for name, value in provider.items()},
+        start_gateway(
+            stack, daemon, home, url, port=GATEWAY_PORT, model_port=MODEL_PORT, canary=CANARY, scenario=SCENARIO
         )
-        daemon.await_ports(MODEL_PORT, GATEWAY_PORT)
-        ledger = Ledger(create_ledger_engine(url, pool_size=4))
-        stack.callback(ledger.close)
         config = daemon.config(gateway_port=GATEWAY_PORT, mirror_port=0, memory_mib=1536, processes=256, warm=0)
-        pool: EnginePool = open_engine_pool(config)
-        stack.callback(pool.close)
-        shop = Shop(ledger, url=url)
-        resources = Resources(
-            ledger=ledger,
-            content_store=ContentStore(home / "content-store"),
-            policy=platform_policy(),
-            gateway_url=stack.enter_context(well_gateway()),
-            worker="w1",
-            boxes=pool,
-            known_keys=(CANARY,),
-        )
+        gateway_url = stack.enter_context(well_gateway())
+        shop, resources = open_resources(stack, home, url, config, gateway_url=gateway_url, canary=CANARY)
         engine = daemon.open()
         stack.callback(engine.close)
         yield Yard(shop, resources, engine)

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,29 +23,25 @@ from fastapi.testclient import TestClient
 from playwright.sync_api import Route, sync_playwright
 from typer.testing import CliRunner
 
-from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Job, Release
 from producers.cli import app
 from producers.local.supervisor import free_port
 from producers.pages import PageResources, create_pages_app
 from producers.use_cases.sites import Sites
-from routing.policy.platform import platform_policy
 from routing.queues import QueueName, Tier
 from sandbox.docker.engine import is_outer_network
 from sandbox.pool import open_engine
-from sites.content_store import ContentStore
 from sites.preview import PreviewSigner
 from sites.releases import manifest_of
+from tests.box.ground import open_resources, provider_settings, start_gateway
 from tests.box.test_agent_session import CANARY, Yard
 from tests.engine import Listener, TestEngine
-from tests.factories import Shop
 from tests.outside_mirror import unreachable
 from tests.services import Postgres, wait_until
-from workers.boxes import EnginePool, open_engine_pool
 from workers.handlers.agent import edit_with_agent
 from workers.handlers.patch import patch_files
 from workers.handlers.publish import run_control
-from workers.lifecycle import Resources, run_attempt
+from workers.lifecycle import run_attempt
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -215,31 +210,28 @@ def yard(
     daemon: TestEngine, registry: None, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BuildYard]:
     home = tmp_path_factory.mktemp("built")
-    provider = {"base_url": f"http://127.0.0.1:{MODEL_PORT}", "api_key": CANARY, "label": "fake", "day_usd": "100"}
     with ExitStack() as stack:
         url = stack.enter_context(postgres.database())
-        scenario = home / "mine.yaml"
-        scenario.write_text(json.dumps(SCENARIO))
-        own_port = free_port()
-        model = ("fake-provider", "--port", str(MODEL_PORT), "--speed", "max", "--scenarios", str(scenario))
-        settings = {"POINTSMAN_LEDGER__URL": url, "POINTSMAN_GATEWAY__PEPPER": "p" * 32} | {
-            f"POINTSMAN_GATEWAY__PROVIDERS__FAKE__{name.upper()}": value for name, value in provider.items()
-        }
-        for start in (partial(daemon.run, stack), partial(here, stack)):  # for boxes, and for workers
-            start(*model)
-        daemon.run(
+        start_gateway(
             stack,
-            "gateway",
-            POINTSMAN_GATEWAY__HOST="0.0.0.0",
-            POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
-            **settings,
+            daemon,
+            home,
+            url,
+            port=GATEWAY_PORT,
+            model_port=MODEL_PORT,
+            canary=CANARY,
+            scenario=json.dumps(SCENARIO),
         )
+        own_port = free_port()  # for workers: boxes alone are in the engine's network
+        here(
+            stack,
+            *("fake-provider", "--port", str(MODEL_PORT), "--speed", "max", "--scenarios", str(home / "mine.yaml")),
+        )
+        settings = provider_settings(url, model_port=MODEL_PORT, canary=CANARY)
         here(stack, "gateway", POINTSMAN_GATEWAY__PORT=str(own_port), **settings)
         daemon.serve_mirror(stack, MIRROR_PORT, ledger_url=url, cache=home / "mirror")
-        daemon.await_ports(MODEL_PORT, GATEWAY_PORT, MIRROR_PORT)
+        daemon.await_ports(MIRROR_PORT)
         wait_until(lambda: is_listening(own_port), seconds=30, what="the workers' gateway listens")
-        ledger = Ledger(create_ledger_engine(url, pool_size=4))
-        stack.callback(ledger.close)
         config = daemon.config(
             gateway_port=GATEWAY_PORT,
             mirror_port=MIRROR_PORT,
@@ -250,20 +242,12 @@ def yard(
             processes=256,
             warm=0,
         )
-        pool: EnginePool = open_engine_pool(config)
-        stack.callback(pool.close)
-        resources = Resources(
-            ledger=ledger,
-            content_store=ContentStore(home / "content-store"),
-            policy=platform_policy(),
-            gateway_url=f"http://127.0.0.1:{own_port}",
-            worker="w1",
-            boxes=pool,
-            known_keys=(CANARY,),
+        shop, resources = open_resources(
+            stack, home, url, config, gateway_url=f"http://127.0.0.1:{own_port}", canary=CANARY
         )
         engine = open_engine(config)
         stack.callback(engine.close)
-        yield BuildYard(Shop(ledger, url=url), resources, engine, url)
+        yield BuildYard(shop, resources, engine, url)
 
 
 @dataclass

@@ -5,7 +5,6 @@ is what the service takes over.
 """
 
 import gzip
-import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,16 +17,14 @@ from pydantic import SecretStr
 from gateway.config import GatewayConfig, ProviderConfig
 from gateway.fake_provider.config import FakeProviderConfig
 from gateway.fake_provider.server import running_fake_provider
-from ledger.store import Ledger, create_ledger_engine
 from sandbox.docker.engine import Engine, is_outer_network
-from sites.content_store import ContentStore
+from tests.box.ground import open_resources, start_gateway
 from tests.engine import TestEngine
 from tests.factories import Shop
 from tests.integration.runs.step_world import FILES, StepYard, policy_with_file_remotes
 from tests.integration.runs.test_whole_run import RealYard
 from tests.services import Postgres
 from tests.threads import serve_gateway_in_thread
-from workers.boxes import EnginePool, open_engine_pool
 from workers.lifecycle import Resources
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
@@ -117,45 +114,29 @@ def world(
     daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Shop, Resources, Engine]]:
     home = tmp_path_factory.mktemp("agents")
-    provider = {"base_url": f"http://127.0.0.1:{MODEL_PORT}", "api_key": CANARY, "label": "fake", "day_usd": "100"}
     policy = policy_with_file_remotes()
     (home / "policy.yaml").write_text(yaml.safe_dump(policy.model_dump(mode="json")))
-    (home / "mine.yaml").write_text(SCENARIO)
     with ExitStack() as stack:
         url = stack.enter_context(postgres.database())
-        played = ("--scenarios", str(home / "mine.yaml"))
-        daemon.run(stack, "fake-provider", "--port", str(MODEL_PORT), "--speed", "max", *played)
-        daemon.run(
+        start_gateway(
             stack,
-            "gateway",
-            POINTSMAN_LEDGER__URL=url,
-            POINTSMAN_GATEWAY__HOST="0.0.0.0",
-            POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
-            POINTSMAN_GATEWAY__PEPPER="p" * 32,
+            daemon,
+            home,
+            url,
+            port=GATEWAY_PORT,
+            model_port=MODEL_PORT,
+            canary=CANARY,
+            scenario=SCENARIO,
             POINTSMAN_POLICY__PATH=str(home / "policy.yaml"),
-            **{f"POINTSMAN_GATEWAY__PROVIDERS__FAKE__{name.upper()}": value for name, value in provider.items()},
         )
-        daemon.await_ports(MODEL_PORT, GATEWAY_PORT)
-        ledger = Ledger(create_ledger_engine(url, pool_size=4))
-        stack.callback(ledger.close)
         # Agents without a box call from this process, which the engine's network is not for: a gateway of their own.
         here = stack.enter_context(running_fake_provider(FakeProviderConfig(speed="max")))
         own = ProviderConfig(base_url=here.url, api_key=SecretStr(CANARY), label="fake", day_usd=100)
         gateway = GatewayConfig(providers={"fake": own}, pepper=SecretStr("p" * 32))
         gateway_url = stack.enter_context(serve_gateway_in_thread(gateway, url, policy))
         config = daemon.config(gateway_port=GATEWAY_PORT, mirror_port=0, memory_mib=1536, processes=256, warm=0)
-        pool: EnginePool = open_engine_pool(config)
-        stack.callback(pool.close)
-        shop = Shop(ledger, url=url, policy=policy)
-        resources = Resources(
-            ledger=ledger,
-            content_store=ContentStore(home / "content-store"),
-            policy=policy,
-            gateway_url=gateway_url,
-            worker="w1",
-            boxes=pool,
-            known_keys=(CANARY,),
-            environment={"PATH": os.defpath},
+        shop, resources = open_resources(
+            stack, home, url, config, gateway_url=gateway_url, canary=CANARY, policy=policy
         )
         engine = daemon.open()
         stack.callback(engine.close)
@@ -260,6 +241,9 @@ def test_a_fix_goes_from_its_ticket_to_one_commit_with_the_real_cli_in_real_boxe
 
     told = [(row.step_key, row.attempt, row.status, row.reason, row.detail) for row in yard.executions(run_id)]
     assert job.state == "published", (job.state, job.reason, job.detail, told)
+    tested = yard.steps(run_id)["qa"].result
+    assert tested is not None
+    assert "The tests ran." in tested["summary"]
     run = yard.run(run_id)
     assert run.base_commit is not None
     changed = yard.workspace(run_id).changes(run.base_commit, job.result["commit"])
