@@ -333,6 +333,8 @@ class Box(ABC):
         """Whether it waited in a pool."""
         self.token: str | None = None
         """Of the standby command, if any. It is worthless until it is bound to an attempt."""
+        self.on_closed: Callable[[], None] = lambda: None
+        """Called once it is destroyed."""
         self._spec = spec
         self._standby: Standby | None = None
         self._has_run = False
@@ -455,9 +457,12 @@ class Box(ABC):
         if self._is_closed:
             return
         self._is_closed = True
-        if self._standby is not None:
-            self._standby.dismiss()
-        self._destroy()
+        try:
+            if self._standby is not None:
+                self._standby.dismiss()
+            self._destroy()
+        finally:
+            self.on_closed()
 
     def _freeze_quietly(self) -> None:
         try:

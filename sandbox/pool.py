@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from routing.policy.services import Service
 from sandbox.box import (
@@ -47,27 +47,6 @@ from sandbox.image.rootfs import image_reference, parts_digest
 logger = logging.getLogger(__name__)
 
 
-class Maker(Protocol):
-    """Makes boxes."""
-
-    @property
-    def spec(self) -> BoxSpec:
-        """The spec of its boxes."""
-
-    def create(
-        self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
-    ) -> Box:
-        """Create and start a box, after the services that are asked for beside it; `watch` may raise meanwhile.
-
-        `image` is the id of its project's own image.
-
-        Raises:
-            SandboxUnavailableError: no engine, or no image (the operator's fault); `pointsman doctor` says which.
-            SandboxStartupError: the engine refused something, or the box lacks the requested posture.
-            ServiceFailedError: a service did not become ready.
-        """
-
-
 Prepare = Callable[[Box], None]
 """Does in a new box what every job starts with; a SandboxError makes the box unusable."""
 
@@ -83,7 +62,7 @@ class Pool:
 
     def __init__(
         self,
-        maker: Maker,
+        maker: DockerMaker,
         *,
         size: int = 1,
         spare_seconds: float = 1800,

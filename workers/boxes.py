@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn
 
 from ledger.attempts import new_token
 from monitoring import traces
@@ -65,10 +65,12 @@ class PoolOnDemand:
                 dense.check()
                 watch()
             try:
-                return cast("Box", _Placed(pool.acquire(asked, image=image, watch=watch), self._places.release))
+                box = pool.acquire(asked, image=image, watch=watch)
             except BaseException:
                 self._places.release()
                 raise
+            box.on_closed = self._places.release
+            return box
 
     def prepare(self) -> None:
         """Open the pool in the background, so that the first job finds a box ready."""
@@ -108,25 +110,6 @@ def no_boxes() -> PoolOnDemand:
         raise SandboxUnavailableError("not_configured", "this worker serves no queue that works in boxes")
 
     return PoolOnDemand(refuse)
-
-
-class _Placed:
-    """A box that gives up its place when it is closed."""
-
-    def __init__(self, box: Box, give_up: Callable[[], None]) -> None:
-        self._box = box
-        self._give_up: Callable[[], None] | None = give_up
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._box, name)
-
-    def close(self) -> None:
-        try:
-            self._box.close()
-        finally:
-            give_up, self._give_up = self._give_up, None
-            if give_up is not None:
-                give_up()
 
 
 class EnginePool:

@@ -24,15 +24,18 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from monitoring import traces
 from workers.errors import ComputeChildLost, HandBack
 from workers.machine import usable_cpus, usable_memory
+
+if TYPE_CHECKING:
+    from workers.dense import Work
 
 logger = logging.getLogger(__name__)
 
@@ -125,16 +128,6 @@ class Child:
         self._connection.close()
 
 
-class Caller(Protocol):
-    """Whose call it is: an attempt that may be interrupted."""
-
-    def check(self) -> None:
-        """Raise what interrupts it, if anything does."""
-
-    def holding(self, child: Child) -> AbstractContextManager[None]:
-        """Let an interruption kill the child in this block."""
-
-
 class Children:
     """The children of one pool.
 
@@ -187,7 +180,7 @@ class Children:
 
         return os.pidfd_open(self._fork(keep))
 
-    def run(self, steps: list[Step], caller: Caller, call: tuple[Callable[..., Any], Any, Any]) -> Any:
+    def run(self, steps: list[Step], caller: Work, call: tuple[Callable[..., Any], Any, Any]) -> Any:
         """Return what a call computes in a child, and append what it timed to `steps`.
 
         Raises:
@@ -203,7 +196,7 @@ class Children:
             raise reply.error
         return reply.value
 
-    def _ask(self, call: bytes, caller: Caller) -> bytes:
+    def _ask(self, call: bytes, caller: Work) -> bytes:
         child, goes_on = self._take(caller), False
         try:
             child = child or self._fork_child()
@@ -221,7 +214,7 @@ class Children:
             self._places.put(child if goes_on else None)
         return reply
 
-    def _take(self, caller: Caller) -> Child | None:
+    def _take(self, caller: Work) -> Child | None:
         """Wait for a place: an idle child, or None for one that is yet to be forked."""
         while True:
             caller.check()

@@ -175,7 +175,15 @@ class DockerMaker:
     def create(
         self, asked: Sequence[Service] = (), *, image: str | None = None, watch: Callable[[], None] = lambda: None
     ) -> DockerBox:
-        """Create and start a box, of a project's own image if it has one, after the services beside it."""
+        """Create and start a box, after the services that are asked for beside it; `watch` may raise meanwhile.
+
+        `image` is the id of its project's own image.
+
+        Raises:
+            SandboxUnavailableError: no engine, or no image (the operator's fault); `pointsman doctor` says which.
+            SandboxStartupError: the engine refused something, or the box lacks the requested posture.
+            ServiceFailedError: a service did not become ready.
+        """
         if image is not None:
             self._engine.check_project_image(image, parts=self._image_parts)
         spec = replace(self.spec, limits=beside(self.spec.limits, asked), project_image=image)

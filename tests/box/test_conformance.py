@@ -10,8 +10,8 @@ from contextlib import ExitStack
 import pytest
 
 from sandbox.box import BoxFrozenError, BoxLostError, Clocks, CollectRules, Ending, OutputLimits
+from sandbox.docker.box import DockerMaker
 from sandbox.execution import Box
-from sandbox.pool import Maker
 from sites.content_store import ContentStore
 from sites.errors import PathRefusedError, TreeRefusedError
 from tests.played_cli import LocalBoxMaker
@@ -25,13 +25,12 @@ IN_OPEN_BOX = {"sub/x": b""}
 
 
 @pytest.fixture(params=["local", pytest.param("container", marks=pytest.mark.docker)])
-def any_maker(request: pytest.FixtureRequest) -> Maker:
-    made: Maker = LocalBoxMaker() if request.param == "local" else request.getfixturevalue("maker")
-    return made
+def any_maker(request: pytest.FixtureRequest) -> LocalBoxMaker | DockerMaker:
+    return LocalBoxMaker() if request.param == "local" else request.getfixturevalue("maker")
 
 
 @pytest.fixture
-def any_box(any_maker: Maker) -> Iterator[Box]:
+def any_box(any_maker: LocalBoxMaker | DockerMaker) -> Iterator[Box]:
     made = any_maker.create()
     yield made
     made.close()

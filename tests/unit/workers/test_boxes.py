@@ -35,6 +35,7 @@ class Counting:
 
     def __init__(self) -> None:
         self.in_use, self.most, self.asked = 0, 0, 0
+        self.on_closed: Any = None
 
     def acquire(self, asked: Any = (), *, image: Any = None, watch: Any = None) -> Any:
         self.asked += 1
@@ -46,6 +47,7 @@ class Counting:
 
     def close(self) -> None:
         self.in_use -= 1
+        self.on_closed()
 
 
 def test_no_more_boxes_are_in_use_than_a_worker_may_have_however_many_jobs_want_one() -> None:
