@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Generic, Literal, TypeVar
 from uuid import UUID
+
+Subject = TypeVar("Subject")
+Why = TypeVar("Why", bound=str)
 
 
 class LedgerError(Exception):
@@ -18,13 +21,17 @@ class LedgerError(Exception):
         return self.text.format(*self.args) if self.text else super().__str__()
 
 
-class JobNotFoundError(LedgerError, LookupError):
+class _AboutError(LedgerError, Generic[Subject]):
+    """An error about one thing, which it names."""
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+
+
+class JobNotFoundError(_AboutError[UUID], LookupError):
     """No job with this id belongs to the caller's tenant (the caller's fault)."""
 
     text = "no job {}"
-
-    def __init__(self, job_id: UUID) -> None:
-        super().__init__(job_id)
 
 
 class MessageRefusedError(JobNotFoundError):
@@ -37,31 +44,22 @@ class MessageRefusedError(JobNotFoundError):
         self.args = (job_id, rules)
 
 
-class SiteNotFoundError(LedgerError, LookupError):
+class SiteNotFoundError(_AboutError[str], LookupError):
     """No site of this name belongs to the tenant (the caller's fault)."""
 
     text = "no site {!r}"
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
 
-
-class ProjectNotFoundError(LedgerError, LookupError):
+class ProjectNotFoundError(_AboutError[str], LookupError):
     """No project of this name belongs to the tenant (the caller's fault)."""
 
     text = "no project {!r}"
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
 
-
-class GateNotFoundError(LedgerError, LookupError):
+class GateNotFoundError(_AboutError[UUID], LookupError):
     """No gate with this id belongs to the caller's tenant (the caller's fault)."""
 
     text = "no gate {}"
-
-    def __init__(self, gate_id: UUID) -> None:
-        super().__init__(gate_id)
 
 
 class ClusterNotFoundError(LedgerError, LookupError):
@@ -125,23 +123,20 @@ class FencedError(LedgerError):
         super().__init__(job_id, fence)
 
 
-class PublishConflictError(LedgerError):
+class PublishConflictError(_AboutError[str]):
     """The active release is no longer the candidate's base (nobody's fault); nothing changed."""
 
     text = "site {} has another active release than the one this was made from"
 
-    def __init__(self, site: str) -> None:
-        super().__init__(site)
 
-
-class _RefusedError(LedgerError, ValueError):
+class _RefusedError(LedgerError, ValueError, Generic[Why]):
     """A refusal for one of a few reasons; nothing changed."""
 
     reasons: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
-    def __init__(self, subject: UUID, reason: Any, fact: str | int = "") -> None:
+    def __init__(self, subject: UUID, reason: Why, fact: str | int = "") -> None:
         super().__init__(subject, reason, fact)
-        self.reason: str = reason
+        self.reason = reason
 
     def __str__(self) -> str:
         subject, reason, fact = self.args
@@ -165,7 +160,7 @@ UndoRefusal = Literal["state", "over"]
 ReplayRefusal = Literal["not_ended", "no_callback", "too_often"]
 
 
-class ApprovalRefusedError(_RefusedError):
+class ApprovalRefusedError(_RefusedError[ApprovalRefusal]):
     """A preview cannot be approved, or not by this actor (the caller's fault)."""
 
     text = "job {} is not approved: {}"
@@ -181,11 +176,8 @@ class ApprovalRefusedError(_RefusedError):
         }
     )
 
-    def __init__(self, job_id: UUID, reason: ApprovalRefusal, fact: str = "") -> None:
-        super().__init__(job_id, reason, fact)
 
-
-class NotUndoableError(_RefusedError):
+class NotUndoableError(_RefusedError[UndoRefusal]):
     """An approval cannot be undone any more (the caller's fault, or nobody's)."""
 
     text = "the approval of job {} is not undone: {}"
@@ -196,22 +188,14 @@ class NotUndoableError(_RefusedError):
         }
     )
 
-    def __init__(self, job_id: UUID, reason: UndoRefusal, fact: str = "") -> None:
-        super().__init__(job_id, reason, fact)
 
-
-class NoOpenGateError(LedgerError, LookupError):
+class NoOpenGateError(_AboutError[UUID], LookupError):
     """A run waits for nobody (the caller's fault)."""
 
-    def __init__(self, run_id: UUID) -> None:
-        super().__init__(run_id)
-        self.run_id = run_id
-
-    def __str__(self) -> str:
-        return f"run {self.run_id} has no open gate with work to look at"
+    text = "run {} has no open gate with work to look at"
 
 
-class GateRefusedError(_RefusedError):
+class GateRefusedError(_RefusedError[GateRefusal]):
     """A gate cannot be decided, or not by this actor (the caller's fault)."""
 
     text = "gate {} is not decided: {}"
@@ -225,11 +209,8 @@ class GateRefusedError(_RefusedError):
         }
     )
 
-    def __init__(self, gate_id: UUID, reason: GateRefusal, fact: str = "") -> None:
-        super().__init__(gate_id, reason, fact)
 
-
-class NotContinuableError(_RefusedError):
+class NotContinuableError(_RefusedError[RoundRefusal]):
     """A job cannot be continued (the caller's fault, or nobody's)."""
 
     text = "nothing can go on from job {}: {}"
@@ -247,11 +228,8 @@ class NotContinuableError(_RefusedError):
         }
     )
 
-    def __init__(self, job_id: UUID, reason: RoundRefusal, fact: str | int = "") -> None:
-        super().__init__(job_id, reason, fact)
 
-
-class NotReplayableError(_RefusedError):
+class NotReplayableError(_RefusedError[ReplayRefusal]):
     """A notification cannot be sent again (the caller's fault)."""
 
     text = "job {} has nothing to send again: {}"
@@ -262,9 +240,6 @@ class NotReplayableError(_RefusedError):
             "too_often": "it was sent again {} times, which is enough",
         }
     )
-
-    def __init__(self, job_id: UUID, reason: ReplayRefusal, fact: str | int = "") -> None:
-        super().__init__(job_id, reason, fact)
 
 
 ERA_DIGITS = 2
