@@ -12,7 +12,6 @@ import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -85,32 +84,19 @@ def running_fake_provider(config: FakeProviderConfig) -> Iterator[Address]:
         ScenarioError: a scenario file is wrong.
     """
     loop = asyncio.new_event_loop()
-    ended = asyncio.Event()
-    ready: Future[Address] = Future()
-
-    async def run() -> None:
-        async with _listening(config) as address:
-            ready.set_result(address)
-            await ended.wait()
-
-    def main() -> None:
-        try:
-            loop.run_until_complete(run())
-        except BaseException as error:
-            if ready.done():
-                raise
-            ready.set_exception(error)
-        finally:
-            loop.close()
-
-    thread = threading.Thread(target=main, name="fake-provider", daemon=True)
+    thread = threading.Thread(target=loop.run_forever, name="fake-provider", daemon=True)
     thread.start()
+    listening = _listening(config)
     try:
-        yield ready.result(_START_SECONDS)
+        address = asyncio.run_coroutine_threadsafe(listening.__aenter__(), loop).result(_START_SECONDS)
+        try:
+            yield address
+        finally:
+            asyncio.run_coroutine_threadsafe(listening.__aexit__(None, None, None), loop).result(_START_SECONDS)
     finally:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(ended.set)
+        loop.call_soon_threadsafe(loop.stop)
         thread.join(_START_SECONDS)
+        loop.close()
 
 
 @asynccontextmanager
