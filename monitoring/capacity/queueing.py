@@ -8,6 +8,7 @@ out too low), and for bursts shorter than a queue's recovery. Each queue is trea
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 
 MOST_SLOTS = 1_000_000
@@ -103,22 +104,16 @@ def slots_for(
     low = max(1, math.floor(load.offered) + 1, math.ceil(load.offered / most_busy - 1e-9))
     if low > most:
         return None
-    high = low
-    while not _is_enough(load, high, p95_seconds, pickup_seconds):
+
+    def is_enough(slots: int) -> bool:
+        return waits(load, slots, pickup_seconds=pickup_seconds).p95 <= p95_seconds
+
+    high = low  # few at first: what the formula costs grows with the slots
+    while not is_enough(high):
         if high >= most:
             return None
         low, high = high + 1, min(most, high + max(1, (high - low) * 2 + 1))
-    while low < high:
-        middle = (low + high) // 2
-        if _is_enough(load, middle, p95_seconds, pickup_seconds):
-            high = middle
-        else:
-            low = middle + 1
-    return high if high <= most else None
-
-
-def _is_enough(load: Load, slots: int, p95_seconds: float, pickup_seconds: float) -> bool:
-    return waits(load, slots, pickup_seconds=pickup_seconds).p95 <= p95_seconds
+    return bisect_left(range(high), True, lo=low, key=is_enough)
 
 
 @dataclass(frozen=True, kw_only=True)
