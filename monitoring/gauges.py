@@ -205,7 +205,7 @@ COUNTED_AT_MOST = 10_000
 LOOKED_AT_MOST = 50
 """How many of a queue's oldest jobs are searched for a ready one; as many of those sent, and of those to be sent."""
 
-_FLEET: tuple[Metric, ...] = (
+PROBED: tuple[Metric, ...] = (
     gauge(
         "workers", "Workers: serving, draining (stopping), or lost (silent without signing off).", {"standing": OPEN}
     ),
@@ -217,9 +217,6 @@ _FLEET: tuple[Metric, ...] = (
     gauge("lease_age_seconds_max", "Longest time since a running attempt renewed its lease.", {"queue_name": OPEN}),
     gauge("boxes_working", "Boxes with a running model session.", {"queue_name": OPEN}),
     gauge("dispatcher_leader_present", "1 while a dispatcher leads."),
-)
-
-_WAITING: tuple[Metric, ...] = (
     gauge("queue_oldest_age_seconds", "Age of the oldest job whose time has come; else 0.", {"queue_name": OPEN}),
     gauge(
         "queue_ready_oldest_age_seconds",
@@ -234,9 +231,6 @@ _WAITING: tuple[Metric, ...] = (
         "held_jobs", f"Waiting jobs that are not ready, by wait reason; counted to {COUNTED_AT_MOST}.", {"reason": OPEN}
     ),
     gauge("dead_letters", f"Open dead letters; counted to {COUNTED_AT_MOST}.", {"queue_name": OPEN}),
-)
-
-_MONEY: tuple[Metric, ...] = (
     gauge("budget_limit_usd", "Today's budget; for tenants the sum over those that spent today.", {"scope": OPEN}),
     gauge("budget_spent_usd", "Spent of today's budget.", {"scope": OPEN}),
     gauge("budget_reserved_usd", "Reserved of today's budget by calls in progress.", {"scope": OPEN}),
@@ -251,9 +245,6 @@ _MONEY: tuple[Metric, ...] = (
         "Circuit of an account's model: 0 closed, 1 half-open, 2 open.",
         {"provider": OPEN, "model": OPEN},
     ),
-)
-
-_BROKER: tuple[Metric, ...] = (
     gauge("broker_up", "1 while the broker answers the exporter."),
     gauge(
         "broker_messages",
@@ -264,9 +255,6 @@ _BROKER: tuple[Metric, ...] = (
     gauge("broker_memory_limit_bytes", "Memory limit of the broker; 0 for none."),
     gauge("broker_clients", "Connections to the broker."),
     counter("broker_evicted_keys_total", "Keys evicted by the broker for lack of memory since its start."),
-)
-
-_LEDGER: tuple[Metric, ...] = (
     gauge("ledger_connections", "Connections to the ledger's server, of all its databases."),
     gauge("ledger_connections_limit", "Connections that the server accepts."),
     gauge("ledger_blocked_seconds_max", "Longest wait of a session for another one's lock; 0 without one."),
@@ -275,22 +263,14 @@ _LEDGER: tuple[Metric, ...] = (
         "Callbacks that have waited for over a minute, or were given up within a day.",
         {"standing": OPEN},
     ),
-)
-
-_CELLS: tuple[Metric, ...] = (
     gauge("cells_directory_up", "1 while the directory of the fleet answers; only of a cell."),
     gauge("cells_leased_usd", "What this cell has leased of the fleet's budget today; it spends no more."),
     gauge("cells_moves", "Tenants that are moving from or to this cell, by the step that is done.", {"step": OPEN}),
     gauge("cells_move_age_seconds_max", "Time since the oldest such move began; 0 without one."),
-)
-
-_RECORD: tuple[Metric, ...] = (
     gauge("fold_lag_seconds", "Age of the oldest event not counted yet; 0 without one."),
     gauge("audit_unsealed_age_seconds", "Age of the oldest audit row not sealed yet; 0 without one."),
     gauge("build_info", "Always 1.", {"version": OPEN, "policy": OPEN, "prices_as_of": OPEN}),
 )
-
-PROBED: tuple[Metric, ...] = (*_FLEET, *_WAITING, *_MONEY, *_BROKER, *_LEDGER, *_CELLS, *_RECORD)
 """The metrics read at each scrape."""
 
 MOST_PROVIDERS = 20
