@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import signal
 import threading
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from sqlmodel import Session
 
 from ledger.errors import ForeignMarkError
 from ledger.store import Ledger, Statement, create_ledger_engine
-from monitoring.asgi import Server, uvicorn_config
+from monitoring.asgi import Server, leave_on_signals, uvicorn_config
 from monitoring.event_metrics import fold_pending, has_pending, read_series
 from monitoring.gauges import (
     PROBED,
@@ -234,20 +233,11 @@ def exporting(ledger: Ledger, *, host: str, port: int, policy: Policy, others: O
 
 
 def serve(ledger_url: str, *, host: str, port: int, policy: Policy, others: Others = ()) -> None:
-    """Serve `/metrics` and `/healthz` until SIGTERM or SIGINT, in the main thread."""
+    """Serve `/metrics` and `/healthz` until SIGTERM or SIGINT, then leave with exit code 0."""
+    leave_on_signals()
     ledger = Ledger(create_ledger_engine(ledger_url, pool_size=2, application="pointsman-exporter"))
-    # uvicorn raises the signal again after its shutdown; here a signal is the normal end.
-    previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        with (
-            exporting(ledger, host=host, port=port, policy=policy, others=others) as server,
-            suppress(KeyboardInterrupt),
-        ):
-            server.run()
-    finally:
-        ledger.close()
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    with closing(ledger), exporting(ledger, host=host, port=port, policy=policy, others=others) as server:
+        server.run()
 
 
 @contextmanager
