@@ -65,7 +65,7 @@ InOrder = PlainSerializer(sorted, return_type=list[str], when_used="json")
 
 
 class Section(BaseModel):
-    """Base of the configuration sections."""
+    """Base of the configuration sections, and of what people write into files: a misspelt name is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

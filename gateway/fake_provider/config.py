@@ -9,16 +9,15 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from routing.config import Section
 from routing.policy.prices import Price, Usage, cost_nanousd, price_of
 
 Speed = Literal["real", "max"]
 Finish = Literal["completed", "client_cut", "server_cut", "fault", "stalled", "refused"]
 
 
-class FakeProviderConfig(BaseModel):
+class FakeProviderConfig(Section):
     """Settings of `serve`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 0

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -23,6 +23,7 @@ from gateway.errors import GatewayError
 from gateway.fake_provider.request import Request, RequestError
 from gateway.fake_provider.wire import Reply, Text, ToolUse, Written
 from gateway.messages import usage_of
+from routing.config import Section
 from routing.model_call import request_digest
 from routing.redaction import redact_all
 from routing.yaml_data import load_yaml
@@ -39,10 +40,8 @@ class CaseError(GatewayError, ValueError):
     """A file of cases is invalid (its author's fault); the message names file and line."""
 
 
-class RecordedReply(BaseModel):
+class RecordedReply(Section):
     """One reply: a `text`, the input of one tool under its name, or several of these under `say`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     say: tuple[dict[str, Any], ...] = Field(min_length=1)
     turn: int = Field(default=1, ge=1)
@@ -92,9 +91,7 @@ class RecordedCase(RecordedRound):
     rounds: tuple[RecordedRound, ...] = ()
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class _Entry(NamedTuple):
     reply: RecordedReply
     marks: tuple[str, ...]
     answer: str
@@ -120,7 +117,7 @@ class Library:
             for each in (case, *case.rounds):
                 asked = each.request or asked
                 self._entries.setdefault(_key(asked), []).extend(
-                    _Entry(reply=reply, marks=case.marks, answer=each.answer) for reply in each.replies
+                    _Entry(reply, case.marks, each.answer) for reply in each.replies
                 )
 
     def find(self, request: Request) -> Sequence[Text | ToolUse]:

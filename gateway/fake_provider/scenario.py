@@ -21,12 +21,13 @@ from typing import Annotated, Any, Literal, Self
 from jinja2 import StrictUndefined, TemplateError
 from jinja2 import Template as Compiled
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from gateway.errors import GatewayError
 from gateway.fake_provider.library import Library, read_library
 from gateway.fake_provider.request import Request, example_of, key_words, plain, quoted, sentence, slug, title, words
 from gateway.fake_provider.wire import Text, ToolUse
+from routing.config import Section
 from routing.errors import YamlRefusedError
 from routing.policy.project import read_yaml
 
@@ -146,11 +147,7 @@ Responder = Literal["recorded", "code_agent", "run_agent", "site_edit", "site_pa
 Tokens = Annotated[int, Field(ge=0, le=10_000_000)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class When(_Section):
+class When(Section):
     """Conditions on a request. An omitted field matches everything."""
 
     model: str | None = None
@@ -167,13 +164,13 @@ class When(_Section):
     """An expression that must be true."""
 
 
-class Wordy(_Section):
+class Wordy(Section):
     """A long reply of filler text."""
 
     tokens: Annotated[int, Field(gt=0, le=100_000)]
 
 
-class Say(_Section):
+class Say(Section):
     """One block of a reply: exactly one of text, tool or wordy."""
 
     text: Template | None = None
@@ -191,7 +188,7 @@ class Say(_Section):
         return self
 
 
-class UsageOverride(_Section):
+class UsageOverride(Section):
     """Tokens to bill instead of those counted."""
 
     input_tokens: Tokens | None = None
@@ -200,7 +197,7 @@ class UsageOverride(_Section):
     cache_read_tokens: Tokens | None = None
 
 
-class Fault(_Section):
+class Fault(Section):
     """An injected fault."""
 
     kind: Literal["status", "stall", "cut", "malformed"]
@@ -212,14 +209,14 @@ class Fault(_Section):
     """Length of a stall, after which the reply continues if the client is still there."""
 
 
-class PaceOverride(_Section):
+class PaceOverride(Section):
     """A speed of its own, even with `--speed max`."""
 
     first_token_seconds: Annotated[float, Field(ge=0, le=3600)]
     tokens_per_second: Annotated[float, Field(gt=0)]
 
 
-class Rule(_Section):
+class Rule(Section):
     """What to play for matching requests.
 
     A rule with neither `say` nor `responder` adds its fault, usage and pace to the reply of the next rule that matches.
@@ -254,7 +251,7 @@ class Rule(_Section):
         return self.say is not None or self.responder is not None
 
 
-class Scenario(_Section):
+class Scenario(Section):
     """A scenario file."""
 
     rules: tuple[Rule, ...] = Field(min_length=1)

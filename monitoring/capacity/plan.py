@@ -15,11 +15,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from ledger.errors import CapacityError
 from monitoring.capacity.queueing import MOST_BUSY, MOST_SLOTS, Load, Waits, slots_for, waits
 from monitoring.capacity.workload import QueueWork, Rates, Workload, first_error
+from routing.config import Section
 from routing.policy.platform import Policy
 from routing.provider_circuit import CircuitName
 from routing.queues import QueueName
@@ -34,10 +35,8 @@ PerSecond = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
-class Limits(BaseModel):
+class Limits(Section):
     """The limits of the parts, each alone on its machine, and the share that a job takes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     machine: str = Field(max_length=200)
     at: str = Field(max_length=40)

@@ -16,13 +16,14 @@ from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple, Self
 
 from psycopg.errors import QueryCanceled
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from sqlalchemy.exc import OperationalError
 from sqlmodel import Session
 
 from ledger.errors import CapacityError
 from ledger.operations.workers import slots_by_queue
 from ledger.store import Ledger, Statement
+from routing.config import Section
 from routing.policy.platform import ModelCall, Policy
 from routing.policy.prices import NANOUSD_PER_USD, Usage, cost_nanousd
 from routing.queues import QUEUES, QueueName
@@ -38,11 +39,7 @@ Rates = Mapping[QueueName, float]
 """Per second."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ModelUse(_Section):
+class ModelUse(Section):
     """An attempt's mean use of one model."""
 
     calls: Amount
@@ -50,7 +47,7 @@ class ModelUse(_Section):
     """Read and written."""
 
 
-class QueueWork(_Section):
+class QueueWork(Section):
     """The attempts on one queue."""
 
     source: Literal["measured", "default"]
@@ -93,7 +90,7 @@ class QueueWork(_Section):
         return sum(use.calls for use in self.models.values())
 
 
-class Workload(_Section):
+class Workload(Section):
     """The work of a fleet, measured or by default."""
 
     v: Literal[2] = 2
