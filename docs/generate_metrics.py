@@ -1,6 +1,7 @@
 """Write docs/metrics.md from monitoring/metrics.py and the dashboard of the router, so that it cannot be out of date.
 
-`python docs/generate_metrics.py` prints the page; a test compares it with the file.
+`python docs/generate_metrics.py` prints the page; a test compares it with the file. Dashboards and alerts of our users
+rely on what it lists: a name, label or kind that changes there is a change for them, and belongs in CHANGELOG.md.
 """
 
 from __future__ import annotations
