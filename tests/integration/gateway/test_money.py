@@ -8,8 +8,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
@@ -222,40 +220,6 @@ def test_a_raised_budget_holds_at_once(world: World) -> None:
     assert isinstance(reserve(world, holder, start(500)), BudgetExceeded)
     assert isinstance(reserve(world, holder, start(500), limit=1500), Reserved)
     assert {cap.limit_nanousd for cap in world.caps().values()} == {1500}
-
-
-Step = tuple[str, int, int]
-STEPS = st.lists(
-    st.tuples(st.sampled_from(["reserve", "settle", "overrun", "lose"]), st.integers(0, 2), st.integers(1, 700)),
-    max_size=25,
-)
-
-
-@given(steps=STEPS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_books_balance_after_any_sequence_of_steps(world: World, steps: list[Step]) -> None:
-    world.execute("TRUNCATE call, cap")
-    holders = [bearer(world) for _ in range(3)]
-    opened: list[tuple[UUID, int]] = []
-    for step, which, amount in steps:
-        if step == "reserve":
-            call = start(amount)
-            if isinstance(reserve(world, holders[which], call), Reserved):
-                opened.append((call.id, amount))
-        elif opened and step == "lose":
-            call_id, _ = opened.pop(which % len(opened))
-            world.execute("UPDATE call SET lease_until = now() - interval '1 hour' WHERE id = :id", id=call_id)
-            with world.ledger.begin() as session:
-                assert money.presume_lost_calls(session) == 1
-        elif opened:
-            call_id, reserved = opened.pop(which % len(opened))
-            settle(world, call_id, reserved + amount if step == "overrun" else min(amount, reserved))
-    world.check_books()
-    for call_id, _ in opened:
-        settle(world, call_id, 0)
-    world.check_books()
-    with world.ledger.begin() as session:
-        assert session.connection().scalar(text("SELECT sum(reserved_nanousd) FROM cap")) in (0, None)
 
 
 def test_concurrent_calls_neither_deadlock_nor_pass_a_cap(world: World) -> None:
