@@ -243,7 +243,7 @@ def test_a_provider_that_refuses_connections_is_not_called_again_and_again(ledge
         answers = [ask(world, held) for _ in range(6)]
         assert [code_of(answer) for answer in answers] == ["provider_unreachable"] * 5 + ["circuit_open"]
         assert "retry-after" in answers[4].headers
-        assert sum(call.cost_nanousd for call in world.calls()) == 0
+        assert {(call.cost_nanousd, call.finish) for call in world.calls()} == {(0, "provider_gone")}
 
 
 @pytest.mark.parametrize("kind", ["overloaded_error", "rate_limit_error"])

@@ -298,6 +298,12 @@ def test_what_is_no_reply_is_a_providers_error(played: Player, events: list[tupl
         ask(played)
 
 
+def test_a_reply_that_does_not_use_its_tool_is_a_providers_error(played: Player) -> None:
+    played.stream(encoded(HELLO, "\n"), size=100)
+    with ModelClient(played.url, "pma_x") as client, pytest.raises(ProviderError, match="did not use the tool t"):
+        client.tool_call(["x"], model="m", max_tokens=9, tool={"name": "t"})
+
+
 def test_a_reply_and_an_event_are_bounded(played: Player, monkeypatch: pytest.MonkeyPatch) -> None:
     played.stream(encoded(HELLO[:1], "\n") + b"data: " + b"x" * (5 << 20), size=1 << 16)
     with pytest.raises(ProviderError, match="UnreadableStreamError"):
@@ -322,6 +328,9 @@ def test_a_gateway_that_breaks_off_is_reported_as_unreachable(played: Player, an
         ask(played)
     played.stream(encoded(HELLO, "\n"), size=7, whole=False)
     with pytest.raises(GatewayUnreachableError, match="broke off"):
+        ask(played)
+    played.url = "http://127.0.0.1:9"
+    with pytest.raises(GatewayUnreachableError, match="cannot be reached"):
         ask(played)
 
 
