@@ -14,7 +14,7 @@ from sqlmodel import SQLModel
 
 from ledger.attempts import lock_owned_job, renew_all
 from ledger.dispatch_window import release_due
-from ledger.job_control import approve, await_approval
+from ledger.job_control import approve, approved_release, await_approval
 from ledger.jobs import close_attempt, end, move
 from ledger.record_tables import Epoch
 from ledger.releases import NewRelease, activate, add_release, ensure_site
@@ -147,6 +147,14 @@ class Shop:
     def approve(self, job_id: UUID, *, actor: str = "reviewer", undo_seconds: float = 0) -> None:
         with self.ledger.begin() as session:
             approve(session, job_id, actor=actor, policy=self.policy, undo_seconds=undo_seconds)
+
+    def publish(self, claimed: Claim) -> None:
+        """Let a worker publish what was approved."""
+        with self.ledger.begin() as session:
+            job = lock_owned_job(session, claimed.attempt)
+            release = approved_release(session, job)
+            activate(session, release.site_id, release, base_release_id=release.base_release_id)
+            end(session, job, State.PUBLISHED, reason=Reason.DONE)
 
     def show(self, site_id: UUID) -> Release:
         """Give a site an active release, as an import does."""

@@ -52,7 +52,6 @@ from routing.broker import create_app
 from routing.config import CellSecrets
 from routing.jobs import JobMessage, Reason, State
 from routing.policy.agents import AccountsConfig
-from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from routing.scheduling import WaitReason
 from sites.config import ContentStoreConfig
@@ -135,7 +134,7 @@ def open_fleet(url: str, stack: ExitStack, *tenants: str) -> Fleet:
         session.flush()
         if tenants:
             site_id = ensure_site(session, "acme", "bakery").id
-    return Fleet(ledger, url, platform_policy(), site_id)
+    return Fleet(ledger, url, site_id=site_id)
 
 
 @pytest.fixture

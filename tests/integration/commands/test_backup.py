@@ -329,7 +329,7 @@ def busy(origin: Rig) -> dict[str, Any]:
     """Work in every stage at the moment of the backup."""
     shop = origin.shop
     shop.tenant("acme", provider="fake")
-    fleet = Fleet(shop.ledger, shop.url, shop.policy, origin.site("other"))
+    fleet = Fleet(shop.ledger, shop.url, site_id=origin.site("other"))
     running = shop.claim(shop.accept(site_id=origin.site("busy")))
     fleet.open_call(running)
     offered = shop.accept(site_id=origin.site("offered"))

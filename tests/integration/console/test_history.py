@@ -28,8 +28,9 @@ def fleet(module_ledger: tuple[Ledger, str]) -> Fleet:
     published = fleet.accept()
     claimed = fleet.claim(published)
     fleet.call(claimed)
-    fleet.to_approval(claimed)
-    fleet.publish(published)
+    fleet.offer(claimed)
+    fleet.approve(published)
+    fleet.publish(fleet.claim(published))
     escalated = fleet.claim(fleet.accept())
     with ledger.begin() as session:
         job = lock_owned_job(session, escalated.attempt)
@@ -38,7 +39,7 @@ def fleet(module_ledger: tuple[Ledger, str]) -> Fleet:
     fleet.call(patching)
     fleet.end(patching, State.FAILED, Reason.NOT_AVAILABLE)
     rejected = fleet.accept()
-    fleet.to_approval(fleet.claim(rejected))
+    fleet.offer(fleet.claim(rejected))
     with ledger.begin() as session:
         reject(session, rejected, actor="reviewer", reason="no")
     with ledger.begin() as session:
@@ -291,7 +292,7 @@ PLANTED = {
         f"""
         UPDATE release SET base_release_id = gen_random_uuid() WHERE job_id = {_PUBLISHED}""",
     ),
-    "two releases over the same": (Rule.CHAIN, "UPDATE release SET published_at = now()"),
+    "two releases over the same": (Rule.CHAIN, "UPDATE release SET published_at = now(), base_release_id = NULL"),
     "a cap that spent more than its calls": (
         Rule.MONEY,
         """

@@ -139,9 +139,10 @@ def test_a_decision_without_its_site_is_made_with_the_site_of_its_claim_or_of_no
 ) -> None:
     waiting = decided(fleet, "Fix the broken menu")
     published = decided(fleet, "Fix the broken menu")
-    release = fleet.to_approval(fleet.claim(published))
+    release = fleet.offer(fleet.claim(published))
     fleet.execute("UPDATE release SET signals = :signals", signals=json.dumps({"files": files}))
-    fleet.publish(published)
+    fleet.approve(published)
+    fleet.publish(fleet.claim(published))
     fleet.execute("UPDATE job SET base_release_id = :release WHERE id = :id", release=release.id, id=published)
     for job_id in (waiting, published):
         forget_site(fleet, job_id)
@@ -191,6 +192,6 @@ def test_prompts_are_shown_redacted_and_harmless(fleet: Fleet, words: str) -> No
 
 def test_a_replay_changes_nothing(fleet: Fleet, words: str) -> None:
     decided(fleet, "Add a seat map")
-    before = fleet.row("SELECT (SELECT count(*) FROM event) AS events, route, tier, state FROM job")
+    before = fleet.rows("SELECT (SELECT count(*) FROM event) AS events, route, tier, state FROM job")
     replayed(fleet, "--vocabulary", words)
-    assert fleet.row("SELECT (SELECT count(*) FROM event) AS events, route, tier, state FROM job") == before
+    assert fleet.rows("SELECT (SELECT count(*) FROM event) AS events, route, tier, state FROM job") == before

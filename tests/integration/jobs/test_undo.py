@@ -23,11 +23,9 @@ from ledger.job_control import (
     undo_until,
     why_not_undoable,
 )
-from ledger.jobs import close_attempt, end, lock_job, requeue
+from ledger.jobs import close_attempt, lock_job, requeue
 from ledger.operations.history_reader import examine
 from ledger.record_tables import Approval
-from ledger.releases import activate
-from ledger.start_attempt import Claim
 from ledger.tables import Job, Release, Site
 from monitoring.event_metrics import fold_pending, read_series
 from monitoring.metrics import JOBS_FINISHED, QUEUE_DEPTH, ROUTES, series_key
@@ -75,14 +73,6 @@ def take(shop: Shop) -> list[Push]:
     with shop.ledger.begin() as session:
         window = DispatchWindow(per_queue=64, per_tenant=16)
         return list(top_up(session, QueueName.CONTROL, dispatch_window=window, admission=Admission()))
-
-
-def publish(shop: Shop, claimed: Claim) -> None:
-    with shop.ledger.begin() as session:
-        job = lock_owned_job(session, claimed.attempt)
-        release = approved_release(session, job)
-        activate(session, release.site_id, release, base_release_id=release.base_release_id)
-        end(session, job, State.PUBLISHED, reason=Reason.DONE)
 
 
 def depth(shop: Shop, queue: QueueName) -> float:
@@ -158,7 +148,7 @@ def test_what_was_undone_is_judged_anew(shop: Shop) -> None:
     with pytest.raises(WrongStateError), shop.ledger.begin() as session:
         approved_release(session, session.get_one(Job, job_id))
     shop.approve(job_id, undo_seconds=0)
-    publish(shop, shop.claim(job_id))
+    shop.publish(shop.claim(job_id))
     assert (shop.job(job_id).state, shop.find(Approval, job_id).actor) == ("published", "reviewer")
     other = held(shop, site_id=shop.site("other"))
     undo(shop, other)
@@ -188,7 +178,7 @@ def test_metrics_notices_and_decisions_count_an_undone_approval_once(shop: Shop)
     assert depth(shop, QueueName.CONTROL) == 0, "it left the queue without a claim"
     shop.approve(job_id, undo_seconds=0)
     assert depth(shop, QueueName.CONTROL) == 1
-    publish(shop, shop.claim(job_id))
+    shop.publish(shop.claim(job_id))
     assert depth(shop, QueueName.CONTROL) == 0
     assert shop.scalar("SELECT count(*) FROM notice") == 1, "one of the preview, none of the undo"
     assert shop.scalar("SELECT count(*) FROM notification") == 1
@@ -206,7 +196,7 @@ def test_an_approval_that_holds_nothing_back_is_not_undone(shop: Shop) -> None:
     job_id = held(shop, seconds=0)
     assert shop.job(job_id).held_for is None
     assert refusal_of(shop, job_id) == "over"
-    publish(shop, shop.claim(job_id))
+    shop.publish(shop.claim(job_id))
     assert refusal_of(shop, job_id) == "state"
     assert shop.find(Approval, job_id).decision == "approved"
 
@@ -307,7 +297,7 @@ def test_the_next_edit_of_the_site_waits_through_approval_and_undo(shop: Shop) -
         with shop.ledger.begin() as session:
             assert release_sites(session) == []
         assert (shop.job(behind).held_for, shop.find(Site, site).lock_job_id) == ("site", job_id)
-    publish(shop, shop.claim(job_id))
+    shop.publish(shop.claim(job_id))
     with shop.ledger.begin() as session:
         assert release_sites(session) == [behind]
 

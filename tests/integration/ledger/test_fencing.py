@@ -86,7 +86,7 @@ def lose(shop: Shop, claimed: Claim) -> None:
 
 @pytest.fixture
 def fleet(shop: Shop) -> Fleet:
-    return Fleet(shop.ledger, shop.url, shop.policy, shop.site())
+    return Fleet(shop.ledger, shop.url, site_id=shop.site())
 
 
 def waste(shop: Shop) -> int:

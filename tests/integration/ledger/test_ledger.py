@@ -628,15 +628,6 @@ def test_an_escalated_job_waits_for_the_next_tier_on_the_same_bill_and_site(shop
 # ------------------------------------------------------------------------------------------------ approval, publish
 
 
-def publish(shop: Shop, job_id: UUID) -> None:
-    claimed = shop.claim(job_id)
-    with shop.ledger.begin() as session:
-        job = lock_owned_job(session, claimed.attempt)
-        release = approved_release(session, job)
-        activate(session, release.site_id, release, base_release_id=release.base_release_id)
-        end(session, job, State.PUBLISHED, reason=Reason.DONE)
-
-
 @pytest.mark.req("H-083")
 def test_an_approval_is_bound_to_the_release_its_scan_and_its_base(shop: Shop) -> None:
     site = shop.site()
@@ -651,7 +642,7 @@ def test_an_approval_is_bound_to_the_release_its_scan_and_its_base(shop: Shop) -
     assert (approval.scan_digest, approval.decision, approval.actor) == (release.scan_digest, "approved", "ann")
     assert (shop.job(claimed.job.id).state, shop.job(claimed.job.id).queue) == ("publishing", "control")
     assert shop.active(site) == base.id
-    publish(shop, claimed.job.id)
+    shop.publish(shop.claim(claimed.job.id))
     assert shop.active(site) == release.id
     assert shop.find(Site, site).lock_job_id is None
 

@@ -20,9 +20,8 @@ from hypothesis.stateful import (
 
 from ledger.attempts import escalate, find_lapsed_attempts, lock_owned_job, recover, report_loss
 from ledger.errors import FencedError, NotUndoableError, PublishConflictError, WrongStateError
-from ledger.job_control import approved_release, expire, reject, request_cancel, undo_approval
+from ledger.job_control import expire, reject, request_cancel, undo_approval
 from ledger.jobs import end
-from ledger.releases import activate
 from ledger.start_attempt import Claim
 from ledger.store import Ledger
 from ledger.tables import Job
@@ -163,10 +162,8 @@ class LedgerMachine(RuleBasedStateMachine):
     def publish(self, claimed: Claim | None) -> None:
         if claimed is None or claimed.attempt.queue != QueueName.CONTROL.value:
             return
-        with suppress(*CLOSED), self.held(claimed) as (session, job):
-            release = approved_release(session, job)
-            activate(session, release.site_id, release, base_release_id=release.base_release_id)
-            end(session, job, State.PUBLISHED, reason=Reason.DONE)
+        with suppress(*CLOSED):
+            self.shop.publish(claimed)
 
     @rule(site=st.integers(0, 1))
     def import_site(self, site: int) -> None:

@@ -23,9 +23,7 @@ from hypothesis.stateful import (
 from ledger.attempts import escalate, find_lapsed_attempts, lock_owned_job, recover
 from ledger.dispatch_window import release_due, release_sites, top_up
 from ledger.errors import FencedError, LedgerError, PublishConflictError, WrongStateError
-from ledger.job_control import approved_release, reject, request_cancel
-from ledger.jobs import end
-from ledger.releases import activate
+from ledger.job_control import reject, request_cancel
 from ledger.start_attempt import Claim
 from ledger.store import Ledger
 from ledger.tables import Job
@@ -222,11 +220,8 @@ class LockMachine(RuleBasedStateMachine):
     def publish(self, claimed: Claim) -> None:
         if claimed.attempt.queue != QueueName.CONTROL.value:
             return
-        with suppress(*CLOSED), self.shop.ledger.begin() as session:
-            job = lock_owned_job(session, claimed.attempt)
-            release = approved_release(session, job)
-            activate(session, release.site_id, release, base_release_id=release.base_release_id)
-            end(session, job, State.PUBLISHED, reason=Reason.DONE)
+        with suppress(*CLOSED):
+            self.shop.publish(claimed)
             self.hits["published"] += 1
 
     def writer_of(self, site_id: UUID | None) -> UUID | None:

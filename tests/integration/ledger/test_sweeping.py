@@ -15,10 +15,9 @@ from sqlalchemy import MetaData
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlmodel import SQLModel
 
-from ledger.attempts import lock_owned_job
 from ledger.events import EventKind, record
-from ledger.jobs import end, lock_job
-from ledger.releases import activate, sites_of
+from ledger.jobs import lock_job
+from ledger.releases import sites_of
 from ledger.runs.reviews import NewComment, keep_comment
 from ledger.store import Statement
 from ledger.tables import Site
@@ -149,15 +148,9 @@ def test_a_job_whose_owner_has_not_been_told_yet_stays_until_that_is_given_up(sh
 
 def published(shop: Shop, *, days: float) -> UUID:
     claimed = shop.running()
-    release = shop.offer(claimed)
+    shop.offer(claimed)
     shop.approve(claimed.job.id)
-    taken = shop.claim(claimed.job.id)
-    with shop.ledger.begin() as session:
-        job = lock_owned_job(session, taken.attempt)
-        assert job.site_id is not None
-        found = session.get_one(type(release), release.id)
-        activate(session, job.site_id, found, base_release_id=found.base_release_id)
-        end(session, job, State.PUBLISHED, reason=Reason.DONE)
+    shop.publish(shop.claim(claimed.job.id))
     grow_old(shop, claimed.job.id, days=days)
     return claimed.job.id
 

@@ -101,8 +101,9 @@ def drive_everything(fleet: Fleet) -> None:
     fleet.settle(open_call)
     again = fleet.claim(lost_id)
     fleet.call(again)
-    fleet.to_approval(again)
-    fleet.publish(lost_id)
+    fleet.offer(again)
+    fleet.approve(lost_id)
+    fleet.publish(fleet.claim(lost_id))
 
     raised_id = fleet.accept()
     raised = fleet.claim(raised_id)
@@ -117,7 +118,7 @@ def drive_everything(fleet: Fleet) -> None:
     rejected_id = fleet.accept()
     judged = fleet.claim(rejected_id)
     fleet.call(judged)
-    fleet.to_approval(judged)
+    fleet.offer(judged)
     with fleet.ledger.begin() as session:
         reject(session, rejected_id, actor="reviewer", reason="not what I asked for")
 
@@ -137,7 +138,7 @@ def drive_everything(fleet: Fleet) -> None:
         move(session, job, State.CLARIFYING)
         move(session, job, State.QUEUED)
 
-    fleet.claim_stale(fleet.accept())
+    assert fleet.try_claim(JobMessage(job_id=fleet.accept(), fence=7), worker="w2") is None
     fleet.claim(fleet.accept())
     fleet.accept()
     with fleet.ledger.begin() as session:

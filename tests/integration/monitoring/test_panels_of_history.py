@@ -21,7 +21,6 @@ from ledger.operations.workers import WorkerStatus, record_heartbeat
 from producers.local.supervisor import free_port
 from routing.clarify.ladder import BYPASS_REASONS, LadderEventName
 from routing.jobs import Reason, State
-from routing.policy.platform import platform_policy
 from routing.provider_circuit import Trouble
 from routing.queues import QueueName, Tier
 from tests.directories import new_directory
@@ -102,7 +101,7 @@ def test_every_panel_shows_what_the_ledger_says_of_a_history_in_which_everything
     prometheus: Prometheus, shop: Shop, tmp_path: Path
 ) -> None:
     yard = Yard(shop, tmp_path)
-    fleet, other = (Fleet(shop.ledger, shop.url, platform_policy(), shop.site(name)) for name in ("one", "other"))
+    fleet, other = (Fleet(shop.ledger, shop.url, site_id=shop.site(name)) for name in ("one", "other"))
     proof = Proof.begin(prometheus, shop.ledger, begun=prometheus.caught_up())
     yard.play(yard.submit("Fix the broken header", priority="P0"))
     drive_everything(fleet)
