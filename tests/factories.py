@@ -12,10 +12,11 @@ from uuid import UUID, uuid4
 from sqlalchemy import text
 from sqlmodel import SQLModel
 
-from ledger.attempts import lock_owned_job, renew_all
+from ledger.attempts import hash_token, lock_owned_job, renew_all
 from ledger.dispatch_window import release_due
 from ledger.job_control import approve, approved_release, await_approval
 from ledger.jobs import close_attempt, end, move
+from ledger.money import Bearer, CallStart, bearer_of, read_bearer
 from ledger.record_tables import Epoch
 from ledger.releases import NewRelease, activate, add_release, ensure_site
 from ledger.start_attempt import Claim, claim
@@ -47,6 +48,24 @@ def make_new_job(**overrides: Any) -> NewJob:
         "cap_nanousd": 650_000_000,
     }
     return NewJob(**(fields | overrides))
+
+
+def make_call(**overrides: Any) -> CallStart:
+    """A call whose worst case is a nanodollar, about to be reserved."""
+    fields: dict[str, Any] = {
+        "id": uuid4(),
+        "provider": "own",
+        "model": "m",
+        "key_hash": "k",
+        "gateway": "g",
+        "prices_as_of": "p",
+        "input_nanousd": 0,
+        "token_nanousd": 1,
+        "max_tokens": 1,
+        "least_tokens": 1,
+        "call_limit_nanousd": 10**12,
+    }
+    return CallStart(**(fields | overrides))
 
 
 def rows_of(seal: int) -> str:
@@ -125,6 +144,11 @@ class Shop:
 
     def running(self, **overrides: Any) -> Claim:
         return self.claim(self.accept(**overrides))
+
+    def bearer(self, token: str) -> Bearer:
+        """Whom an attempt's token stands for, as the gateway reads it."""
+        with self.ledger.begin() as session:
+            return read_bearer(bearer_of(hash_token(token)).all(session)[0])
 
     def end(self, claimed: Claim, state: State = State.FAILED, reason: Reason = Reason.INTERNAL_ERROR) -> None:
         with self.ledger.begin() as session:

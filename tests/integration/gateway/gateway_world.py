@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import httpx2
 from aiohttp import web
@@ -21,15 +21,12 @@ from gateway.client import ModelClient
 from gateway.config import GatewayConfig, ProviderConfig
 from gateway.network import authorities
 from gateway.server import ALONE
-from ledger.start_attempt import claim
 from ledger.store import Ledger
-from ledger.submission import accept
-from ledger.tables import Call, Cap, NewJob, Tenant
+from ledger.tables import Call, Cap
 from monitoring.config import CellsConfig
-from routing.jobs import JobMessage, JobRequest, Source, State
 from routing.policy.platform import Policy, platform_policy
 from routing.policy.prices import NANOUSD_PER_USD
-from routing.queues import QueueName
+from tests.factories import Shop
 from tests.threads import serve_app_in_thread, serve_gateway_in_thread
 
 HAIKU = "claude-haiku-4-5-20251001"
@@ -51,36 +48,14 @@ class Held:
 
 
 @dataclass
-class World:
-    """One installation around one gateway."""
-
-    ledger: Ledger
-    url: str
-    policy: Policy
-
-    def tenant(self, name: str, provider: str | None, **fields: Any) -> None:
-        with self.ledger.begin() as session:
-            session.add(Tenant(name=name, provider=provider, **fields))
+class World(Shop):
+    """One installation around one gateway, whose URL this is."""
 
     def attempt(self, *, tenant: str = "acme", cap_usd: float = 0.65) -> Held:
         """Accept a question and let a worker claim it."""
-        job_id = uuid4()
-        new = NewJob(
-            id=job_id,
-            tenant=tenant,
-            source=Source.PYTHON,
-            request=JobRequest(prompt="what is on the page?"),
-            state=State.QUEUED,
-            queue=QueueName.ANSWER,
-            mode="answer",
-            cap_nanousd=round(cap_usd * NANOUSD_PER_USD),
-        )
-        with self.ledger.begin() as session:
-            accept(session, new)
-        message = JobMessage(job_id=job_id, fence=0)
-        claimed = claim(self.ledger, message, queue=QueueName.ANSWER, worker="w", policy=self.policy)
-        assert claimed is not None
-        return Held(job_id, claimed.attempt.id, claimed.token)
+        cap = round(cap_usd * NANOUSD_PER_USD)
+        claimed = self.running(tier=None, tenant=tenant, prompt="what is on the page?", cap_nanousd=cap)
+        return Held(claimed.job.id, claimed.attempt.id, claimed.token)
 
     def client(self, held: Held) -> ModelClient:
         return ModelClient(self.url, held.token, timeout_seconds=20)
@@ -110,13 +85,7 @@ class World:
             return {cap.scope: cap for cap in session.exec(select(Cap)).all()}
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        with self.ledger.begin() as session:
-            rows = session.connection().execute(text("SELECT data FROM event WHERE kind = :kind"), {"kind": kind})
-            return [row[0] for row in rows]
-
-    def execute(self, statement: str, **values: Any) -> None:
-        with self.ledger.begin() as session:
-            session.connection().execute(text(statement), values)
+        return [data for (data,) in self.rows("SELECT data FROM event WHERE kind = :kind", kind=kind)]
 
     def is_settled(self) -> bool:
         return all(call.state != "reserved" for call in self.calls())
@@ -159,7 +128,7 @@ def gateway_world(
     chosen = policy or platform_policy()
     with serve_gateway_in_thread(gateway_config(providers, **fields), ledger_url, chosen, cells) as url:
         world = World(ledger, url, chosen)
-        world.tenant("acme", next(iter(providers)))
+        world.tenant(provider=next(iter(providers)))
         yield world
 
 

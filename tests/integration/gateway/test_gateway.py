@@ -297,7 +297,7 @@ def test_a_huge_max_tokens_is_lowered_to_the_policys(rehearsed: Rehearsed) -> No
 
 def test_a_tenants_own_lower_limit_holds(ledger: Ledger, ledger_url: str) -> None:
     with scripted_world(ledger, ledger_url, opening(), block(), closing(output_tokens=5)) as (_, world):
-        world.tenant("thrifty", "own", overrides={"queues": {"answer": {"llm_usd": 0.001}}})
+        world.tenant("thrifty", provider="own", overrides={"queues": {"answer": {"llm_usd": 0.001}}})
         with pytest.raises(BudgetExceededError, match="tier budget"):
             ask(world, world.attempt(tenant="thrifty"))
         ask(world, world.attempt())
@@ -438,7 +438,7 @@ def test_a_change_that_leaves_a_caller_its_right_holds_for_its_next_call(rehears
 
 @pytest.mark.req("S-065")
 def test_a_tenant_without_a_provider_is_refused_though_the_gateway_has_keys(rehearsed: Rehearsed) -> None:
-    rehearsed.tenant("poor", None)
+    rehearsed.tenant("poor")
     held = rehearsed.attempt(tenant="poor")
     with pytest.raises(NoProviderKeyError, match="tenant poor has no model provider"):
         ask(rehearsed, held)
@@ -456,7 +456,7 @@ def test_each_tenants_calls_go_to_its_own_provider_with_its_own_key(ledger: Ledg
             "two": provider(two.url, label="two", key="key-two"),
         }
         with gateway_world(ledger, ledger_url, providers) as world:
-            world.tenant("other", "two")
+            world.tenant("other", provider="two")
             ask(world, world.attempt())
             ask(world, world.attempt(tenant="other"))
             assert [headers["x-api-key"] for headers, _ in one.requests] == ["key-one"]
@@ -859,7 +859,7 @@ def test_a_gateway_that_ends_leaves_no_call_unpaid(
         try:
             world = World(ledger, f"http://127.0.0.1:{port}", platform_policy())
             wait_until(lambda: _is_up(world.url), seconds=15, what="the gateway is up")
-            world.tenant("acme", "own")
+            world.tenant(provider="own")
             held = world.attempt()
             threading.Timer(0.7, process.send_signal, (number,)).start()
             with pytest.raises(GatewayUnreachableError):

@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -18,11 +17,12 @@ from gateway.journal import Journal, read_journal
 from gateway.ledger_client import Ledger as LedgerClient
 from gateway.providers.provider import Settlement
 from ledger import money
-from ledger.attempts import hash_token, renew_all
+from ledger.attempts import renew_all
 from ledger.money import Bearer, CallStart, CapLimit, Reserved
 from ledger.store import STATEMENT_TIMEOUT_MS, Ledger, Statement
 from routing.policy.platform import platform_policy
 from routing.policy.prices import Usage
+from tests.factories import make_call
 from tests.integration.gateway.gateway_world import World
 
 RESERVED = 1000
@@ -56,31 +56,17 @@ class Watched(LedgerClient):
 @pytest.fixture
 def world(ledger: Ledger) -> Iterator[World]:
     world = World(ledger, "", platform_policy())
-    world.tenant("acme", "own")
+    world.tenant(provider="own")
     yield world
     world.check_books()
 
 
 def bearer(world: World) -> Bearer:
-    held = world.attempt()
-    with world.ledger.begin() as session:
-        return money.read_bearer(money.bearer_of(hash_token(held.token)).one(session))
+    return world.bearer(world.attempt().token)
 
 
 async def reserve(client: LedgerClient, holder: Bearer, world: World) -> CallStart:
-    call = CallStart(
-        id=uuid4(),
-        provider="own",
-        model="m",
-        key_hash="k",
-        gateway="g",
-        prices_as_of="p",
-        input_nanousd=RESERVED - 1,
-        token_nanousd=1,
-        max_tokens=1,
-        least_tokens=1,
-        call_limit_nanousd=10**12,
-    )
+    call = make_call(input_nanousd=RESERVED - 1)
     assert isinstance(await client.reserve(holder, call, money.caps_of(holder, policy=world.policy)), Reserved)
     return call
 

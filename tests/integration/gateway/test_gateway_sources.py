@@ -16,14 +16,11 @@ from aiohttp import web
 from gateway.config import ProviderConfig
 from ledger.attempts import bind_egress, new_token
 from ledger.errors import FencedError
-from ledger.start_attempt import claim
 from ledger.store import Ledger
-from ledger.submission import accept
-from ledger.tables import Attempt, NewJob, Site
-from routing.jobs import JobMessage, JobRequest, Source, State
+from ledger.tables import Attempt
 from routing.policy.platform import Policy, platform_policy
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded
-from routing.queues import QueueName
+from routing.queues import QueueName, Tier
 from tests.integration.gateway.gateway_world import (
     HAIKU,
     TOOL,
@@ -67,28 +64,9 @@ def boxed_world(
 
 def agent_attempt(world: World, *, tenant: str = "acme") -> Held:
     """Let a worker claim a job for a box."""
-    job_id = uuid4()
-    with world.ledger.begin() as session:
-        site = Site(tenant=tenant, name=f"site-{job_id}")
-        session.add(site)
-        session.flush()
-        new = NewJob(
-            id=job_id,
-            tenant=tenant,
-            source=Source.PYTHON,
-            request=JobRequest(prompt="convert it"),
-            state=State.QUEUED,
-            queue=QueueName.AGENT,
-            mode="action",
-            tier=3,
-            cap_nanousd=NANOUSD_PER_USD,
-            site_id=site.id,
-        )
-        accept(session, new)
-    taken = JobMessage(job_id=job_id, fence=0)
-    claimed = claim(world.ledger, taken, queue=QueueName.AGENT, worker="w", policy=world.policy)
-    assert claimed is not None
-    return Held(job_id, claimed.attempt.id, claimed.token)
+    site = world.site(f"site-{uuid4()}", tenant=tenant)
+    claimed = world.running(tier=Tier.AGENT, tenant=tenant, site_id=site, cap_nanousd=NANOUSD_PER_USD)
+    return Held(claimed.job.id, claimed.attempt.id, claimed.token)
 
 
 def bind(world: World, held: Held, address: str | None, *, token: str | None = None) -> None:
@@ -285,7 +263,7 @@ def test_a_key_without_a_spending_limit_pays_for_no_box(ledger: Ledger, ledger_u
 @pytest.mark.req("H-115")
 def test_what_a_keys_owner_allows_it_in_a_day_is_enforced_over_all_tenants(ledger: Ledger, ledger_url: str) -> None:
     with boxed_world(ledger, ledger_url, day_usd=0.012) as (_, world):
-        world.tenant("rival", "own")
+        world.tenant("rival", provider="own")
         world.execute(
             "INSERT INTO cap VALUES ('key_day', 'own/' || to_char(timezone('UTC', now()), 'YYYY-MM-DD'),"
             " 12000000, 11000000, 0)"
@@ -306,7 +284,7 @@ def test_a_tenant_that_names_anothers_provider_gets_nothing_on_its_key(ledger: L
             {"base_url": up.url, "api_key": "key-of-acme", "label": "acme", "tenants": ["acme"]}
         )
         with gateway_world(ledger, ledger_url, {"acmes": theirs}) as world:
-            world.tenant("rival", "acmes")
+            world.tenant("rival", provider="acmes")
             refused = world.post(world.attempt(tenant="rival"), message(stream=True))
             assert refused.json()["error"]["details"]["error_code"] == "no_provider"
             assert world.post(world.attempt(), message(stream=True)).status_code == 200
@@ -327,7 +305,7 @@ def test_of_ten_parallel_calls_on_a_days_budget_for_one_exactly_one_is_admitted(
 ) -> None:
     day_usd = 0.009 if scope == "key_day" else None
     with boxed_world(ledger, ledger_url, pause=0.3, day_usd=day_usd, policy=boxed_policy(**budgets)) as (up, world):
-        world.tenant("rival", "own")
+        world.tenant("rival", provider="own")
         tenants = ("acme", "acme") if scope == "tenant_day" else ("acme", "rival")
         attempts = [world.attempt(tenant=tenants[number % 2]) for number in range(10)]
         with ThreadPoolExecutor(10) as pool:

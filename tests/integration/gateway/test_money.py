@@ -12,7 +12,6 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from ledger import money
-from ledger.attempts import hash_token
 from ledger.money import (
     Bearer,
     BearerGone,
@@ -27,7 +26,7 @@ from ledger.store import Ledger
 from routing.policy.platform import platform_policy
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Usage
 from routing.queues import QueueName
-from tests.factories import Shop
+from tests.factories import Shop, make_call
 from tests.integration.gateway.gateway_world import World
 from tests.services import wait_until
 
@@ -39,30 +38,16 @@ Outcome = Reserved | BudgetExceeded | BearerGone
 @pytest.fixture
 def world(ledger: Ledger) -> World:
     world = World(ledger, "", platform_policy())
-    world.tenant("acme", "own", max_running=1000)  # the examples of one test leave their attempts open
+    world.tenant(provider="own", max_running=1000)  # the examples of one test leave their attempts open
     return world
 
 
 def bearer(world: World, **fields: Any) -> Bearer:
-    held = world.attempt(**fields)
-    with world.ledger.begin() as session:
-        return money.read_bearer(money.bearer_of(hash_token(held.token)).all(session)[0])
+    return world.bearer(world.attempt(**fields).token)
 
 
 def start(nanousd: int, *, tokens: int = 1, least: int = 1) -> CallStart:
-    return CallStart(
-        id=uuid4(),
-        provider="own",
-        model="m",
-        key_hash="k",
-        gateway="g",
-        prices_as_of="p",
-        input_nanousd=nanousd - tokens,
-        token_nanousd=1,
-        max_tokens=tokens,
-        least_tokens=least,
-        call_limit_nanousd=10**12,
-    )
+    return make_call(input_nanousd=nanousd - tokens, max_tokens=tokens, least_tokens=least)
 
 
 def reserve(world: World, holder: Bearer, call: CallStart, *, limit: int | None = LIMIT) -> Outcome:
@@ -104,11 +89,9 @@ def test_a_circuit_that_may_have_to_be_tested_takes_a_call_through_its_gate_alon
 def test_a_tier_may_spend_exactly_its_limit_and_not_a_nanodollar_more(
     world: World, queue: QueueName, usd: float
 ) -> None:
-    holder = bearer(world)
+    held = world.attempt()
     world.execute("UPDATE attempt SET queue = :queue", queue=queue.value)
-    with world.ledger.begin() as session:
-        token_hash = session.connection().scalar(text("SELECT token_hash FROM attempt"))
-        holder = money.read_bearer(money.bearer_of(token_hash).all(session)[0])
+    holder = world.bearer(held.token)
     limit = round(usd * NANOUSD_PER_USD)
     over = reserve(world, holder, start(limit + 1), limit=None)
     assert over == BudgetExceeded("tier", limit)
@@ -179,8 +162,7 @@ def test_what_a_lookup_found_must_still_hold_when_it_reserves(world: World, chan
     world.execute("UPDATE tenant SET overrides = '{}'")
     held = world.attempt()
     world.execute("UPDATE attempt SET egress_address = '10.0.0.1'")
-    with world.ledger.begin() as session:
-        holder = money.read_bearer(money.bearer_of(hash_token(held.token)).all(session)[0])
+    holder = world.bearer(held.token)
     assert isinstance(reserve(world, holder, start(1)), Reserved)
     world.execute(change)
     assert isinstance(reserve(world, holder, start(1)), BearerGone)
@@ -262,8 +244,7 @@ def test_the_caps_of_a_policy_are_its_own(world: World) -> None:
 def test_a_call_that_was_looked_up_before_its_attempt_handed_the_job_on_gets_no_money(shop: Shop) -> None:
     world = World(shop.ledger, "", platform_policy())
     claimed = shop.running()
-    with shop.ledger.begin() as session:
-        holder = money.read_bearer(money.bearer_of(hash_token(claimed.token)).all(session)[0])
+    holder = shop.bearer(claimed.token)
     assert isinstance(reserve(world, holder, start(1)), Reserved)
     shop.offer(claimed)
     assert isinstance(reserve(world, holder, start(1)), BearerGone)

@@ -132,7 +132,7 @@ def test_a_circuit_is_open_for_as_long_as_its_provider_asks_and_all_others_stay_
     assert moody.asked == [HAIKU], "an open circuit's call is not forwarded"
 
     assert ask(world, held, OPUS).status_code == 200
-    world.tenant("other", "theirs")
+    world.tenant("other", provider="theirs")
     moody.errors.clear()
     assert ask(world, world.attempt(tenant="other")).status_code == 200, "another account is another circuit"
     assert (circuit(world).state, circuit(world).reason, circuit(world).failures) == (

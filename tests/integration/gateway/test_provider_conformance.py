@@ -87,7 +87,7 @@ rules:
 """
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Tried(World):
     """A world whose provider is reached in one dialect."""
 
@@ -357,7 +357,7 @@ def test_a_wrong_key_is_the_tenants_fault_and_stays_secret(
     theirs = gateway_config({"theirs": account(tried.dialect, url, api_key=key)})
     with serve_gateway_in_thread(theirs, ledger_url, platform_policy()) as url:
         world = World(tried.ledger, url, tried.policy)
-        world.tenant("other", "theirs")
+        world.tenant("other", provider="theirs")
         with world.client(world.attempt(tenant="other")) as client, pytest.raises(NoProviderKeyError) as caught:
             client.create(["x"], model=HAIKU, max_tokens=100)
     assert wrong not in str(caught.value) + caplog.text

@@ -7,7 +7,7 @@ a paused process, a partition or a late message makes: it still works on a job t
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
@@ -34,7 +34,7 @@ from routing.jobs import JobMessage, Reason, State
 from routing.queues import QueueName
 from sites.content_store import ContentStore
 from sites.releases import site_key
-from tests.factories import Shop
+from tests.factories import Shop, make_call
 from tests.integration.jobs.test_lifecycle import CHANGED, FILES, HOME, Rig, change
 from tests.integration.monitoring.driving import Fleet
 from tests.integration.runs.run_world import Yard
@@ -51,19 +51,7 @@ from workers.runs import publishing
 from workers.runs.coordinator import Advance
 
 yard, forge = _yard, forge
-CALL = money.CallStart(
-    id=uuid4(),
-    provider="own",
-    model="m",
-    key_hash="k",
-    gateway="g",
-    prices_as_of="p",
-    input_nanousd=1,
-    token_nanousd=1,
-    max_tokens=1,
-    least_tokens=1,
-    call_limit_nanousd=10**9,
-)
+CALL = make_call()
 
 
 @pytest.fixture
@@ -113,8 +101,7 @@ def test_what_a_twin_s_call_cost_is_owed_and_is_waste_exactly_once(shop: Shop, f
 
 def test_a_twin_gets_no_money(shop: Shop, fleet: Fleet) -> None:
     twin = shop.running()
-    with shop.ledger.begin() as session:
-        bearer = money.read_bearer(money.bearer_of(hash_token(twin.token)).all(session)[0])
+    bearer = shop.bearer(twin.token)
     fleet.call(twin)
     lose(shop, twin)
     shop.claim(twin.job.id)
@@ -181,8 +168,7 @@ def test_a_claim_that_was_lost_with_its_ledger_gets_no_money_and_its_streams_are
     shop: Shop, fork: tuple[Claim, Shop, Claim]
 ) -> None:
     twin, restored, holder = fork
-    with shop.ledger.begin() as session:
-        bearer = money.read_bearer(money.bearer_of(hash_token(twin.token)).one(session))
+    bearer = shop.bearer(twin.token)
     caps = money.caps_of(bearer, policy=shop.policy)
     with restored.ledger.begin() as session:
         assert money.bearer_of(hash_token(twin.token)).one(session) is None

@@ -7,14 +7,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from ledger import money
-from ledger.attempts import hash_token
 from ledger.start_attempt import Claim
 from ledger.store import Ledger
 from routing.decision.triggers import Confidence
 from routing.jobs import Source
 from routing.policy.prices import Usage, cost_nanousd, nanousd_per_token
 from routing.queues import Tier
-from tests.factories import Shop
+from tests.factories import Shop, make_call
 
 MODEL = "claude-haiku-4-5-20251001"
 
@@ -38,22 +37,17 @@ class Fleet(Shop):
 
     def open_call(self, claimed: Claim) -> UUID:
         price = self.policy.prices[MODEL]
-        call = money.CallStart(
-            id=uuid4(),
+        call = make_call(
             provider="fake",
             model=MODEL,
-            key_hash="k",
-            gateway="g1",
             prices_as_of=self.policy.prices_as_of,
             input_nanousd=1_000_000,
             token_nanousd=nanousd_per_token(price.output),
             max_tokens=1000,
             least_tokens=1000,
-            call_limit_nanousd=10**9,
         )
-        with self.ledger.begin() as session:
-            bearer = money.read_bearer(money.bearer_of(hash_token(claimed.token)).all(session)[0])
-            caps = money.caps_of(bearer, policy=self.policy)
+        bearer = self.bearer(claimed.token)
+        caps = money.caps_of(bearer, policy=self.policy)
         with self.ledger.begin() as session:
             answer = money.read_reserve(money.reserve(bearer, call, caps).all(session)[0], call)
         assert isinstance(answer, money.Reserved), answer
