@@ -3,39 +3,26 @@
 The statements are those of `ledger.money`; the model beside them is a few lines of arithmetic.
 """
 
-import os
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    multiple,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import Bundle, initialize, invariant, multiple, rule
 
 from ledger import money
-from ledger.attempts import find_lapsed_attempts, hash_token, recover
+from ledger.attempts import find_lapsed_attempts, recover
 from ledger.money import Bearer, BearerGone, CallStart, CapLimit, Reserved
-from ledger.store import Ledger
 from routing.policy.platform import platform_policy
 from routing.policy.prices import BudgetExceeded, Usage
-from tests.factories import Shop
+from tests.factories import Shop, make_call
+from tests.integration.ledger.machines import Machine, bounded
 
-EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "5"))
-PHASES = (Phase.generate, Phase.shrink) if "MACHINE_EXAMPLES" in os.environ else (Phase.generate,)
-"""A failure is made small only where somebody looks for one: that takes minutes on a real ledger."""
 DAYS = ("2026-01-01", "2026-01-02")
 SCOPES = ("tier", "job", "tenant_day", "key_day", "fleet_day")
 LARGE = 10**12
@@ -59,28 +46,9 @@ class Open:
     reserved: int
 
 
-def call_start(
-    *, input_nanousd: int, token: int, wanted: int, least: int, call_limit_nanousd: int = LARGE
-) -> CallStart:
-    return CallStart(
-        id=uuid4(),
-        provider="own",
-        model="m",
-        key_hash="k",
-        gateway="g",
-        prices_as_of="p",
-        input_nanousd=input_nanousd,
-        token_nanousd=token,
-        max_tokens=wanted,
-        least_tokens=min(least, wanted),
-        call_limit_nanousd=call_limit_nanousd,
-    )
-
-
-class BudgetMachine(RuleBasedStateMachine):
+class BudgetMachine(Machine):
     """Two tenants, two days, jobs that share a bill or do not, and limits that are raised and lowered at any time."""
 
-    shop: Shop
     parallel: ClassVar[Counter[tuple[int, int]]] = Counter()
     """How many of how many calls that were asked for at once were admitted."""
     holders = Bundle("holders")
@@ -112,8 +80,7 @@ class BudgetMachine(RuleBasedStateMachine):
         more = {"root_id": roots[0]} if roots else {}
         claimed = self.shop.running(tenant=tenant, tier=None, **more)
         self.roots.append((tenant, claimed.job.root_id))
-        with self.shop.ledger.begin() as session:
-            return money.read_bearer(money.bearer_of(hash_token(claimed.token)).all(session)[0])
+        return self.shop.bearer(claimed.token)
 
     @rule(target=holders, holder=holders, way=st.sampled_from(["fenced", "cancelled", "lost"]))
     def lose_the_job(self, holder: Bearer, way: str) -> Bearer:
@@ -169,8 +136,12 @@ class BudgetMachine(RuleBasedStateMachine):
     def reserve(
         self, holder: Bearer, day: str, input_nanousd: int, token: int, wanted: int, least: int, call_limit: int
     ) -> None:
-        call = call_start(
-            input_nanousd=input_nanousd, token=token, wanted=wanted, least=least, call_limit_nanousd=call_limit
+        call = make_call(
+            input_nanousd=input_nanousd,
+            token_nanousd=token,
+            max_tokens=wanted,
+            least_tokens=min(least, wanted),
+            call_limit_nanousd=call_limit,
         )
         caps = self.caps(holder, day)
         self.book(holder, call, caps, self.ask(holder, call, caps))
@@ -206,7 +177,7 @@ class BudgetMachine(RuleBasedStateMachine):
         caps = self.caps(holder, day)
         with self.shop.ledger.begin() as session:
             money.open_caps(caps).all(session)
-        asked = [call_start(input_nanousd=100, token=1, wanted=200, least=least) for _ in range(calls)]
+        asked = [make_call(input_nanousd=100, max_tokens=200, least_tokens=least) for _ in range(calls)]
         together = threading.Barrier(calls)
 
         def ask(call: CallStart) -> object:
@@ -289,21 +260,9 @@ class BudgetMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60 + 20 * EXAMPLES)
-def test_no_order_of_calls_breaks_the_books(module_ledger: tuple[Ledger, str]) -> None:
-    BudgetMachine.shop = Shop(module_ledger[0], url=module_ledger[1])
+@bounded
+def test_no_order_of_calls_breaks_the_books(shop: Shop) -> None:
     BudgetMachine.parallel.clear()
-    run_state_machine_as_test(
-        BudgetMachine,
-        settings=settings(
-            max_examples=EXAMPLES,
-            stateful_step_count=30,
-            derandomize=True,
-            deadline=None,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-            phases=PHASES,
-        ),
-    )
+    BudgetMachine.walk(shop, times=5)
     hits = BudgetMachine.parallel
     assert any(0 < admitted < calls for admitted, calls in hits), f"no limit was reached by calls at once: {hits}"

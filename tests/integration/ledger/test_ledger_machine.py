@@ -7,36 +7,26 @@ from uuid import UUID
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    consumes,
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import Bundle, consumes, initialize, invariant, rule
 
 from ledger.attempts import escalate, find_lapsed_attempts, lock_owned_job, recover, report_loss
 from ledger.errors import FencedError, NotUndoableError, PublishConflictError, WrongStateError
 from ledger.job_control import expire, reject, request_cancel, undo_approval
 from ledger.jobs import end
 from ledger.start_attempt import Claim
-from ledger.store import Ledger
 from ledger.tables import Job
 from routing.jobs import ENDS, MOVES, JobMessage, Reason, State
 from routing.queues import QueueName, Tier
 from tests.factories import Shop
+from tests.integration.ledger.machines import Machine, bounded
 
 CLOSED = (FencedError, WrongStateError, PublishConflictError, NotUndoableError)
 """How the ledger says that somebody else was faster."""
 
 
-class LedgerMachine(RuleBasedStateMachine):
+class LedgerMachine(Machine):
     """Two sites, any number of jobs, and everything that workers, owners, reviewers and the dispatcher do."""
 
-    shop: Shop
     jobs = Bundle("jobs")
     messages = Bundle("messages")
     claims = Bundle("claims")
@@ -233,17 +223,6 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(110)
-def test_no_order_of_events_breaks_a_promise(module_ledger: tuple[Ledger, str]) -> None:
-    LedgerMachine.shop = Shop(module_ledger[0], url=module_ledger[1])
-    run_state_machine_as_test(
-        LedgerMachine,
-        settings=settings(
-            max_examples=8,
-            stateful_step_count=30,
-            derandomize=True,
-            deadline=None,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+@bounded
+def test_no_order_of_events_breaks_a_promise(shop: Shop) -> None:
+    LedgerMachine.walk(shop, times=8)

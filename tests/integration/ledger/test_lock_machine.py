@@ -1,6 +1,5 @@
 """Any order of edits on the same sites leaves each site one writer at most, and none waits for a free one for ever."""
 
-import os
 from collections import Counter
 from contextlib import suppress
 from typing import Any, ClassVar
@@ -8,24 +7,13 @@ from uuid import UUID
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    consumes,
-    initialize,
-    invariant,
-    multiple,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import Bundle, consumes, initialize, invariant, multiple, rule
 
 from ledger.attempts import escalate, find_lapsed_attempts, lock_owned_job, recover
 from ledger.dispatch_window import release_due, release_sites, top_up
 from ledger.errors import FencedError, LedgerError, PublishConflictError, WrongStateError
 from ledger.job_control import reject, request_cancel
 from ledger.start_attempt import Claim
-from ledger.store import Ledger
 from ledger.tables import Job
 from producers.use_cases.rounds import Requester, ReviseOrder, Rounds
 from routing.errors import RoutingError
@@ -33,10 +21,8 @@ from routing.jobs import ENDS, JobMessage, Reason, Source, State
 from routing.policy.platform import DispatchWindow
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from tests.factories import Shop
+from tests.integration.ledger.machines import Machine, bounded
 
-EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "7"))
-PHASES = (Phase.generate, Phase.shrink) if "MACHINE_EXAMPLES" in os.environ else (Phase.generate,)
-"""A failure is made small only where somebody looks for one: that takes minutes on a real ledger."""
 SITES = ("one", "two")
 CLOSED = (FencedError, WrongStateError, PublishConflictError)
 WRITING = ("spec", "patch", "agent")
@@ -53,10 +39,9 @@ STEPS = (
 ASKER = Requester(tenant="acme", source=Source.PYTHON, actor="ann")
 
 
-class LockMachine(RuleBasedStateMachine):
+class LockMachine(Machine):
     """Two sites, edits on all tiers, revisions, cancellations, deaths, publishes, and the dispatcher's rounds."""
 
-    shop: Shop
     hits: ClassVar[Counter[str]] = Counter()
     """How often the steps that matter were really taken: a walk past them would break no rule either."""
     jobs = Bundle("jobs")
@@ -285,20 +270,8 @@ class LockMachine(RuleBasedStateMachine):
 
 @pytest.mark.slow
 @pytest.mark.req("H-073", "H-085")
-@pytest.mark.timeout(60 + 20 * EXAMPLES)
-def test_no_order_of_edits_gives_a_site_two_writers(module_ledger: tuple[Ledger, str]) -> None:
-    LockMachine.shop = Shop(module_ledger[0], url=module_ledger[1])
+@bounded
+def test_no_order_of_edits_gives_a_site_two_writers(shop: Shop) -> None:
     LockMachine.hits.clear()
-    run_state_machine_as_test(
-        LockMachine,
-        settings=settings(
-            max_examples=EXAMPLES,
-            stateful_step_count=30,
-            derandomize=True,
-            deadline=None,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-            phases=PHASES,
-        ),
-    )
+    LockMachine.walk(shop, times=7)
     assert {name for name in STEPS if not LockMachine.hits[name]} == set(), LockMachine.hits
