@@ -16,6 +16,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 from docs.pictures import SMALLER
+from producers.chromium import LEAN
 from producers.dispatch.thumbnails import ThumbnailMaker
 from tests.console_stage import Stage, log_in, open_stage
 
@@ -67,7 +68,7 @@ def on_stage() -> Iterator[tuple[Browser, Stage]]:
         maker = ThumbnailMaker(stage.world.ledger, stage.world.content_store, program=chromium, holder="stage")
         while maker.make_next():
             pass
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", LEAN])
         yield browser, stage
         browser.close()
 

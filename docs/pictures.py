@@ -13,6 +13,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
+from producers.chromium import LEAN
 from sites.directories import write_directory
 from sites.spec.model import parse_site
 from sites.spec.render import referenced_assets, render
@@ -71,7 +72,7 @@ def main() -> int:
     pictures = DOCS / "pictures"
     pictures.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", LEAN])
         for folder in (*SITES, BAKERY):
             name = "bakery" if folder == BAKERY else folder.name
             build(folder, Path(scratch) / name)

@@ -26,6 +26,7 @@ from ledger.operations.leaders import lead
 from ledger.releases import next_unpictured, set_thumbnail
 from ledger.store import Ledger
 from ledger.tables import Release
+from producers.chromium import LEAN
 from producers.dispatch.containment import surviving
 from producers.errors import PictureError
 from sites.content_store import ContentStore, Entry, Manifest
@@ -55,6 +56,7 @@ _PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + WIDTH.to_bytes(4, "big") + HEIGH
 _ARGUMENTS = (
     "--headless",
     "--disable-gpu",
+    LEAN,
     "--disable-dev-shm-usage",
     "--hide-scrollbars",
     "--mute-audio",

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
+from producers.chromium import LEAN
 from producers.evaluation.cases import Files, Then, VisitStep, changed_places, digest_of, is_page
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ _ARGUMENTS = (
     "--no-sandbox",
     "--hide-scrollbars",
     "--disable-gpu",
+    LEAN,
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE *.localhost, EXCLUDE 127.0.0.1",
 )
 _STEP_MS = 5000

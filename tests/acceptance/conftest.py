@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from typer.testing import CliRunner
 
 from gateway.fake_provider.config import FakeProviderConfig
+from producers.chromium import LEAN
 from producers.cli import app
 from producers.local.embedded import Embedded, Options
 from tests.acceptance.installation import Installation
@@ -21,8 +22,6 @@ from tests.services import memory
 SCENARIOS = Path(__file__).with_name("scenarios.yaml")
 NO_ENGINE = {"POINTSMAN_BOX__ENGINE": "unix:///nonexistent.sock"}
 """Boxes have tests of their own (tests/box); here no tier 3 is installed, whatever the machine has."""
-
-QUIET = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync")
 
 
 def pointsman(*arguments: str, environment: Mapping[str, str] = NO_ENGINE) -> tuple[int, dict[str, Any], str]:
@@ -35,7 +34,7 @@ def pointsman(*arguments: str, environment: Mapping[str, str] = NO_ENGINE) -> tu
 def browser() -> Iterator[Browser]:
     """Chromium, which does nothing of its own accord."""
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(QUIET))
+        opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", LEAN])
         yield opened
         opened.close()
 

@@ -24,6 +24,7 @@ from playwright.sync_api import Route, sync_playwright
 from typer.testing import CliRunner
 
 from ledger.tables import Job, Release
+from producers.chromium import LEAN
 from producers.cli import app
 from producers.local.supervisor import free_port
 from producers.pages import PageResources, create_pages_app
@@ -305,7 +306,7 @@ def test_the_published_canvas_draws_in_a_browser_under_the_headers_of_its_releas
         route.fulfill(status=said.status_code, headers=dict(said.headers), body=said.content)
 
     with sync_playwright() as playwright:
-        arguments = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist"]
+        arguments = ["--no-sandbox", LEAN, "--use-angle=swiftshader", "--ignore-gpu-blocklist"]
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
         page = browser.new_page()
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
