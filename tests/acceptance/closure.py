@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distribution
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -44,15 +45,18 @@ def closure(first: Distribution) -> list[Distribution]:
 def link(found: Distribution, site_packages: Path) -> None:
     """Put a distribution's files into another environment; as links where the disk can.
 
-    What was compiled of them comes along, or a dozen processes that start at once would each compile all of it.
+    What was compiled of them comes along, though no list of files names it where pip was told not to compile: a dozen
+    processes that start at once would each compile all of it.
     """
     for file in found.files or ():
-        source = Path(str(file.locate()))
-        if ".." in file.parts or not source.exists():
-            continue
-        target = site_packages / file
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(source, target)
-        except OSError:
-            shutil.copy2(source, target)
+        compiled = Path(cache_from_source(str(file))) if file.suffix == ".py" else file
+        for part in {Path(file), compiled}:
+            source = Path(str(found.locate_file(part)))
+            if ".." in part.parts or not source.exists():
+                continue
+            target = site_packages / part
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(source, target)
+            except OSError:
+                shutil.copy2(source, target)
