@@ -27,6 +27,7 @@ from producers.local import demo_ticket
 from producers.local.demo_files import agent_files, heavy_files
 from producers.local.embedded import Embedded, Options
 from producers.local.preparation import TENANT
+from producers.servers import KEY, URL
 from routing.jobs import Reason
 from routing.policy.platform import platform_policy
 from routing.policy.prices import format_usd, nanousd_of
@@ -269,7 +270,9 @@ class Demo:
         argv = [sys.executable, "-m", "producers.cli", "submit", str(case.body["prompt"]), "--json"]
         if "site" in case.body:
             argv += ["--site", str(case.body["site"])]
-        done = subprocess.run(argv, env=self._embedded.environment, capture_output=True, text=True, check=False)
+        own = {URL: self._embedded.api_url, KEY: self._embedded.api_key}  # as `pointsman up` gives them
+        environment = {**self._embedded.environment, **own}
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             case.problem = done.stderr.strip()
             return
