@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -17,6 +18,7 @@ from sites.spec.catalog import (
     first_heading,
     section_props,
 )
+from sites.spec.drawings.shapes import Drawing
 from sites.spec.expressions import Node
 from sites.spec.html import Html, anchor, heading, image, level_inside, paragraph, post_line, relative_to, section, tag
 from sites.spec.languages.versions import primary
@@ -37,55 +39,38 @@ class PostsProps(SectionProps):
     """Such as the way to all posts."""
 
 
-class Post(NamedTuple):
-    """A page with a date, as a list shows it."""
-
-    date: str
-    """ISO 8601."""
-    author: str | None
-    path: str
-    lang: str
-    title: str
-    """Its heading."""
-    text: str | None
-    picture: Picture | None
-    """What its opening shows."""
-
-
-def posts_of(ctx: RenderContext, folder: str) -> list[Post]:
-    """Return the posts of a folder, newest first, each in the language of the list where there is such a version."""
+def _listed(ctx: RenderContext, folder: str) -> list[tuple[str, Node]]:
+    """Return the posts of a folder with their paths, newest first, in the language of the list where it has them."""
     languages, trees = ctx.site.languages, ctx.site.trees
     own = languages.folder(ctx.page)
     folders = (folder, f"{own}/{folder}") if own else (folder,)
     paths = {languages.towards(path, ctx.page) for path in trees if path.startswith(folders)}
-    found = [_post(path, trees[path]) for path in sorted(paths) if trees[path].props.get("date")]
-    return sorted(found, key=lambda post: post.date, reverse=True)
+    found = [(path, trees[path]) for path in sorted(paths) if trees[path].props.get("date")]
+    return sorted(found, key=lambda post: str(post[1].props["date"]), reverse=True)
 
 
-def _post(path: str, root: Node) -> Post:
-    opening = first_heading(root)
+def _entry(path: str, page: Node, ctx: RenderContext, level: int, *, is_card: bool) -> Html:
+    opening = first_heading(page)
     props = opening.props if opening is not None else {}
-    picture = props.get("image")
-    return Post(
-        root.props["date"],
-        root.props.get("author"),
-        path,
-        root.props.get("lang", "en"),
-        str(props.get("heading") or props.get("text") or root.props["title"]),
-        root.props.get("description") or (props.get("text") if props.get("heading") else None),
-        Picture.model_validate(picture) if isinstance(picture, dict) else None,
-    )
-
-
-def _entry(post: Post, ctx: RenderContext, level: int, *, is_card: bool) -> Html:
-    lang = None if primary(post.lang) == primary(ctx.lang) else post.lang
-    link = tag("a", post.title, href=relative_to(ctx.page, post.path), lang=lang)
-    words = heading(level, link), tag("p", post.text, lang=lang) if post.text else None
-    day = post_line(post.date, post.author, ctx.lang)
-    picture = image(ctx, post.picture.model_copy(update={"alt": ""})) if post.picture else None
+    title = str(props.get("heading") or props.get("text") or page.props["title"])
+    text = page.props.get("description") or (props.get("text") if props.get("heading") else None)
+    own = page.props.get("lang", "en")
+    lang = None if primary(own) == primary(ctx.lang) else own
+    link = tag("a", title, href=relative_to(ctx.page, path), lang=lang)
+    words = heading(level, link), tag("p", text, lang=lang) if text else None
+    day = post_line(page.props["date"], page.props.get("author"), ctx.lang)
+    picture = _picture(props, ctx)
     if is_card:
         return tag("li", picture, day, *words, class_="card post")
     return tag("li", day, tag("div", *words), picture, class_="post")
+
+
+def _picture(opening: Mapping[str, Any], ctx: RenderContext) -> Html | None:
+    """Return what the opening of a post shows, but not the site's mark."""
+    if shown := opening.get("image"):
+        return image(ctx, Picture.model_validate(shown).model_copy(update={"alt": ""}))
+    shown = opening.get("drawing", {})
+    return Drawing.model_validate(shown).html() if shown.get("shapes") and not opening.get("marked") else None
 
 
 def _outline_posts(section: OutlineSection, business: Business) -> JsonObject:
@@ -105,9 +90,8 @@ def _outline_posts(section: OutlineSection, business: Business) -> JsonObject:
     nav_label="News",
 )
 def _posts(props: PostsProps, ctx: RenderContext) -> Html:
-    found = posts_of(ctx, props.path)[: props.limit]
     level, is_card = level_inside(ctx, props), props.layout == "cards"
-    entries = [_entry(post, ctx, level, is_card=is_card) for post in found]
+    entries = [_entry(*post, ctx, level, is_card=is_card) for post in _listed(ctx, props.path)[: props.limit]]
     columns = f"cards cards-{min(len(entries), 3) if len(entries) != 4 else 2}"
     posts = tag("ul", *entries, class_=columns if is_card else "post-rows")
     body = posts if entries else paragraph(ctx.say("Nothing here yet."), "small")
