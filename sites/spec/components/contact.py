@@ -262,7 +262,7 @@ def _encoding(target: str) -> str | None:
     "button, topics [text], note, "
     "questions [{label, kind text|long|date|time|number|phone|email|choice|check (a box to tick), required, "
     "options [text]}] (besides name, email, message), message and visitor_email required|optional|none, "
-    "action (URL of a form service)",
+    "action (URL of a form service; else the visitor's e-mail opens)",
     example={
         "heading": "Say hello",
         "email": "hello@bakery.example",

@@ -120,6 +120,13 @@ def test_the_prompts_name_every_component_and_stay_small() -> None:
     assert all(json.dumps(component.example) for component in components().values())
 
 
+def test_the_edit_prompt_says_where_a_form_goes_that_no_service_receives() -> None:
+    form = next(line for line in catalog_prompt().splitlines() if line.startswith("- ContactForm: "))
+    assert form.endswith("(URL of a form service; else the visitor's e-mail opens)"), (
+        "so that 'where does it go?' is answered"
+    )
+
+
 def test_every_prompt_that_can_ask_the_owner_has_one_rule_of_when() -> None:
     prompts = [
         catalog_prompt(),
