@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Form, Request
 from fastapi.responses import RedirectResponse
-from itsdangerous import BadData, URLSafeTimedSerializer
+from itsdangerous import BadData
 from starlette.responses import Response
 
 from producers.api.requests import presented_by
@@ -23,6 +22,7 @@ from producers.console.web import (
     refuse_foreign,
     render,
     set_cookie,
+    signer_of,
     start_session,
 )
 from producers.errors import AuthenticationError, PageNotFoundError, SignInRefusedError, TooManyTriesError
@@ -77,7 +77,7 @@ def leave_for_provider(request: Request, console: ConsoleDep) -> Response:
     except SignInRefusedError as error:
         return _login_page(request, status=503, error=str(error))
     response = RedirectResponse(url, status_code=303, headers={"Cache-Control": "no-store"})
-    kept = str(_tickets(console).dumps(list(ticket)))
+    kept = str(signer_of(console.sessions.keys, _SALT).dumps(list(ticket)))
     set_cookie(response, console, _TICKET, kept, seconds=_TICKET_SECONDS)
     return response
 
@@ -112,13 +112,8 @@ def log_out(
     return response
 
 
-def _tickets(console: Console) -> URLSafeTimedSerializer:
-    options = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
-    return URLSafeTimedSerializer(list(reversed(console.sessions.keys)), salt=_SALT, signer_kwargs=options)
-
-
 def _ticket_of(console: Console, cookie: str) -> Ticket:
     try:
-        return Ticket(*_tickets(console).loads(cookie, max_age=_TICKET_SECONDS))
+        return Ticket(*signer_of(console.sessions.keys, _SALT).loads(cookie, max_age=_TICKET_SECONDS))
     except (BadData, TypeError):
         raise SignInRefusedError("this sign-in was begun elsewhere or long ago; begin again") from None

@@ -35,8 +35,6 @@ COOKIE = "pointsman_console"
 MAX_AGE_SECONDS = 12 * 3600
 """A session ends after this."""
 _SALT = "pointsman.console.v1"
-_MAX_COOKIE_CHARS = 1024
-_FIELDS = 2
 
 
 @dataclass(frozen=True)
@@ -49,32 +47,32 @@ class ConsoleSession:
     """Random but not secret: the form token is derived from it."""
 
 
+def signer_of(keys: Sequence[str], salt: str) -> URLSafeTimedSerializer:
+    """Return what signs cookies with the first key and reads those of every key; a salt is for one kind of cookie."""
+    options = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
+    return URLSafeTimedSerializer(list(reversed(keys)), salt=salt, signer_kwargs=options)
+
+
 class Sessions:
     """Creates and reads signed session cookies."""
 
     def __init__(self, keys: Sequence[str]) -> None:
-        """Create it from the installation's preview keys; its own salt keeps the two kinds of tokens apart.
-
-        The first key signs, the others are still accepted.
-        """
+        """Create it from the installation's preview keys; its own salt keeps the two kinds of tokens apart."""
         self.keys = tuple(keys)
         self._form_key = hashlib.sha256(f"{_SALT}.form:{keys[0]}".encode()).digest()
-        self._serializer = URLSafeTimedSerializer(
-            list(reversed(keys)), salt=_SALT, signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256}
-        )
+        self._signer = signer_of(keys, _SALT)
 
     def open(self, session: ConsoleSession) -> str:
         """Return the cookie of a session."""
-        return str(self._serializer.dumps([str(session.holder), session.nonce]))
+        return str(self._signer.dumps([str(session.holder), session.nonce]))
 
     def read(self, cookie: str) -> ConsoleSession | None:
         """Return the session of a cookie; None if it has expired or is not ours."""
-        if not cookie or len(cookie) > _MAX_COOKIE_CHARS:
-            return None
         try:
-            return _session_of(self._serializer.loads(cookie, max_age=MAX_AGE_SECONDS))
+            holder, nonce = self._signer.loads(cookie, max_age=MAX_AGE_SECONDS)
         except BadData:
             return None
+        return ConsoleSession(UUID(holder), nonce)
 
     def form_token(self, session: ConsoleSession) -> str:
         """Return the CSRF token of a session's forms."""
@@ -83,15 +81,6 @@ class Sessions:
     def is_own_form(self, session: ConsoleSession, token: str) -> bool:
         """Whether a form belongs to this session."""
         return hmac.compare_digest(self.form_token(session).encode(), token.encode("utf-8", "replace"))
-
-
-def _session_of(payload: Any) -> ConsoleSession | None:
-    if not isinstance(payload, list) or len(payload) != _FIELDS or not all(isinstance(part, str) for part in payload):
-        return None
-    try:
-        return ConsoleSession(UUID(payload[0]), payload[1])
-    except ValueError:
-        return None
 
 
 PREFIX = "/console"
