@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from ledger.errors import JobNotFoundError, WrongStateError
+from ledger.errors import WrongStateError
 from ledger.job_control import expire, lock_supersede_key, request_cancel, supersede
 from ledger.jobs import lock_job
 from ledger.tables import Job
@@ -329,13 +329,6 @@ def test_a_named_scope_without_options_asks_for_more_and_decides_nothing(rig: Ri
 
 
 # -------------------------------------------------------------------------------------------- once, and only the owner
-
-
-def test_another_tenant_cannot_answer(rig: Rig, links: UUID) -> None:
-    rig.shop.tenant("other")
-    with pytest.raises(JobNotFoundError):
-        say(rig, links, "1", tenant="other")
-    assert asks(rig, links)
 
 
 def test_of_two_replies_at_once_one_counts(rig: Rig, broker_url: str) -> None:

@@ -92,24 +92,6 @@ def test_the_trail_names_who_submitted_however_often_the_tenant_was_seen(
     assert [tuple(row) for row in rows] == [("job_accepted", asked), ("job_accepted", asked), ("job_refused", asked)]
 
 
-def test_a_message_carries_ids_and_nothing_of_the_request(shop: Shop, submit: Submit, broker: Any) -> None:
-    job = submit(prompt="What is the secret word?")
-    (body,) = broker.lrange("answer", 0, -1)
-    message = json.loads(body)
-    assert message["headers"]["id"] == f"{job.id}/0"
-    assert "secret" not in body
-    assert message["headers"]["argsrepr"] == message["headers"]["kwargsrepr"] == "-"
-
-
-@pytest.mark.req("H-072")
-@pytest.mark.parametrize(("name", "tier"), [("spec", 1), ("patch", 2), ("agent", 3)])
-def test_a_caller_can_choose_the_starting_tier(shop: Shop, submit: Submit, broker: Any, name: str, tier: int) -> None:
-    shop.site("shop")
-    job = submit(prompt=EDIT, site="shop", tier=name)
-    assert (job.tier, job.queue, job.route["cause"]) == (tier, name, "override")
-    assert lengths(broker) == {name: 1}
-
-
 def test_while_the_broker_is_away_a_job_is_accepted_all_the_same(shop: Shop) -> None:
     app = create_app(DEAD_BROKER)
     job = (
