@@ -142,6 +142,14 @@ def choose(shop: Shop, *people: str) -> Notices:
     return notices
 
 
+def offered(shop: Shop) -> Notices:
+    """Return the notices of a tenant whose people a job waits for."""
+    shop.tenant()
+    notices = choose(shop, *PEOPLE)
+    offer(shop, None)
+    return notices
+
+
 def test_who_is_waited_for_gets_plain_text_and_a_link_over_tls_and_nothing_that_a_person_wrote(
     shop: Shop, relay: Relay, authority: Authority
 ) -> None:
@@ -171,9 +179,7 @@ def test_who_is_waited_for_gets_plain_text_and_a_link_over_tls_and_nothing_that_
 def test_a_server_whose_certificate_is_not_trusted_gets_neither_password_nor_message(
     shop: Shop, relay: Relay, authority: Authority, tmp_path: Path
 ) -> None:
-    shop.tenant()
-    notices = choose(shop, *PEOPLE)
-    offer(shop, None)
+    notices = offered(shop)
     deliver(shop, relay, authority, authorities=Authority(tmp_path, "other").path)
     assert only(notices).deliveries[0].detail == "SSLCertVerificationError"
     assert {line.split()[0].upper() for line in relay.lines} == {"EHLO", "STARTTLS"}
@@ -182,9 +188,7 @@ def test_a_server_whose_certificate_is_not_trusted_gets_neither_password_nor_mes
 def test_a_busy_server_is_tried_again_under_the_same_id_and_given_up_on_record(
     shop: Shop, relay: Relay, authority: Authority
 ) -> None:
-    shop.tenant()
-    notices = choose(shop, *PEOPLE)
-    offer(shop, None)
+    notices = offered(shop)
     relay.busy = True
     for _ in range(len(RETRY_SECONDS) + 1):
         shop.execute("UPDATE notice SET next_at = now() WHERE next_at IS NOT NULL")
@@ -202,18 +206,14 @@ def test_a_busy_server_is_tried_again_under_the_same_id_and_given_up_on_record(
 def test_a_message_that_was_taken_is_not_sent_again_for_the_server_s_goodbye(
     shop: Shop, relay: Relay, authority: Authority
 ) -> None:
-    shop.tenant()
-    notices = choose(shop, *PEOPLE)
-    offer(shop, None)
+    notices = offered(shop)
     relay.is_polite = False
     assert deliver(shop, relay, authority) == 1
     assert (only(notices).deliveries[0].outcome, len(relay.mails)) == ("delivered", 1)
 
 
 def test_a_server_that_answers_for_ever_is_left_in_time(shop: Shop, relay: Relay, authority: Authority) -> None:
-    shop.tenant()
-    notices = choose(shop, *PEOPLE)
-    offer(shop, None)
+    notices = offered(shop)
     relay.is_slow = True
     deliver(shop, relay, authority, rules=Webhooks(seconds=0.5))
     (tried,) = notices.find("acme").notices[0].deliveries
@@ -222,9 +222,7 @@ def test_a_server_that_answers_for_ever_is_left_in_time(shop: Shop, relay: Relay
 
 
 def test_without_a_server_it_is_refused_on_record(shop: Shop, authority: Authority) -> None:
-    shop.tenant()
-    notices = choose(shop, *PEOPLE)
-    offer(shop, None)
+    notices = offered(shop)
     deliver(shop, None, authority)
     assert (only(notices).deliveries[0].outcome, only(notices).deliveries[0].detail) == (
         "refused",

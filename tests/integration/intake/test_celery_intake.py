@@ -264,14 +264,20 @@ def test_a_message_at_which_a_sound_ledger_fails_each_time_holds_nobody_up_and_i
     assert refused(shop, ids[0]) == "body: taking it in failed 5 times"
 
 
-def test_a_refusal_that_fails_is_tried_again_before_a_message_is_put_aside_without_a_row(
-    shop: Shop, broker_url: str, broker: Any, celery_queue: CeleryIntake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def refuse_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let both the taking in and the refusal of every message fail."""
+
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(celery_intake, "take_in", fail)
     monkeypatch.setattr(Submitter, "record_refusal", fail)
+
+
+def test_a_refusal_that_fails_is_tried_again_before_a_message_is_put_aside_without_a_row(
+    shop: Shop, broker_url: str, broker: Any, celery_queue: CeleryIntake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_nothing(monkeypatch)
     job_id = uuid4()
     send(broker_url, str(job_id))
     for _ in range(MAX_TRIES + 2):
@@ -285,11 +291,7 @@ def test_a_refusal_that_fails_is_tried_again_before_a_message_is_put_aside_witho
 def test_what_cannot_even_be_refused_does_not_stand_for_ever(
     shop: Shop, broker_url: str, broker: Any, celery_queue: CeleryIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(celery_intake, "take_in", fail)
-    monkeypatch.setattr(Submitter, "record_refusal", fail)
+    refuse_nothing(monkeypatch)
     send(broker_url, str(uuid4()))
     for _ in range(2 * MAX_TRIES + 1):
         celery_queue.submit_waiting()
