@@ -135,168 +135,109 @@ _PUBLISHED = "(SELECT id FROM job WHERE state = 'published')"
 _WAITING = "(SELECT id FROM job WHERE state = 'queued' AND started_at IS NULL)"
 _FAILED = "(SELECT id FROM job WHERE state = 'failed')"
 _RUNNING = "(SELECT id FROM job WHERE state = 'running')"
+
+
+def told(kind: str, job: str, data: str = "{}") -> str:
+    return f"INSERT INTO event (kind, job_id, data) VALUES ('{kind}', {job}, '{data}')"
+
+
+def moved(origin: str, target: str, job: str) -> str:
+    return told("state", job, json.dumps({"origin": origin, "target": target}))
+
+
+def told_twice(kind: str, job: str) -> str:
+    own = f"SELECT kind, job_id, data FROM event WHERE kind = '{kind}' AND job_id = {job}"
+    return f"INSERT INTO event (kind, job_id, data) {own}"
+
+
+def untold(kind: str, job: str) -> str:
+    return f"DELETE FROM event WHERE kind = '{kind}' AND job_id = {job}"
+
+
+def dearer(kind: str, job: str) -> str:
+    return (
+        f"UPDATE event SET data = data || '{{\"cost_nanousd\": 99000000000}}' WHERE kind = '{kind}' AND job_id = {job}"
+    )
+
+
+def lapsed(table: str, condition: str) -> str:
+    return f"UPDATE {table} SET lease_until = now() - interval '10 minutes' WHERE {condition}"
+
+
+_TWICE_AUDITED = (
+    "INSERT INTO audit (action, actor, job_id, detail, at) SELECT action, actor, job_id, detail, at FROM audit"
+)
+_OF_NO_END = f"INSERT INTO notification (job_id, payload, attempts, created_at) VALUES ({_WAITING}, '{{}}', 0, now())"
+_WITHOUT_ITS_ATTEMPT = f"""
+    DELETE FROM call WHERE job_id = {_FAILED}; DELETE FROM attempt WHERE number = 1 AND job_id = {_FAILED}"""
+_OTHER_PAYS = f"""
+    UPDATE call SET caps = replace(caps::text, job_id::text, gen_random_uuid()::text)::jsonb WHERE job_id = {_FAILED}"""
+_ATTEMPT_GOES_ON = f"UPDATE attempt SET ended_at = NULL WHERE number = 1 AND job_id = {_PUBLISHED}"
+_OTHER_BASE = f"UPDATE release SET base_release_id = gen_random_uuid() WHERE job_id = {_PUBLISHED}"
 PLANTED = {
-    "an acceptance that is missing": (
-        Rule.ACCEPTED_ONCE,
-        f"""
-        DELETE FROM event WHERE kind = 'accepted' AND job_id = {_WAITING}""",
-    ),
-    "a second acceptance": (
-        Rule.ACCEPTED_ONCE,
-        f"""
-        INSERT INTO event (kind, job_id, data) SELECT kind, job_id, data FROM event
-         WHERE kind = 'accepted' AND job_id = {_WAITING}""",
-    ),
-    "a move out of an end": (
-        Rule.LEGAL_MOVES,
-        f"""
-        INSERT INTO event (kind, job_id, data)
-        VALUES ('state', {_PUBLISHED}, '{{"origin": "published", "target": "queued"}}')""",
-    ),
-    "a move of a run by a job that is none": (
-        Rule.LEGAL_MOVES,
-        f"""
-        INSERT INTO event (kind, job_id, data)
-        VALUES ('state', {_RUNNING}, '{{"origin": "running", "target": "awaiting_approval"}}')""",
-    ),
+    "an acceptance that is missing": (Rule.ACCEPTED_ONCE, untold("accepted", _WAITING)),
+    "a second acceptance": (Rule.ACCEPTED_ONCE, told_twice("accepted", _WAITING)),
+    "a move out of an end": (Rule.LEGAL_MOVES, moved("published", "queued", _PUBLISHED)),
+    "a move of a run by a job that is none": (Rule.LEGAL_MOVES, moved("running", "awaiting_approval", _RUNNING)),
     "a move that is missing": (
         Rule.MOVES_FOLLOW,
-        f"""
-        DELETE FROM event WHERE kind = 'state' AND job_id = {_PUBLISHED} AND data ->> 'target' = 'scanning'""",
+        f"{untold('state', _PUBLISHED)} AND data ->> 'target' = 'scanning'",
     ),
     "a state that no move led to": (Rule.STATE_FITS, f"UPDATE job SET state = 'running' WHERE id = {_WAITING}"),
     "an undo after the publish had begun": (
         Rule.UNDONE_IN_TIME,
-        f"""
-        INSERT INTO event (kind, job_id, data)
-        VALUES ('state', {_PUBLISHED}, '{{"origin": "publishing", "target": "awaiting_approval"}}')""",
+        moved("publishing", "awaiting_approval", _PUBLISHED),
     ),
-    "a second end": (
-        Rule.ONE_END,
-        f"""
-        INSERT INTO event (kind, job_id, data) SELECT kind, job_id, data FROM event
-         WHERE kind = 'ended' AND job_id = {_PUBLISHED}""",
-    ),
+    "a second end": (Rule.ONE_END, told_twice("ended", _PUBLISHED)),
     "an end without its moment": (Rule.ONE_END, f"UPDATE job SET ended_at = NULL WHERE id = {_PUBLISHED}"),
-    "a wait after an end": (
-        Rule.NOTHING_AFTER_END,
-        f"""
-        INSERT INTO event (kind, job_id, data) VALUES ('waiting', {_PUBLISHED}, '{{}}')""",
-    ),
-    "a notification of no end": (
-        Rule.ONE_NOTIFICATION,
-        f"""
-        INSERT INTO notification (job_id, payload, attempts, created_at) VALUES ({_WAITING}, '{{}}', 0, now())""",
-    ),
+    "a wait after an end": (Rule.NOTHING_AFTER_END, told("waiting", _PUBLISHED)),
+    "a notification of no end": (Rule.ONE_NOTIFICATION, _OF_NO_END),
     "an end that the audit trail does not know": (
         Rule.ONE_AUDIT_ROW,
-        f"""
-        DELETE FROM audit WHERE action = 'job_ended' AND job_id = {_PUBLISHED}""",
+        f"DELETE FROM audit WHERE action = 'job_ended' AND job_id = {_PUBLISHED}",
     ),
-    "an end that the audit trail knows twice": (
-        Rule.ONE_AUDIT_ROW,
-        """
-        INSERT INTO audit (action, actor, job_id, detail, at) SELECT action, actor, job_id, detail, at FROM audit""",
-    ),
+    "an end that the audit trail knows twice": (Rule.ONE_AUDIT_ROW, _TWICE_AUDITED),
     "a fence that fell": (Rule.FENCES_RISE, f"UPDATE job SET fence = 0 WHERE id = {_FAILED}"),
     "two attempts with one fence": (Rule.FENCES_RISE, f"UPDATE attempt SET fence = 1 WHERE job_id = {_FAILED}"),
     "two live attempts": (Rule.ONE_AT_A_TIME, f"UPDATE attempt SET ended_at = NULL WHERE job_id = {_FAILED}"),
     "a live attempt that was fenced off": (Rule.ONE_AT_A_TIME, f"UPDATE job SET fence = 9 WHERE id = {_RUNNING}"),
-    "an attempt whose end is not told": (
-        Rule.ATTEMPTS_RECORDED,
-        f"""
-        DELETE FROM event WHERE kind = 'attempt_ended' AND job_id = {_PUBLISHED}""",
-    ),
-    "an attempt that started twice": (
-        Rule.ATTEMPTS_RECORDED,
-        f"""
-        INSERT INTO event (kind, job_id, data) SELECT kind, job_id, data FROM event
-         WHERE kind = 'started' AND job_id = {_RUNNING}""",
-    ),
-    "an attempt that is not there": (
-        Rule.ATTEMPTS_RECORDED,
-        f"""
-        DELETE FROM call WHERE job_id = {_FAILED}; DELETE FROM attempt WHERE number = 1 AND job_id = {_FAILED}""",
-    ),
+    "an attempt whose end is not told": (Rule.ATTEMPTS_RECORDED, untold("attempt_ended", _PUBLISHED)),
+    "an attempt that started twice": (Rule.ATTEMPTS_RECORDED, told_twice("started", _RUNNING)),
+    "an attempt that is not there": (Rule.ATTEMPTS_RECORDED, _WITHOUT_ITS_ATTEMPT),
     "a lock of a job that ended": (Rule.HOLDS_NOTHING, f"UPDATE site SET lock_job_id = {_PUBLISHED}"),
     "an ended job that waits": (Rule.HOLDS_NOTHING, "UPDATE job SET waiting_since = now() WHERE state = 'cancelled'"),
     "an ended job that is held": (Rule.HOLDS_NOTHING, "UPDATE job SET held_for = 'time' WHERE state = 'cancelled'"),
-    "an ended job with a live attempt": (
-        Rule.HOLDS_NOTHING,
-        f"""
-        UPDATE attempt SET ended_at = NULL WHERE number = 1 AND job_id = {_PUBLISHED}""",
-    ),
+    "an ended job with a live attempt": (Rule.HOLDS_NOTHING, _ATTEMPT_GOES_ON),
     "a job that nobody will come back to": (
         Rule.ATTENDED,
-        f"""
-        UPDATE job SET waiting_since = NULL WHERE id = {_WAITING}""",
+        f"UPDATE job SET waiting_since = NULL WHERE id = {_WAITING}",
     ),
-    "a lease that nobody took away": (
-        Rule.LEASES_RENEWED,
-        f"""
-        UPDATE attempt SET lease_until = now() - interval '10 minutes' WHERE job_id = {_RUNNING}""",
-    ),
-    "a call that nobody settled": (
-        Rule.LEASES_RENEWED,
-        """
-        UPDATE call SET lease_until = now() - interval '10 minutes' WHERE state = 'reserved'""",
-    ),
-    "a call that was told twice": (
-        Rule.COST_RECORDED,
-        f"""
-        INSERT INTO event (kind, job_id, data) SELECT kind, job_id, data FROM event
-         WHERE kind = 'call' AND job_id = {_PUBLISHED}""",
-    ),
-    "an attempt that cost less than was told": (
-        Rule.COST_RECORDED,
-        f"""
-        UPDATE event SET data = data || '{{"cost_nanousd": 99000000000}}'
-         WHERE kind = 'attempt_ended' AND job_id = {_FAILED}""",
-    ),
-    "an end that tells of more than the bill": (
-        Rule.COST_RECORDED,
-        f"""
-        UPDATE event SET data = data || '{{"cost_nanousd": 99000000000}}'
-         WHERE kind = 'ended' AND job_id = {_FAILED}""",
-    ),
+    "a lease that nobody took away": (Rule.LEASES_RENEWED, lapsed("attempt", f"job_id = {_RUNNING}")),
+    "a call that nobody settled": (Rule.LEASES_RENEWED, lapsed("call", "state = 'reserved'")),
+    "a call that was told twice": (Rule.COST_RECORDED, told_twice("call", _PUBLISHED)),
+    "an attempt that cost less than was told": (Rule.COST_RECORDED, dearer("attempt_ended", _FAILED)),
+    "an end that tells of more than the bill": (Rule.COST_RECORDED, dearer("ended", _FAILED)),
     "waste that is not told": (
         Rule.WASTE_ONCE,
-        f"""
-        UPDATE event SET data = data - 'wasted_nanousd' WHERE kind = 'attempt_ended' AND job_id = {_FAILED}""",
+        f"UPDATE event SET data = data - 'wasted_nanousd' WHERE kind = 'attempt_ended' AND job_id = {_FAILED}",
     ),
-    "a call that another job pays": (
-        Rule.ON_THE_BILL,
-        f"""
-        UPDATE call SET caps = replace(caps::text, job_id::text, gen_random_uuid()::text)::jsonb
-         WHERE job_id = {_FAILED}""",
-    ),
+    "a call that another job pays": (Rule.ON_THE_BILL, _OTHER_PAYS),
     "an approval of another scan": (Rule.APPROVED, "UPDATE approval SET scan_digest = 'x'"),
     "an approval of another base": (Rule.APPROVED, "UPDATE approval SET base_release_id = gen_random_uuid()"),
     "a scan that did not pass": (Rule.APPROVED, "UPDATE release SET scan_passed = false"),
     "a release that nobody approved": (Rule.APPROVED, "UPDATE release SET published_at = now()"),
     "a release of a job that failed": (Rule.PUBLISHED_ONCE, f"UPDATE release SET job_id = {_FAILED}"),
-    "a second publish": (
-        Rule.PUBLISHED_ONCE,
-        f"""
-        INSERT INTO event (kind, job_id, data)
-        VALUES ('state', {_PUBLISHED}, '{{"origin": "publishing", "target": "published"}}')""",
-    ),
+    "a second publish": (Rule.PUBLISHED_ONCE, moved("publishing", "published", _PUBLISHED)),
     "an active release that never was published": (
         Rule.ACTIVE_PUBLISHED,
-        """
-        UPDATE site SET active_release_id = gen_random_uuid()""",
+        "UPDATE site SET active_release_id = gen_random_uuid()",
     ),
     "a site that shows nothing any more": (Rule.CHAIN, "UPDATE site SET active_release_id = NULL"),
-    "a release over one that was not published": (
-        Rule.CHAIN,
-        f"""
-        UPDATE release SET base_release_id = gen_random_uuid() WHERE job_id = {_PUBLISHED}""",
-    ),
+    "a release over one that was not published": (Rule.CHAIN, _OTHER_BASE),
     "two releases over the same": (Rule.CHAIN, "UPDATE release SET published_at = now(), base_release_id = NULL"),
     "a cap that spent more than its calls": (
         Rule.MONEY,
-        """
-        UPDATE cap SET spent_nanousd = spent_nanousd + 1 WHERE scope = 'fleet_day'""",
+        "UPDATE cap SET spent_nanousd = spent_nanousd + 1 WHERE scope = 'fleet_day'",
     ),
     "a reserve that leaked": (
         Rule.MONEY,
