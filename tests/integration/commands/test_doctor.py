@@ -176,6 +176,7 @@ def test_exhausted_connections_are_said_in_the_server_s_own_words(postgres: Post
     assert found.verdict.value == "FAIL"
     assert "too many connections for role" in found.seen
     assert "max_connections" in found.hint
+    assert "start it" not in found.hint
 
 
 def test_callbacks_that_nobody_took_are_told(shop: Shop) -> None:

@@ -112,13 +112,6 @@ def test_the_shipped_policy_has_a_price_for_every_model_that_it_names() -> None:
     assert [finding.verdict for finding in check_policy(platform_policy())] == [Verdict.OK]
 
 
-def test_exhausted_connections_are_not_taken_for_a_ledger_that_is_away() -> None:
-    found = judge_refusal("connection failed: ... FATAL:  sorry, too many clients already\nMultiple attempts failed")
-    assert "sorry, too many clients already" in found.seen
-    assert "max_connections" in found.hint
-    assert "start it" not in found.hint
-
-
 def test_the_worst_finding_is_the_verdict() -> None:
     assert worst([]) is worst([ok("a")]) is Verdict.OK
     assert worst([ok("a"), warn("b", "", "c")]) is Verdict.WARN
