@@ -211,6 +211,14 @@ class World:
             }
 
 
+def problem_of(answer: Any) -> dict[str, Any]:
+    """Return the problem that an answer is."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    body: dict[str, Any] = answer.json()
+    assert body["status"] == answer.status_code
+    return body
+
+
 def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
     """Write files below a directory."""
     for path, data in files.items():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+import pytest
 from sqlalchemy import text
 from sqlmodel import SQLModel, col, select
 
@@ -15,8 +17,9 @@ from ledger.jobs import lock_job
 from ledger.runs.run import open_gate
 from ledger.runs.specs import NewGate
 from ledger.runs.tables import Gate
+from ledger.store import Ledger
 from routing.jobs import Reason, State
-from tests.integration.api.http_world import HOME, PAGES, World
+from tests.integration.api.http_world import HOME, PAGES, World, open_world
 
 EDIT = {"prompt": "Change the headline to 'Fresh bread'", "site": "bakery"}
 PROJECT = "repo: {url: https://forge.example/acme/shop.git}\nstack: {language: typescript}\nkeys: {anthropic: acme}\n"
@@ -86,3 +89,17 @@ def dump_of(world: World) -> Iterator[tuple[str, int, str]]:
             query = f"SELECT count(*), coalesce({digests}, '') FROM \"{name}\" t"
             count, digest = session.execute(text(query)).one()
             yield name, count, digest
+
+
+@pytest.fixture(scope="module")
+def furnished(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Belongings]]:
+    """The owner's world and what it has; an open stream of its events ends after what there is."""
+    directory = tmp_path_factory.mktemp("furnished")
+    with open_world(shared_ledger, directory / "content-store") as world:
+        world.resources.streams.stop()
+        yield world, furnish(world, directory)
+
+
+def fill(path: str, values: Mapping[str, str]) -> str:
+    """Put values in place of the parameters of a route's path."""
+    return re.sub(r"\{(\w+)\}", lambda found: values[found[1]], path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,10 +19,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.integration.api.http_world import World, open_world, shared_ledger
-from tests.integration.api.tenant_world import Belongings, furnish
+from tests.integration.api.http_world import World, shared_ledger
+from tests.integration.api.tenant_world import Belongings, furnished
 
-__all__ = ["shared_ledger"]
+__all__ = ["furnished", "shared_ledger"]
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "3"))
 """Requests for each operation."""
@@ -34,14 +33,6 @@ CHECKS = [
     response_schema_conformance,
     response_headers_conformance,
 ]
-
-
-@pytest.fixture(scope="module")
-def furnished(shared_ledger: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Belongings]]:
-    directory = tmp_path_factory.mktemp("fuzz")
-    with open_world(shared_ledger, directory / "content-store") as world:
-        world.app.state.resources.streams.stop()  # a stream of events ends after what there is
-        yield world, furnish(world, directory)
 
 
 def failures_of(operation: Any, furnished: tuple[World, Belongings], *, mode: GenerationMode) -> list[str]:

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ledger.store import Ledger
-from tests.integration.api.http_world import World, open_world, shared_ledger
-from tests.integration.api.tenant_world import Belongings, furnish
+from tests.integration.api.http_world import World, problem_of, shared_ledger
+from tests.integration.api.tenant_world import Belongings, furnished
 
-__all__ = ["shared_ledger"]
-
-
-@pytest.fixture(scope="module")
-def furnished(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Belongings]]:
-    directory = tmp_path_factory.mktemp("protocol")
-    with open_world(shared_ledger, directory / "content-store") as world:
-        world.resources.streams.stop()  # a stream of events ends after what there is
-        yield world, furnish(world, directory)
+__all__ = ["furnished", "shared_ledger"]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +46,7 @@ def test_a_wrong_method_is_told_every_right_one(
             answer = world.call(method, path)
             if method == "GET" and answer.status_code == 404:
                 continue  # `/jobs/batch` could be a job's page, and is none
-            assert answer.status_code == 405, (method, path)
+            assert problem_of(answer)["status"] == 405, (method, path)
             assert set(answer.headers["allow"].split(", ")) == right, path
 
 

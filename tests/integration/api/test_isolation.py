@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import pytest
 from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
 from ledger.releases import find_site
-from ledger.store import Ledger
 from producers.api.app import create_app
 from producers.api.key_limits import KeyLimits
 from producers.use_cases.jobs import PREVIEW_AUDIENCE
-from tests.integration.api.http_world import PAGES, World, open_world, shared_ledger
-from tests.integration.api.tenant_world import CLUSTER, EDIT, TICKET, Belongings, dump_of, furnish
+from tests.integration.api.http_world import PAGES, World, shared_ledger
+from tests.integration.api.tenant_world import CLUSTER, EDIT, TICKET, Belongings, dump_of, fill, furnished
 from tests.integration.api.test_api import PUBLIC, private_routes
 
-__all__ = ["shared_ledger"]
+__all__ = ["furnished", "shared_ledger"]
 
 BODIES: Mapping[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/jobs"): EDIT,
@@ -73,15 +71,6 @@ PAGE_ROUTES = {
 }
 
 
-@pytest.fixture(scope="module")
-def both(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Belongings]]:
-    """The owner's world and what it has; the stranger is another tenant of the same installation."""
-    directory = tmp_path_factory.mktemp("isolation")
-    with open_world(shared_ledger, directory / "content-store") as world:
-        world.app.state.resources.streams.stop()  # an open stream of events would wait for its job
-        yield world, furnish(world, directory)
-
-
 def stranger(world: World) -> dict[str, str]:
     return world.headers(tenant=f"{world.tenant}-b")
 
@@ -103,10 +92,6 @@ def ids_of(has: Belongings) -> dict[str, list[str]]:
     }
 
 
-def fill(path: str, values: Mapping[str, str]) -> str:
-    return re.sub(r"\{(\w+)\}", lambda found: values[found[1]], path)
-
-
 def ask(world: World, method: str, url: str, *, body: dict[str, Any] | None = None) -> Response:
     return world.client.request(method, url, headers=stranger(world), json=body, follow_redirects=False)
 
@@ -116,18 +101,18 @@ def shown(answer: Response) -> tuple[int, str, list[tuple[str, str]]]:
     return answer.status_code, answer.text, sorted(answer.headers.items())
 
 
-def test_every_route_that_takes_a_body_has_a_case_here(both: tuple[World, Belongings]) -> None:
-    routes = private_routes(both[0])
+def test_every_route_that_takes_a_body_has_a_case_here(furnished: tuple[World, Belongings]) -> None:
+    routes = private_routes(furnished[0])
     without = {route for route in routes if route[0] in ("POST", "PUT", "PATCH", "DELETE")} - set(BODIES)
     assert not without, "give these routes a body in BODIES, so that strangers are tried on them"
     names = {name for _, path in routes for name in re.findall(r"\{(\w+)\}", path)}
-    assert names <= set(ids_of(both[1])), "say in ids_of what stands there"
+    assert names <= set(ids_of(furnished[1])), "say in ids_of what stands there"
 
 
 def test_what_is_another_tenants_answers_like_what_does_not_exist_and_nothing_is_written(
-    both: tuple[World, Belongings],
+    furnished: tuple[World, Belongings],
 ) -> None:
-    world, has = both
+    world, has = furnished
     known = ids_of(has)
     stranger(world)
     before = list(dump_of(world))
@@ -145,8 +130,8 @@ def test_what_is_another_tenants_answers_like_what_does_not_exist_and_nothing_is
     assert list(dump_of(world)) == before
 
 
-def test_no_list_shows_and_no_request_reaches_what_is_another_tenants(both: tuple[World, Belongings]) -> None:
-    world, has = both
+def test_no_list_shows_and_no_request_reaches_what_is_another_tenants(furnished: tuple[World, Belongings]) -> None:
+    world, has = furnished
     secrets = {
         *map(str, has.jobs),
         str(has.gate),
@@ -179,9 +164,9 @@ def test_no_list_shows_and_no_request_reaches_what_is_another_tenants(both: tupl
 
 
 def test_an_id_beside_an_own_site_opens_no_release_of_another_tenants(
-    both: tuple[World, Belongings], tmp_path: Path
+    furnished: tuple[World, Belongings], tmp_path: Path
 ) -> None:
-    world, has = both
+    world, has = furnished
     other = neighbour(world, "c")
     other.site("bakery", PAGES, tmp_path)
     before = list(dump_of(world))
@@ -195,8 +180,8 @@ def test_an_id_beside_an_own_site_opens_no_release_of_another_tenants(
     assert list(dump_of(world)) == before
 
 
-def test_a_wrong_key_is_told_nothing_about_what_exists(both: tuple[World, Belongings]) -> None:
-    world, has = both
+def test_a_wrong_key_is_told_nothing_about_what_exists(furnished: tuple[World, Belongings]) -> None:
+    world, has = furnished
     patient = KeyLimits(clock=count(step=60).__next__)  # a minute goes by between two looks
     client = TestClient(create_app(replace(world.resources, key_limits=patient)))
     for method, path in private_routes(world):
@@ -211,8 +196,10 @@ def test_a_wrong_key_is_told_nothing_about_what_exists(both: tuple[World, Belong
         assert answers[0][0] == 401
 
 
-def test_a_trackers_delivery_that_is_not_signed_tells_nothing_about_projects(both: tuple[World, Belongings]) -> None:
-    world, has = both
+def test_a_trackers_delivery_that_is_not_signed_tells_nothing_about_projects(
+    furnished: tuple[World, Belongings],
+) -> None:
+    world, has = furnished
     assert {path for path in PUBLIC if path.startswith("/v1/")} == {"/v1/tickets/{tracker}/{tenant}/{project}"}
     answers = [
         shown(world.client.post(f"/v1/tickets/{tracker}/{tenant}/{project}", json={"action": "labeled"}))
@@ -223,8 +210,8 @@ def test_a_trackers_delivery_that_is_not_signed_tells_nothing_about_projects(bot
     assert answers[0][0] == 401
 
 
-def test_the_pages_show_a_release_only_under_its_own_site(both: tuple[World, Belongings], tmp_path: Path) -> None:
-    world, has = both
+def test_the_pages_show_a_release_only_under_its_own_site(furnished: tuple[World, Belongings], tmp_path: Path) -> None:
+    world, has = furnished
     assert {context.path for context in iter_route_contexts(world.pages_app.routes)} == PAGE_ROUTES
     live = world.pages.get(f"/live/{world.tenant}/{has.site}/")
     assert live.status_code == 200

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,12 +14,11 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 from starlette.routing import Mount
 
-from ledger.store import Ledger
 from producers.use_cases.tenants import TENANT_SCOPES
-from tests.integration.api.http_world import World, open_world, shared_ledger
-from tests.integration.api.tenant_world import CLUSTER, Belongings, dump_of, furnish
+from tests.integration.api.http_world import World, shared_ledger
+from tests.integration.api.tenant_world import CLUSTER, Belongings, dump_of, fill, furnished
 
-__all__ = ["shared_ledger"]
+__all__ = ["furnished", "shared_ledger"]
 
 OPEN = {("GET", "/login"), ("POST", "/login"), ("GET", "/login/oidc"), ("GET", "/login/oidc/callback")}
 FORMS: Mapping[str, dict[str, str]] = {
@@ -69,14 +68,6 @@ NEEDS: Mapping[str, str] = {
 TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
 
 
-@pytest.fixture(scope="module")
-def both(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Belongings]]:
-    directory = tmp_path_factory.mktemp("console")
-    with open_world(shared_ledger, directory / "content-store") as world:
-        world.resources.streams.stop()  # an open stream of events would wait for its job
-        yield world, furnish(world, directory)
-
-
 def console_of(world: World) -> FastAPI:
     app = next(route.app for route in world.app.routes if isinstance(route, Mount) and route.path == "/console")
     assert isinstance(app, FastAPI)
@@ -110,10 +101,6 @@ def send(client: TestClient, method: str, path: str, form: Mapping[str, str]) ->
     return client.request(method, f"/console{path}", data=dict(form) if method == "POST" else None)
 
 
-def fill(path: str, values: Mapping[str, str]) -> str:
-    return re.sub(r"\{(\w+)\}", lambda found: values[found[1]], path)
-
-
 def values_of(has: Belongings) -> dict[str, str]:
     return {
         "job_id": str(has.offered),
@@ -127,14 +114,14 @@ def values_of(has: Belongings) -> dict[str, str]:
     }
 
 
-def test_every_form_has_a_case_here(both: tuple[World, Belongings]) -> None:
-    world, has = both
+def test_every_form_has_a_case_here(furnished: tuple[World, Belongings]) -> None:
+    world, has = furnished
     assert {path for method, path in routes(world) if method == "POST"} == set(FORMS)
     assert {name for _, path in routes(world) for name in re.findall(r"\{(\w+)\}", path)} <= set(values_of(has))
 
 
-def test_who_is_not_logged_in_is_led_to_the_login_by_every_route(both: tuple[World, Belongings]) -> None:
-    world, has = both
+def test_who_is_not_logged_in_is_led_to_the_login_by_every_route(furnished: tuple[World, Belongings]) -> None:
+    world, has = furnished
     client = TestClient(world.app, follow_redirects=False)
     before = list(dump_of(world))
     for method, path in routes(world):
@@ -145,8 +132,8 @@ def test_who_is_not_logged_in_is_led_to_the_login_by_every_route(both: tuple[Wor
     assert list(dump_of(world)) == before
 
 
-def test_no_form_is_taken_without_the_token_of_its_session(both: tuple[World, Belongings]) -> None:
-    world, has = both
+def test_no_form_is_taken_without_the_token_of_its_session(furnished: tuple[World, Belongings]) -> None:
+    world, has = furnished
     client, other = log_in(world), log_in(world)
     foreign = token_of(other)
     before = list(dump_of(world))
@@ -159,9 +146,9 @@ def test_no_form_is_taken_without_the_token_of_its_session(both: tuple[World, Be
 
 @pytest.mark.parametrize("scope", ["read", "submit", "approve", "admin"])
 def test_a_form_needs_its_scope_and_no_other_scope_stands_for_operate(
-    both: tuple[World, Belongings], scope: str
+    furnished: tuple[World, Belongings], scope: str
 ) -> None:
-    world, has = both
+    world, has = furnished
     client = log_in(world, "read", scope)
     token = token_of(client)
     before = list(dump_of(world))
@@ -179,9 +166,9 @@ def test_a_form_needs_its_scope_and_no_other_scope_stands_for_operate(
 
 
 def test_what_is_another_tenants_looks_like_what_does_not_exist_and_nothing_is_written(
-    both: tuple[World, Belongings],
+    furnished: tuple[World, Belongings],
 ) -> None:
-    world, has = both
+    world, has = furnished
     client = log_in(world, *TENANT_SCOPES, tenant=f"{world.tenant}-b")
     token = {"form_token": token_of(client)}
     absent = {name: str(uuid4()) for name in values_of(has)} | {
@@ -205,9 +192,9 @@ def test_what_is_another_tenants_looks_like_what_does_not_exist_and_nothing_is_w
 
 
 def test_a_clusters_dead_letters_are_replayed_together_and_each_tells_what_became_of_it(
-    both: tuple[World, Belongings], tmp_path: Path
+    furnished: tuple[World, Belongings], tmp_path: Path
 ) -> None:
-    world, has = both
+    world, has = furnished
     client = log_in(world, "read", "submit")
     token = {"form_token": token_of(client)}
     assert CLUSTER in client.get("/console/dead").text
