@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
-from typer.testing import CliRunner
 
-from producers.commands.jobs import app
+from tests.command_line import Run, command_line
 from tests.integration.api.http_world import PAGES, World, shared_ledger, world
 from tests.integration.intake.test_intake import submit
 from tests.integration.jobs.test_spec_jobs import Rig, rig, servers
 
 __all__ = ["rig", "servers", "shared_ledger", "world"]
 
-Command = Callable[..., Any]
 UNBOUND = "Change the headline to 'Fresh bread'"
 
 
@@ -92,13 +89,12 @@ def test_what_is_no_answer_leaves_the_question_open(world: World, job_id: UUID) 
 
 
 @pytest.fixture
-def command(rig: Rig) -> Command:
+def command(rig: Rig) -> Run:
     """Runs a command of `pointsman` on the rig's ledger."""
-    environment = {"POINTSMAN_LEDGER__URL": rig.shop.url}
-    return lambda *arguments: CliRunner().invoke(app, [*arguments, "--tenant", "acme"], obj=lambda: environment)
+    return command_line(rig.shop.url, "--tenant", "acme")
 
 
-def test_the_command_line_shows_the_question_and_takes_the_answer(rig: Rig, broker_url: str, command: Command) -> None:
+def test_the_command_line_shows_the_question_and_takes_the_answer(rig: Rig, broker_url: str, command: Run) -> None:
     rig.site("bakery")
     rig.site("florist")
     job_id = str(submit(rig, broker_url, UNBOUND))

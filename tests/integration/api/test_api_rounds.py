@@ -1,21 +1,19 @@
 """`resume` and `revise` over HTTP and on the command line: who may, what is answered, what is refused and how."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from ledger.attempts import lock_owned_job
 from ledger.jobs import end
 from ledger.releases import active_release, add_release
 from ledger.tables import Site, Tenant
-from producers.cli import app
 from routing.jobs import Reason, State
 from sites.releases import build_release
+from tests.command_line import Run, command_line
 from tests.integration.api.http_world import HOME, PAGES, World, shared_ledger, world
 
 __all__ = ["shared_ledger", "world"]  # fixtures
@@ -170,25 +168,12 @@ def test_a_tier_that_cannot_hold_the_work_is_refused_and_the_rules_go_no_lower(w
 
 # ---------------------------------------------------------------- the command line
 
-Run = Callable[..., Result]
-
 
 @pytest.fixture
 def run(world: World) -> Run:
     url = world.ledger.engine.url.render_as_string(hide_password=False)
-    environment = {
-        "HOME": "/nonexistent",
-        "XDG_STATE_HOME": "/nonexistent",
-        "POINTSMAN_LEDGER__URL": url,
-        "POINTSMAN_CONTENT_STORE__ROOT": str(world.den_root),
-        "POINTSMAN_PAGES__PUBLIC_URL": "https://pages.example",
-    }
-
-    def run_command(*arguments: object) -> Result:
-        command = [*map(str, arguments), "--tenant", world.tenant]
-        return CliRunner().invoke(app, command, env=environment)
-
-    return run_command
+    places = {"content_store__root": world.den_root, "pages__public_url": "https://pages.example"}
+    return command_line(url, "--tenant", world.tenant, **places)
 
 
 def test_revise_on_the_command_line_shows_the_new_round(world: World, offered: UUID, run: Run) -> None:

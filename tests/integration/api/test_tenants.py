@@ -5,20 +5,17 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from ledger.dispatch_window import top_up
-from producers.cli import app
 from routing.queues import QueueName
+from tests.command_line import Run, command_line
 from tests.factories import Shop
 
 ROOT = Path(__file__).parents[3]
-Run = Callable[..., Result]
 
 
 @pytest.fixture
@@ -29,7 +26,7 @@ def environment(shop: Shop) -> dict[str, str]:
 
 @pytest.fixture
 def run(environment: dict[str, str]) -> Run:
-    return lambda *arguments: CliRunner().invoke(app, [*map(str, arguments)], env=environment)
+    return command_line(environment["POINTSMAN_LEDGER__URL"])
 
 
 def read(run: Run, *arguments: object) -> Any:

@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from ledger import audit
 from ledger.audit import HEAD_FILE_NAME, HeadFile, head_of, seal
-from producers.cli import app
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import Dispatcher
 from producers.errors import AuthenticationError
 from producers.use_cases.tenants import authenticate
 from routing.broker import create_app
+from tests.command_line import Run, command_line
 from tests.factories import Shop, rows_of
 from tests.integration.api.http_world import DEAD_BROKER
 
 KEY = "a key of the operator's own"
-Run = Callable[..., Result]
 
 
 @pytest.fixture
 def run(shop: Shop, tmp_path: Path) -> Run:
-    environment = {
-        "HOME": "/nonexistent",
-        "XDG_STATE_HOME": "/nonexistent",
-        "POINTSMAN_LEDGER__URL": shop.url,
-        "POINTSMAN_CONTENT_STORE__ROOT": str(tmp_path),
-        "POINTSMAN_AUDIT__SIGNING_KEY": KEY,
-    }
-
-    def run_command(*arguments: str) -> Result:
-        return CliRunner().invoke(app, list(arguments), env=environment)
-
-    return run_command
+    return command_line(shop.url, content_store__root=tmp_path, audit__signing_key=KEY)
 
 
 @pytest.fixture

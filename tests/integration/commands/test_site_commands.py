@@ -10,18 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from producers.cli import app
 from producers.errors import ImportRefusedError
 from producers.use_cases.sites import Sites
 from producers.use_cases.tenants import create_tenant
 from sites.content_store import ContentStore
 from sites.directories import read_directory
+from tests.command_line import Run, command_line
 from tests.factories import Shop
 from tests.integration.api.http_world import HOME, PAGES, write_files
 
-Run = Callable[..., Result]
 CHANGED = {**PAGES, "index.html": HOME.replace(b"Bread", b"Cake"), "new.html": HOME}
 
 
@@ -29,18 +27,8 @@ CHANGED = {**PAGES, "index.html": HOME.replace(b"Bread", b"Cake"), "new.html": H
 def run(shop: Shop, tmp_path: Path) -> Run:
     with shop.ledger.begin() as session:
         create_tenant(session, "demo")
-    environment = {
-        "HOME": "/nonexistent",
-        "XDG_STATE_HOME": "/nonexistent",
-        "POINTSMAN_LEDGER__URL": shop.url,
-        "POINTSMAN_CONTENT_STORE__ROOT": str(tmp_path / "content-store"),
-        "POINTSMAN_PAGES__PUBLIC_URL": "https://pages.example",
-    }
-
-    def run_site(*arguments: object) -> Result:
-        return CliRunner().invoke(app, ["site", *map(str, arguments)], env=environment)
-
-    return run_site
+    places = {"content_store__root": tmp_path / "content-store", "pages__public_url": "https://pages.example"}
+    return partial(command_line(shop.url, **places), "site")
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Dead letters: what ended as nobody wanted, found by what it has in common, replayed once, or laid to rest."""
 
 import json
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -9,23 +8,21 @@ from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import text
-from typer.testing import CliRunner, Result
 
 from ledger.attempts import lock_owned_job
 from ledger.events import EventKind, record
 from ledger.jobs import end, lock_job
 from ledger.tables import Job
-from producers.cli import app
 from producers.use_cases.replays import Replays
 from producers.use_cases.rounds import Requester, ResumeOrder, Rounds
 from routing.jobs import Reason, Source, State
 from routing.queues import Tier
+from tests.command_line import Run, command_line
 from tests.integration.api.http_world import HOME, PAGES, World, shared_ledger, world
 
 __all__ = ["shared_ledger", "world"]  # fixtures
 
 EDIT = {"prompt": "Change the heading to 'Cake'", "site": "bakery"}
-Run = Callable[..., Result]
 
 
 @pytest.fixture
@@ -338,13 +335,7 @@ def test_another_tenant_s_dead_letters_do_not_exist(bakery: World) -> None:
 
 @pytest.fixture
 def run(world: World) -> Run:
-    url = world.ledger.engine.url.render_as_string(hide_password=False)
-    environment = {"HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent", "POINTSMAN_LEDGER__URL": url}
-
-    def run_command(*arguments: object) -> Result:
-        return CliRunner().invoke(app, [*map(str, arguments), "--tenant", world.tenant], env=environment)
-
-    return run_command
+    return command_line(world.ledger.engine.url.render_as_string(hide_password=False), "--tenant", world.tenant)
 
 
 def test_the_command_line_lists_replays_and_dismisses(bakery: World, run: Run) -> None:
