@@ -137,7 +137,9 @@ from producers.cli import app
 app({arguments!r}, standalone_mode=False)
 sys.exit(" ".join({needless!r} & set(sys.modules)))
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    named = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # CI has no shell to detect
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, env=named, capture_output=True, text=True, check=False)
     assert done.stderr.strip() == ""
 
 
