@@ -16,7 +16,7 @@ class Body(BaseModel):
 
 
 @pytest.mark.parametrize(
-    "raw", [b"{", b"{'a': 1}", b"[1,]", b"NaN", b"[Infinity]", b"\xff", b'{"a":1,"a":2}', b"[" * 9999]
+    "raw", [b"{'a': 1}", b"[1,]", b"{} {}", b"NaN", b"[Infinity]", b"\xff", b'{"a":1,"a":2}', b"[" * 9999, b"9" * 6000]
 )
 def test_what_is_no_strict_json_is_broken(raw: bytes) -> None:
     with pytest.raises(BrokenBodyError):
