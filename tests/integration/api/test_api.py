@@ -73,6 +73,7 @@ def test_a_job_is_accepted_while_the_broker_is_away_and_waits_in_the_ledger(worl
     job = world.job(UUID(body["id"]))
     assert (job.state, job.source, job.queue, job.tenant) == ("queued", "http", "answer", world.tenant)
     assert job.waiting_since is not None
+    assert job.pushed_at is not None, "the dispatcher finds it missing on the list"
     assert (job.route["mode"], job.route["policy_version"]) == ("ANSWER", world.policy.version)
     assert (body["mode"], body["queue"], body["why"]) == ("ANSWER", "answer", job.route["reason"])
 

@@ -71,7 +71,7 @@ def stands(broker: Any) -> int:
 
 def refused(shop: Shop, job_id: UUID) -> str:
     job = shop.job(job_id)
-    assert job.state == "rejected"
+    assert (job.state, job.reason, job.ended_at is not None) == ("rejected", "invalid_request", True)
     return str(job.detail)
 
 
@@ -140,6 +140,7 @@ def test_what_breaks_a_rule_is_refused_by_name_and_is_gone(
     send(broker_url, str(positional), args=["x"])
     send(broker_url, str(late), expires=datetime.now(UTC) - timedelta(seconds=5))
     celery_queue.submit_waiting()
+    assert refused(shop, own) == "task: is not a field of this request; self: is not a field of this request"
     assert {error["field"] for error in shop.job(own).result["errors"]} == {"task", "self"}
     assert refused(shop, positional) == "args: is not a field of this request"
     assert refused(shop, late) == "expires: has passed before the message was taken in"
