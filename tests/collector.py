@@ -5,11 +5,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
+from tests.http_server import Handler, served
 from tests.services import wait_until
 
 Fact = str | int | float | bool
@@ -98,25 +98,11 @@ def running_collector() -> Iterator[Collector]:
     """Run a collector on a free port."""
     collector = Collector()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            collector.take(body, {name.lower(): value for name, value in self.headers.items()})
-            self.send_response(200)
-            self.send_header("content-length", "0")
-            self.end_headers()
+    class Taker(Handler):
+        def answer(self) -> None:
+            collector.take(self.read_body(), {name.lower(): value for name, value in self.headers.items()})
+            self.say()
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    collector.url = f"http://127.0.0.1:{server.server_address[1]}/v1/traces"
-    try:
+    with served(Taker) as url:
+        collector.url = f"{url}/v1/traces"
         yield collector
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

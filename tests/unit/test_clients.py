@@ -5,13 +5,11 @@ import hmac
 import json
 import shutil
 import subprocess
-import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_type_hints
 from uuid import UUID, uuid4
@@ -35,6 +33,7 @@ from standardwebhooks.webhooks import Webhook
 from docs.generate_clients import CLIENTS, files
 from producers.api.app import create_app
 from producers.api.requests import Resources
+from tests.http_server import Handler, served
 
 JOB = {"id": str(uuid4()), "state": "queued", "mode": None, "tier": None, "queue": "spec", "rule": None, "why": None}
 ACCEPTED = JOB | {"is_new": True, "url": "/v1/jobs/1", "events_url": "/v1/jobs/1/events"}
@@ -59,9 +58,9 @@ def answering(*answers: Any) -> Iterator[tuple[str, list[Asked]]]:
     asked: list[Asked] = []
     left = list(answers)
 
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self) -> None:
-            raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+    class Answering(Handler):
+        def answer(self) -> None:
+            raw = self.read_body()
             headers = {name.lower(): value for name, value in self.headers.items()}
             asked.append(Asked(self.command, self.path, json.loads(raw) if raw else None, headers))
             if (answer := left.pop(0)) is CUT:
@@ -75,19 +74,8 @@ def answering(*answers: Any) -> Iterator[tuple[str, list[Asked]]]:
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, format: str, *args: Any) -> None: ...
-
-    for method in ("GET", "POST"):
-        setattr(Handler, f"do_{method}", Handler._answer)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served(Answering) as url:
+        yield url, asked
 
 
 def sync(url: str, call: Callable[[Any], Any]) -> Any:

@@ -2,12 +2,10 @@
 
 import json
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from ledger.store import Ledger
 from producers.config import OidcConfig
 from producers.console.oidc import OidcProvider, Ticket
 from producers.errors import SignInRefusedError
+from tests.http_server import Handler, served
 from tests.integration.api.http_world import CONSOLE_URL, PAGES, World, open_world, shared_ledger
 
 __all__ = ["shared_ledger"]
@@ -232,36 +231,19 @@ def rsa_key(name: str) -> Any:
 def forging(make: Callable[[str], str]) -> Iterator[str]:
     """A provider that gives any token for any code."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self, body: Mapping[str, Any]) -> None:
-            raw = json.dumps(body).encode()
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(raw)))
-            self.end_headers()
-            self.wfile.write(raw)
+    class Forger(Handler):
+        def answer(self) -> None:
+            places = {"authorization_endpoint": url, "token_endpoint": f"{url}/t", "jwks_uri": f"{url}/k"}
+            said: dict[str, Any] = {"issuer": url, **places}
+            if self.path == "/k":
+                said = {"keys": [rsa_key("own").as_dict(private=False)]}
+            elif self.path == "/t":
+                assert parse_qs(self.read_body().decode())["code_verifier"] == [TICKET.verifier]
+                said = {"access_token": "a", "token_type": "Bearer", "id_token": make(url)}
+            self.say(json.dumps(said).encode())
 
-        def do_GET(self) -> None:
-            facts = {"issuer": url, "authorization_endpoint": url, "token_endpoint": f"{url}/t", "jwks_uri": f"{url}/k"}
-            self.answer({"keys": [rsa_key("own").as_dict(private=False)]} if self.path == "/k" else facts)
-
-        def do_POST(self) -> None:
-            sent = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode())
-            assert sent["code_verifier"] == [TICKET.verifier]
-            self.answer({"access_token": "a", "token_type": "Bearer", "id_token": make(url)})
-
-        def log_message(self, *_: Any) -> None:
-            return
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield url
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(Forger) as url:
+        yield url
 
 
 def token(url: str, *, key: Any = None, alg: str = "RS256", **changed: Any) -> str:

@@ -2,14 +2,13 @@
 
 import json
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -34,8 +33,10 @@ from routing.queues import QueueName
 from sites.content_store import ContentStore
 from sites.ownership import adopt
 from tests.factories import Shop
+from tests.http_server import Handler, served
 from tests.integration.jobs.test_lifecycle import Rig
 from tests.services import Postgres, Valkey, wait_until
+from tests.well import well_gateway
 
 KEY = "the key of the seals"
 
@@ -197,21 +198,13 @@ def test_callbacks_that_nobody_took_are_told(shop: Shop) -> None:
 
 
 def test_a_slow_gateway_is_not_well() -> None:
-    class Slow(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            threading.Event().wait(0.7)
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'{"service": "pointsman-gateway"}')
+    class Slow(Handler):
+        def answer(self) -> None:
+            time.sleep(0.7)
+            self.say(b'{"service": "pointsman-gateway"}')
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
-        threading.Thread(target=server.serve_forever).start()
-        url, settings = f"http://127.0.0.1:{server.server_port}", {"POINTSMAN_GATEWAY__PORT": "1"}
-        (finding,) = doctor.check_gateway(url, settings)  # whose keys are in its own environment, as they should be
-        server.shutdown()
+    with served(Slow) as url:  # whose keys are in its own environment, as they should be
+        (finding,) = doctor.check_gateway(url, {"POINTSMAN_GATEWAY__PORT": "1"})
     assert (finding.name, finding.verdict.value) == ("gateway", "WARN")
     assert ", in " in finding.seen
 
@@ -313,22 +306,10 @@ def test_a_gateway_that_accepts_and_says_nothing_costs_seconds() -> None:
 
 
 def test_another_server_is_neither_gateway_nor_exporter() -> None:
-    class Other(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'{"status": "ok"}')
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
-        threading.Thread(target=server.serve_forever).start()
-        url = f"http://127.0.0.1:{server.server_port}"
-        with installed(exporter__port=server.server_port) as installation:
+    with well_gateway() as url:
+        with installed(exporter__port=urlsplit(url).port) as installation:
             (exporter,) = doctor.check_exporter(installation)
         (gateway,) = doctor.check_gateway(url, {"POINTSMAN_WORKER__GATEWAY_URL": url})
-        server.shutdown()
     assert (gateway.verdict.value, gateway.seen) == ("FAIL", f"what answers at {url} is no gateway")
     assert (exporter.verdict.value, "is no exporter" in exporter.seen) == ("WARN", True)
 

@@ -9,9 +9,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from uuid import UUID, uuid4
 
 import pytest
@@ -33,6 +32,7 @@ from producers.errors import PictureError
 from sites.content_store import ContentStore, Manifest
 from sites.errors import BlobMissingError
 from sites.releases import manifest_of
+from tests.http_server import Handler, served
 from tests.integration.api.http_world import PAGES, World, shared_ledger, world
 from tests.integration.console.test_console import Browser
 from tests.integration.dispatch.test_garbage import collect, grow_old
@@ -218,15 +218,12 @@ def test_what_a_killed_maker_left_is_removed_by_the_next(world: World) -> None:
 def test_a_page_reaches_neither_this_host_nor_its_files_while_it_is_pictured(tmp_path: Path) -> None:
     asked: list[str] = []
 
-    class Listener(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Listener(Handler):
+        def answer(self) -> None:
             asked.append(self.path)
-            self.send_response(204)
-            self.end_headers()
+            self.say()
 
-    with HTTPServer(("127.0.0.1", 0), Listener) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        bait = f"http://127.0.0.1:{server.server_port}"
+    with served(Listener) as bait:
         page = f"""<title>x</title><img src={bait}/image><script>fetch("{bait}/fetch", {{mode: "no-cors"}});
             new WebSocket("{bait.replace("http", "ws")}/socket")</script><iframe src={bait}/frame></iframe>
             <iframe src=file://{os.devnull}></iframe><h1 style="background:#f00">Red</h1>"""
@@ -240,6 +237,5 @@ def test_a_page_reaches_neither_this_host_nor_its_files_while_it_is_pictured(tmp
 
         csp = "default-src * 'unsafe-inline'"  # the proxy is what holds, not the page's policy
         assert take_picture(CHROMIUM, manifest, csp=csp, read=reading).startswith(b"\x89PNG")
-        server.shutdown()
     assert read == [manifest["index.html"].sha256]
     assert asked == []

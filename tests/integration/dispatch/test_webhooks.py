@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +27,7 @@ from producers.use_cases.dead_letters import Notifications
 from routing.jobs import Reason, State
 from routing.policy.platform import Webhooks
 from tests.factories import Shop
+from tests.http_server import Handler, served
 from tests.services import wait_until
 
 SECRET = "whsec_" + "QUJD" * 8
@@ -50,9 +50,9 @@ class Receiver:
 def receiving() -> Iterator[Receiver]:
     state = Receiver()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
+    class Hook(Handler):
+        def answer(self) -> None:
+            body = self.read_body()
             state.requests.append(({name.lower(): value for name, value in self.headers.items()}, body))
             if state.is_dripping:
                 self.wfile.write(b"HTTP/1.1 200 OK\r\nx: ")
@@ -67,17 +67,10 @@ def receiving() -> Iterator[Receiver]:
             if state.is_endless:
                 state.closing.wait(30)
 
-        def log_message(self, *_: Any) -> None:
-            return
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        state.url = f"http://localhost:{server.server_port}/hook"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    with served(Hook) as url:
+        state.url = f"{url.replace('127.0.0.1', 'localhost')}/hook"
         yield state
         state.closing.set()
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
