@@ -34,52 +34,26 @@ def props(site: Site, key: str, page: str = INDEX) -> dict[str, Any]:
     return found
 
 
-TEXTS = [
-    ("Change the hero heading to 'Fresh bread daily'", INDEX, "hero", "heading", "Fresh bread daily"),
-    ("Change the hero heading to Welcome", INDEX, "hero", "heading", "Welcome"),
-    ('change the heading of the hero to "Hello"', INDEX, "hero", "heading", "Hello"),
-    ("Please set the headline in the hero section to “Hello”.", INDEX, "hero", "heading", "Hello"),
-    ("Can you change the hero title to 'Hello'?", INDEX, "hero", "heading", "Hello"),
-    ("Make the hero heading say 'Good morning'", INDEX, "hero", "heading", "Good morning"),
-    ("The hero heading should read 'Don't panic'", INDEX, "hero", "heading", "Don't panic"),
-    ("Hero heading: Fresh bread daily", INDEX, "hero", "heading", "Fresh bread daily"),
-    ("use 'Hello' as the hero heading", INDEX, "hero", "heading", "Hello"),
-    (
-        "change the hero heading from 'Bread with the patience left in' to 'Hello'",
-        INDEX,
-        "hero",
-        "heading",
-        "Hello",
-    ),
-    ("I want to update the hero subtitle to 'Slow bread.'", INDEX, "hero", "text", "Slow bread."),
-    ("change the eyebrow of the hero to 'Since 1911'", INDEX, "hero", "eyebrow", "Since 1911"),
-    ("Set the tagline to 'Bread since 1911'", INDEX, "header", "tagline", "Bread since 1911"),
-    ("change the call to action heading to 'Bake with us'", INDEX, "classes", "heading", "Bake with us"),
-    ("Change the heading of the FAQ on the classes page to 'Questions'", CLASSES, "questions", "heading", "Questions"),
-    ("change the footer note to '© 2027'", INDEX, "footer", "note", "© 2027"),
-    ("change the copyright line to '© 2027'", INDEX, "footer", "note", "© 2027"),
-    (
-        "Change 'Three things we will not hurry' to 'We never rush'",
-        INDEX,
-        "approach",
-        "heading",
-        "We never rush",
-    ),
-    ("rewrite the description of the menu to 'Fresh today.'", INDEX, "menu", "text", "Fresh today."),
-]
-
-
-@pytest.mark.parametrize(("prompt", "path", "key", "name", "value"), TEXTS)
-def test_a_text_is_set_in_many_wordings(prompt: str, path: str, key: str, name: str, value: str) -> None:
+@pytest.mark.parametrize(
+    ("prompt", "path", "key", "name", "value"),
+    [
+        ("Please set the headline in the hero section to “Hello”.", INDEX, "hero", "heading", "Hello"),
+        ("Make the hero heading say 'Good morning'", INDEX, "hero", "heading", "Good morning"),
+        ("change the hero heading from 'Bread with the patience left in' to 'Hi'", INDEX, "hero", "heading", "Hi"),
+        ("I want to update the hero subtitle to 'Slow bread.'", INDEX, "hero", "text", "Slow bread."),
+        ("Change the heading of the FAQ on the classes page to 'Why'", CLASSES, "questions", "heading", "Why"),
+        ("rewrite the description of the menu to 'Fresh today.'", INDEX, "menu", "text", "Fresh today."),
+    ],
+)
+def test_a_text_is_set_in_more_wordings_than_the_corpus_has(
+    prompt: str, path: str, key: str, name: str, value: str
+) -> None:
     assert props(after(prompt), key, path)[name] == value
 
 
 @pytest.mark.parametrize(
     ("prompt", "gone", "new", "times"),
     [
-        ("replace 'forty-hour dough' with 'two-day dough'", "forty-hour dough", "two-day dough", 1),
-        ("Replace the phrase “thick crust” by “crackling crust”", "thick crust", "crackling crust", 1),
-        ("fix the typo 'singing crust' -> 'crackling crust'", "singing crust", "crackling crust", 1),
         ("'Keeps the butter cold' should say 'Keeps the butter colder'", "butter cold ", "butter colder", 1),
         ("replace all 'Ida Holm' with 'Ida Lund'", "Ida Holm", "Ida Lund", 2),
         ("Change 'croissant' to 'cornetto' in the team section", "the croissant ", "cornetto", 0),
@@ -129,33 +103,21 @@ def test_what_a_site_has_set_in_print_is_named_as_people_type_it(order: str) -> 
     assert parse_direct(order, site) is not None
 
 
-THEMES = [
-    ("Change the primary color to teal", "primary", "teal"),
-    ("set the accent colour to #ff6600", "accent", "#ff6600"),
-    ("Make the background ivory", "background", "ivory"),
-    ("use dark green as the primary colour", "primary", "darkgreen"),
-    ("Turn the page background to #FFF", "background", "#fff"),
-    ("change the brand colour of the site to navy", "primary", "navy"),
-    ("The primary color should be crimson", "primary", "crimson"),
-    ("Use a serif font for the headings", "headings", "fraunces-1"),
-    ("change the font to sans-serif", "font", "inter-1"),
-    ("change the font to system", "font", "sans"),
-    ("Use Playfair Display font for the headings", "headings", "playfair-display-1"),
-    ("set the body font to humanist", "text", "figtree-1"),
-    ("switch to a monospace font", "font", "mono"),
-    ("use square corners", "radius", "none"),
-    ("make the corners very rounded", "radius", "large"),
-    ("make the spacing airy", "spacing", "airy"),
-    ("more spacing between the sections", "spacing", "airy"),
-    ("reduce the spacing", "spacing", "compact"),
-    ("switch to dark mode", "mode", "dark"),
-    ("make the site light", "mode", "light"),
-    ("use the ocean theme", "preset", "ocean"),
-    ("change the colour scheme to forest", "preset", "forest"),
-]
-
-
-@pytest.mark.parametrize(("prompt", "name", "value"), THEMES)
+@pytest.mark.parametrize(
+    ("prompt", "name", "value"),
+    [
+        ("Turn the page background to #FFF", "background", "#fff"),
+        ("Use a serif font for the headings", "headings", "fraunces-1"),
+        ("change the font to sans-serif", "font", "inter-1"),
+        ("change the font to system", "font", "sans"),
+        ("Use Playfair Display font for the headings", "headings", "playfair-display-1"),
+        ("set the body font to humanist", "text", "figtree-1"),
+        ("switch to a monospace font", "font", "mono"),
+        ("make the corners very rounded", "radius", "large"),
+        ("reduce the spacing", "spacing", "compact"),
+        ("make the site light", "mode", "light"),
+    ],
+)
 def test_the_look_is_set_in_the_theme(prompt: str, name: str, value: str) -> None:
     assert props(after(prompt), "page")["theme"][name] == value
 
@@ -180,14 +142,8 @@ ORDER = [
 @pytest.mark.parametrize(
     ("prompt", "expected"),
     [
-        ("Move the testimonials above the gallery", ["story", "testimonials", "gallery"]),
-        ("put the gallery below the team", ["team", "gallery", "visit"]),
         ("The team should come right before the menu section", ["approach", "team", "menu"]),
         ("move the team to the top", ["header", "team", "hero"]),
-        ("Move the gallery to the bottom of the page", ["classes", "gallery", "footer"]),
-        ("Swap the gallery and the team", ["story", "team", "testimonials", "gallery", "visit"]),
-        ("move the team up", ["gallery", "team", "testimonials"]),
-        ("move the stats down by one", ["approach", "stats", "menu"]),
     ],
 )
 def test_sections_are_moved(prompt: str, expected: list[str]) -> None:
@@ -200,12 +156,8 @@ def test_sections_are_moved(prompt: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("prompt", "key"),
     [
-        ("Remove the testimonials section", "testimonials"),
-        ("delete the gallery", "gallery"),
-        ("Please get rid of the stats", "stats"),
         ("remove the FAQ on the home page", "faq"),
         ("remove 'Three things we will not hurry'", "approach"),
-        ("Remove the team from the page.", "team"),
     ],
 )
 def test_a_section_is_removed_with_what_it_holds(prompt: str, key: str) -> None:
@@ -225,46 +177,13 @@ def test_a_removed_footer_leaves_every_page_that_shared_it() -> None:
     assert b"<footer" not in render(site)[CLASSES]
 
 
-def test_one_entry_of_a_list_is_removed() -> None:
-    titles = [item["title"] for item in props(after("Remove 'Apple galette' from the menu"), "menu")["items"]]
-    assert len(titles) == 7
-    assert "Apple galette" not in titles
-
-
-@pytest.mark.parametrize(
-    ("prompt", "key", "name", "field", "value"),
-    [
-        ("Change the price of Dark rye to €6.10", "menu", "Dark rye", "price", "€6.10"),
-        ("set the 'Butter croissant' price to '€2.90'", "menu", "Butter croissant", "price", "€2.90"),
-        ("Change the role of Mateo Ruiz to 'Head of pastry'", "team", "Mateo Ruiz", "role", "Head of pastry"),
-        ("Change the answer to 'Do you deliver?' to 'Not yet.'", "faq", "Do you deliver?", "answer", "Not yet."),
-    ],
-)
-def test_one_entry_of_a_list_is_changed(prompt: str, key: str, name: str, field: str, value: str) -> None:
-    entries = next(value for value in props(after(prompt), key).values() if isinstance(value, list))
-    entry = next(item for item in entries if name in item.values())
-    assert entry[field] == value
-
-
 @pytest.mark.parametrize(
     ("prompt", "shows"),
     [
-        ("Change the 'See what we bake' button to 'See our bread'", '<a class="button" href="#menu">See our bread</a>'),
         ("change the first hero button to 'Our bread'", '<a class="button" href="#menu">Our bread</a>'),
         ("change the second button of the hero to 'Learn'", ">Learn</a>"),
-        (
-            "make the 'Learn to bake it' button link to https://x.example/a",
-            'href="https://x.example/a">Learn to bake it</a>',
-        ),
-        ("Change the contact form button on the home page to 'Write to us'", ">Write to us</button>"),
-        ("change the 'Visit us' navigation link to 'Find us'", ">Find us</a>"),
-        ("add a link 'Jobs' to https://jobs.example to the footer", '<a href="https://jobs.example">Jobs</a>'),
-        ("Replace the hero image with https://images.example/bread.jpg", 'src="https://images.example/bread.jpg"'),
-        ("use assets/rye.svg as the hero image", 'src="assets/rye.svg" alt="A brick oven'),
         ("Swap the image of 'Walnut wreath' in the gallery for assets/bun.svg", None),
-        ("replace the picture of the story with assets/oven.svg", 'src="assets/oven.svg" alt="Rows of ripe rye'),
         ("replace the logo with assets/logo.png", 'src="assets/logo.png"'),
-        ("change the alt text of the hero image to 'An old oven'", 'alt="An old oven"'),
     ],
 )
 def test_buttons_links_and_images_are_changed(prompt: str, shows: str | None) -> None:
@@ -274,38 +193,10 @@ def test_buttons_links_and_images_are_changed(prompt: str, shows: str | None) ->
         assert shows in render(after(prompt))[INDEX].decode()
 
 
-@pytest.mark.parametrize(
-    ("prompt", "name", "value"),
-    [
-        ("Change the phone number to +44 1632 960 999", "phone", "+44 1632 960 999"),
-        ("our phone number is now 01632 960123", "phone", "01632 960123"),
-        ("Update the email address to bread@hearth.example", "email", "bread@hearth.example"),
-        ("set the address to '1 New Street, Millbrook'", "address", "1 New Street, Millbrook"),
-    ],
-)
-def test_a_fact_is_changed_everywhere_at_once(prompt: str, name: str, value: str) -> None:
-    site = after(prompt)
-    assert [props(site, "footer")[name], props(site, "visit")[name], props(site, "booking", CLASSES)[name]] == [
-        value
-    ] * 3
-
-
 def test_a_renamed_business_is_renamed_in_titles_and_texts_too() -> None:
     words = copy_of(after("Rename the business to 'Holm & Daughters'"))
     assert not [text for text in words if "Hearth & Grain" in text]
     assert "Baking classes · Holm & Daughters" in words
-
-
-@pytest.mark.parametrize(
-    ("prompt", "path", "name", "value"),
-    [
-        ("change the page title of the home page to 'Hearth'", INDEX, "title", "Hearth"),
-        ("Change the classes page title to 'Classes'", CLASSES, "title", "Classes"),
-        ("set the meta description of the classes page to 'Learn to bake.'", CLASSES, "description", "Learn to bake."),
-    ],
-)
-def test_page_titles_and_descriptions_are_set(prompt: str, path: str, name: str, value: str) -> None:
-    assert props(after(prompt), "page", path)[name] == value
 
 
 def bare_site() -> Site:
@@ -470,12 +361,7 @@ def reason(prompt: str, files: dict[str, bytes]) -> str:
     ("prompt", "path", "old", "new"),
     [
         ("Change 'daily' to 'every day'", "index.html", "daily", "every day"),
-        ("replace 'from six' with 'from seven'", "index.html", "from six", "from seven"),
-        ("Set the page title of about.html to 'The cooks'", "about.html", "<title>About", "<title>The cooks"),
         ("Change 'About' to 'Us'", "index.html", ">About<", ">Us<"),
-        ("link the button 'Book' to /booking", "index.html", "/book", "/booking"),
-        ("Change the 'Book' button to 'Reserve'", "index.html", ">Book<", ">Reserve<"),
-        ("Change the headline on the about page to 'Three cooks'", "about.html", "Two cooks", "Three cooks"),
         ("Set the headline of about.html to 'A & B'", "about.html", "Two cooks", "A &amp; B"),
     ],
 )

@@ -1,21 +1,29 @@
-"""The direct edit against what site owners say: much is done, nothing is done wrongly, and form changes nothing."""
+"""The direct edit against what site owners say: nearly all is done, nothing wrongly, and form changes nothing."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable
 from functools import cache
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sites.direct_edit.direct import PlainEdit, apply_direct, edit_plain, parse_direct
 from tests.unit.sites.direct_edit.direct_corpus import Case, cases, is_as_wanted, plain_site, spec_site, wanted_files
 
-LEAST_DONE = {"tune": 0.9, "held": 0.9}
-"""Share of the requests of each half with a wanted outcome that are done; the rest goes to the model."""
+LEFT_TO_A_MODEL = [
+    'set hero.heading to "Plumbing done right"',
+    'Please fix the typo: "burst pipes" should be "burst mains"',
+    'We have moved. Our new address is "9 Patrick Street, Cork"',
+    '1. Change the headline to "Hello Cork"\n2. Remove the gallery',
+    'On the classes page, change the heading to "Our classes"',
+    'Tom Reed is now "Yin and restorative teacher"',
+    "Change the role of Asha Patel to Founder and lead teacher",
+    'Set the title of the classes page to "Yoga classes in Bristol"',
+    'change the title of the menu page to "Menu | Bistro Anker"',
+]
+"""Of the 181 requests of the corpus with a wanted outcome."""
 SPEC_CASES = [case for case in cases() if case.site != "bistro"]
 QUOTATION = re.compile(r"(\"[^\"]*\"|(?<!\w)'(?:[^']|'(?=\w))*'(?!\w)|“[^”]*”|`[^`]*`)")
 
@@ -43,10 +51,9 @@ def test_no_request_is_done_wrongly() -> None:
     assert [case.say for case, found in verdicts().items() if found == "wrong"] == []
 
 
-@pytest.mark.parametrize("half", LEAST_DONE)
-def test_most_requests_with_one_meaning_are_done_without_a_model(half: str) -> None:
-    found = Counter(found for case, found in verdicts().items() if case.half == half and case.want)
-    assert found["right"] >= LEAST_DONE[half] * found.total(), found
+def test_requests_with_one_meaning_are_done_without_a_model_but_for_these() -> None:
+    left = [case.say for case, found in verdicts().items() if case.want and found == "none"]
+    assert left == LEFT_TO_A_MODEL
 
 
 @cache
