@@ -1,7 +1,7 @@
 """The corpus of direct requests: what site owners say, and exactly what may come of it.
 
-Half of the requests (`tune`) were looked at while the grammar was written, the other half (`held`) was only counted;
-`probe` are requests that were made up to break it, and that it must leave to the model.
+Half of the requests (`tune`) were looked at while the grammar was written, the other half (`held`) was only counted
+then; `probe` are requests that were made up to break it, and that it must leave to the model.
 """
 
 from __future__ import annotations
