@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -227,49 +226,19 @@ def _value(line: bytes, key: bytes) -> str:
     return to_text(line[len(key) :].rstrip(b"\r\n"))
 
 
-def _set_mode(names: tuple[str, ...]) -> Callable[[_Section, str], None]:
-    def read(section: _Section, value: str) -> None:
-        if not _MODE.fullmatch(value.strip().encode("utf-8", "replace")):
-            raise DiffRefusedError(Reason.MALFORMED, "a file mode must have six octal digits")
-        for name in names:
-            setattr(section, name, value.strip())
-
-    return read
-
-
-def _new_file(section: _Section, value: str) -> None:
-    section.is_new = True
-    _set_mode(("new_mode",))(section, value)
-
-
-def _deleted_file(section: _Section, value: str) -> None:
-    section.is_deleted = True
-    _set_mode(("old_mode",))(section, value)
-
-
-def _moved(kind: Kind, side: str) -> Callable[[_Section, str], None]:
-    def read(section: _Section, value: str) -> None:
-        section.moved = kind
-        setattr(section, side, unquote(value) if value.startswith('"') else value)
-
-    return read
-
-
-_EXTENDED: dict[bytes, Callable[[_Section, str], None]] = {
-    b"old mode ": _set_mode(("old_mode",)),
-    b"new mode ": _set_mode(("new_mode",)),
-    b"new file mode ": _new_file,
-    b"deleted file mode ": _deleted_file,
-    b"rename from ": _moved(Kind.RENAME, "source"),
-    b"rename to ": _moved(Kind.RENAME, "target"),
-    b"rename old ": _moved(Kind.RENAME, "source"),
-    b"rename new ": _moved(Kind.RENAME, "target"),
-    b"copy from ": _moved(Kind.COPY, "source"),
-    b"copy to ": _moved(Kind.COPY, "target"),
+_NEW_FILE, _DELETED_FILE = b"new file mode ", b"deleted file mode "
+_MODES = {b"old mode ": "old_mode", b"new mode ": "new_mode", _NEW_FILE: "new_mode", _DELETED_FILE: "old_mode"}
+_MOVES = {
+    b"rename from ": (Kind.RENAME, "source"),
+    b"rename to ": (Kind.RENAME, "target"),
+    b"rename old ": (Kind.RENAME, "source"),
+    b"rename new ": (Kind.RENAME, "target"),
+    b"copy from ": (Kind.COPY, "source"),
+    b"copy to ": (Kind.COPY, "target"),
 }
 _IGNORED = (b"similarity index ", b"dissimilarity index ")
 _BINARY = (b"GIT binary patch", b"Binary files ", b"Files ")
-_HEADERS = (*_EXTENDED, *_IGNORED, *_BINARY, b"index ")
+_HEADERS = (*_MODES, *_MOVES, *_IGNORED, *_BINARY, b"index ")
 
 
 def _read_extended(lines: list[bytes], at: int, section: _Section) -> int:
@@ -281,8 +250,16 @@ def _read_extended(lines: list[bytes], at: int, section: _Section) -> int:
         if index := _INDEX.match(line):
             section.old_blob, section.new_blob = index[1].decode(), index[2].decode()
             section.old_mode = index[3].decode() if index[3] else section.old_mode
-        elif reader := next((key for key in _EXTENDED if line.startswith(key)), None):
-            _EXTENDED[reader](section, _value(line, reader))
+        elif key := next((key for key in _MODES if line.startswith(key)), None):
+            if not _MODE.fullmatch(mode := line[len(key) :].strip()):
+                raise DiffRefusedError(Reason.MALFORMED, "a file mode must have six octal digits")
+            setattr(section, _MODES[key], mode.decode())
+            section.is_new |= key == _NEW_FILE
+            section.is_deleted |= key == _DELETED_FILE
+        elif key := next((key for key in _MOVES if line.startswith(key)), None):
+            section.moved, side = _MOVES[key]
+            name = _value(line, key)
+            setattr(section, side, unquote(name) if name.startswith('"') else name)
         at += 1
     return at
 

@@ -44,12 +44,6 @@ def is_package_file(path: str) -> bool:
     return name == _MANIFEST or name in _LOCK_FILES
 
 
-def check_package(path: str, data: bytes, references: References) -> None:
-    """Check a manifest or lock file; malformed ones are refused."""
-    for detail in package_faults(path, data):
-        references.find("package-config", Place(path, 0), detail)
-
-
 def package_faults(path: str, data: bytes) -> Iterator[str]:
     """Yield the first scripts that installation runs and the first sources outside the registry."""
     if path.rsplit("/", 1)[-1].casefold() == _MANIFEST:
@@ -196,8 +190,7 @@ def check_kind(path: str, data: bytes, references: References) -> str:
     place = Place(path, 0)
     name = path.rsplit("/", 1)[-1].lower()
     kind = media_type_of(path)
-    if INSTALLED in path.split("/"):
-        references.find("package-code", place)
+    _check_packages(path, data, references)
     if name in _HOST_FILES or _SERVER_CODE.fullmatch(path) or _PROOF_OF_OWNERSHIP.match(path):
         references.find("host-config-file", place)
     elif is_planted(path):
@@ -208,22 +201,25 @@ def check_kind(path: str, data: bytes, references: References) -> str:
         references.find("file-type", place)  # of what standards put there, only names without an extension are unknown
     if data and not _is_what_it_says(kind, data):
         references.find("type-mismatch", place, f"named as {kind}")
-    if is_package_file(path):
-        check_package(path, data, references)
-    elif kind == "application/pdf":
+    if kind == "application/pdf":
         _check_pdf(data, place, references)
     return kind
 
 
 def check_source(path: str, data: bytes, references: References) -> None:
     """Check a file that is never served for what a tool or package manager would do with it."""
-    place = Place(path, 0)
-    if INSTALLED in path.split("/"):
-        references.find("package-code", place)
+    _check_packages(path, data, references)
     if is_planted(path):
-        references.find("planted-file", place)
+        references.find("planted-file", Place(path, 0))
+
+
+def _check_packages(path: str, data: bytes, references: References) -> None:
+    """Refuse installed packages, and what a package manager would run or load from elsewhere."""
+    if INSTALLED in path.split("/"):
+        references.find("package-code", Place(path, 0))
     if is_package_file(path):
-        check_package(path, data, references)
+        for detail in package_faults(path, data):
+            references.find("package-config", Place(path, 0), detail)
 
 
 def _check_pdf(data: bytes, place: Place, references: References) -> None:
