@@ -226,74 +226,31 @@ def test_a_section_that_needs_no_new_words_is_added() -> None:
     ]
 
 
-UNDECIDABLE = [
-    # two targets
-    "Remove the FAQ",
-    "Change the heading to 'A'",
-    "Change the title to 'X'",
-    "Change the button to 'Go'",
-    "change the hero button to 'Order'",
-    "Replace 'bread' with 'cake'",
-    "change the text to 'x'",
-    "Change the page title to 'X'",
-    "Change the contact heading to 'Hi'",
-    # no target
-    "remove the newsletter",
-    "Change the price of Unobtainium to €6",
-    "Replace 'not on this site' with 'x'",
-    "Remove the page",
-    # more than one request
-    "Change the hero heading to 'A' and make it blue",
-    "Change the hero heading to 'A' and the menu",
-    "Remove the gallery and the moon",
-    "Change the hero heading to 'A' and change the hero heading to 'B'",
-    "Change the hero heading to 'A' or 'B'",
-    "Change the hero heading to Fresh bread, make it bold",
-    # needs judgement or new words
-    "Change the hero heading to something catchier",
-    "Write a better hero heading",
-    "Make the hero heading bigger",
-    "Change the hero heading to French",
-    "Change the hero heading to Welcome in German",
-    "Change the hero heading to Bread with a larger font",
-    "Translate the hero heading to German",
-    "Add a testimonials section",
-    "Add an FAQ",
-    "make the site pop",
-    "Make everything friendlier",
-    "make the primary color darker",
-    "Change the button color to green",
-    "remove the menu",  # a button leads there
-    "Change the price of Dark rye to 6.10",  # in which currency?
-    "Move the gallery",
-    "move the hero above the header",
-    "Change the hero heading to Bread for me",
-    "Change the hero heading to Hello!",
-    "hide the gallery",
-    # where the value ends, or what of the text it replaces, is a guess
-    "Change the company name to Alba & Sons in the header",
-    "Change the address to 3 New Road in the footer",
-    "Change the copyright to 2027",
-    # not an order
-    "Don't change the hero heading to 'X'",
-    "Why did you change the hero heading to 'X'?",
-    "Should the hero heading be 'X'?",
-    # not a value
-    "set the primary color to mauve-ish",
-    "Change the font to Comic Sans",
-    "Replace the hero image with javascript:alert(1)",
-    "Replace the hero image with //evil.example/x.png",
-    "make the 'Learn to bake it' button link to javascript:alert(1)",
-    "Change the phone number to call us",
-    "Update the email address to nobody",
-    'Change the hero heading to "unbalanced',
-    "Change the hero heading to ''",
-    "Change the hero image",
-    "",
-]
-
-
-@pytest.mark.parametrize("prompt", UNDECIDABLE)
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Remove the FAQ",  # there are two
+        "Change the heading to 'A'",
+        "change the hero button to 'Order'",
+        "Change the price of Unobtainium to €6",
+        "Replace 'not on this site' with 'x'",
+        "Change the hero heading to 'A' and make it blue",
+        "Change the hero heading to 'A' and change the hero heading to 'B'",
+        "Add a testimonials section",
+        "make the primary color darker",
+        "remove the menu",  # a button leads there
+        "move the hero above the header",
+        "Change the copyright to 2027",  # what of the text the year replaces is a guess
+        "Change the font to Comic Sans",
+        "Replace the hero image with javascript:alert(1)",
+        "Replace the hero image with //evil.example/x.png",
+        "make the 'Learn to bake it' button link to javascript:alert(1)",
+        "Update the email address to nobody",
+        'Change the hero heading to "unbalanced',
+        "Change the hero heading to ''",
+        "",
+    ],
+)
 def test_what_has_not_exactly_one_reading_goes_to_the_model(prompt: str) -> None:
     assert parse_direct(prompt, demo_site()) is None
 
