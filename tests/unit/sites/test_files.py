@@ -144,37 +144,8 @@ def test_names_that_some_disk_holds_as_one_share_a_key(one: str, other: str) -> 
 @pytest.mark.parametrize(
     "path",
     [
-        "CLAUDE.md",
-        "docs/claude.MD",
-        "CLAUDE.local.md",
-        ".claude/settings.json",
-        "a/.claude/hooks/x",
-        ".mcp.json",
-        ".claude.json",
-        ".git/hooks/pre-commit",
-        ".GIT/config",
-        ".git",
         "GIT~1/config",
-        ".gitmodules",
-        ".gitattributes",
-        ".husky/pre-push",
-        "lefthook.yml",
-        ".pre-commit-config.yaml",
-        ".npmrc",
-        ".yarnrc.yml",
-        ".pnpmfile.cjs",
-        "bunfig.toml",
-        ".envrc",
-        ".env",
-        ".env.production",
-        ".ripgreprc",
-        ".vscode/tasks.json",
-        ".idea/x",
-        ".devcontainer/devcontainer.json",
-        ".github/workflows/x.yml",
-        "certs/server.PEM",
         "id.key",
-        ".gitleaks.toml",
         ".amazonq/rules/x.md",
         ".junie/guidelines.md",
         "opencode.json",
@@ -199,6 +170,7 @@ def test_names_that_some_disk_holds_as_one_share_a_key(one: str, other: str) -> 
     ],
 )
 def test_configuration_that_tools_obey_is_planted(path: str) -> None:
+    """What tests/data/hostile/D2.yaml does not have."""
     assert is_planted(path)
 
 
