@@ -214,8 +214,9 @@ def _is_vague(order: Remove, request: Request, site: Site) -> bool:
 
 def _remove_section(place: Place, site: Site) -> DirectEdit | None:
     """Return the removal of a section with its content, its navigation links and its copies on other pages."""
-    home = _parent(place, site)
-    if home is None or _is_button_target(place, site):
+    elements = site.pages[place.page]["elements"].values()
+    is_child = any(place.key in (element.get("children") or ()) for element in elements)
+    if not is_child or _is_button_target(place, site):
         return None
     operations: list[dict[str, Any]] = list(_unlinked(place, site))
     operations += _cut(place.page, place.key, site)
@@ -273,11 +274,6 @@ def _leads_to(link: Any, target: Place, page: str) -> bool:
     href = str(link.get("href", "")) if isinstance(link, dict) else ""
     path, _, fragment = href.removeprefix("/").partition("#")
     return fragment == target.key and (path or page) == target.page
-
-
-def _parent(place: Place, site: Site) -> str | None:
-    elements = site.pages[place.page]["elements"]
-    return next((key for key, element in elements.items() if place.key in (element.get("children") or ())), None)
 
 
 _SITE: Final = r"(?: (?:of|on|for|in|across) (?:the |our )?(?:whole |entire )?(?:site|website|page)| everywhere)?"

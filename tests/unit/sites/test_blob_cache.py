@@ -76,13 +76,6 @@ def test_what_a_crash_left_is_counted_again_and_cleared(tmp_path: Path) -> None:
     assert int((tmp_path / "bytes").read_bytes()) == size_of(tmp_path)
 
 
-def test_a_disk_that_takes_nothing_costs_nothing_but_the_cache(tmp_path: Path) -> None:
-    (tmp_path / "cache").write_bytes(b"a file where the directory should be")
-    cache = BlobCache(tmp_path / "cache", most_bytes=10 * KIB)
-    cache.put(*blob(1))
-    assert cache.get(blob(1)[0]) is None
-
-
 def test_many_processes_share_one_bound(tmp_path: Path) -> None:
     children = []
     for first in range(4):
@@ -125,9 +118,13 @@ def test_files_of_another_account_are_read_although_their_time_cannot_be_set(
     assert cache.get(blob(1)[0]) == blob(1)[1]
 
 
-def test_a_cache_that_cannot_be_written_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    cache = BlobCache(tmp_path / "file" / "cache", most_bytes=10 * KIB)
+@pytest.mark.parametrize("place", ["file", "file/cache"])
+def test_a_cache_that_cannot_be_written_costs_nothing_and_says_so_once(
+    place: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_bytes(b"a file where the directory should be")
+    cache = BlobCache(tmp_path / place, most_bytes=10 * KIB)
     for number in range(3):
         cache.put(*blob(number))
+        assert cache.get(blob(number)[0]) is None
     assert [record.message for record in caplog.records] == ["cache_not_written"]

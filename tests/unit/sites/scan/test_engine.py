@@ -302,6 +302,8 @@ def test_a_report_speaks_for_the_manifest_of_its_bytes_alone(tmp_path: Path) -> 
     assert report(CLEAN).digest == manifest.digest
     assert report({**CLEAN, "data.json": b"[]"}).digest != manifest.digest
     assert report({**CLEAN, "data.json": b"[]"}).report_digest != report(CLEAN).report_digest
+    built = ContentStore(tmp_path).put_tree(BUILT_SITE, public="dist")
+    assert built_report().digest == built.digest, "of which a part is served"
 
 
 def test_a_scan_that_finds_too_much_closes_every_gate() -> None:
@@ -427,13 +429,6 @@ def test_who_asks_for_it_gets_all_served_and_all_judged() -> None:
     files = {"package.json": package, "index.html": PAGE, "main.ts": b"x", "a.js": b"x" * 1_001}
     judged = scan(files, BUILT_PROFILE, profile_name="test")
     assert {one.rule for one in judged.findings} == {"file-type", "js-raw-bytes", "too-many-files"}
-
-
-def test_a_report_speaks_for_the_files_and_for_what_of_them_is_served(tmp_path: Path) -> None:
-    content_store = ContentStore(tmp_path)
-    files = {**BUILT_SITE, "index.html": PAGE}
-    assert content_store.put_tree(files, public="dist").digest == built_report(**{"index.html": PAGE}).digest
-    assert content_store.put_tree(files).digest != content_store.put_tree(files, public="dist").digest
 
 
 @pytest.mark.parametrize("resolved", [None, "http://egress:8081/three.tgz"])
