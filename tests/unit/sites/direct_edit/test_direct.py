@@ -193,6 +193,11 @@ def test_buttons_links_and_images_are_changed(prompt: str, shows: str | None) ->
         assert shows in render(after(prompt))[INDEX].decode()
 
 
+def test_a_fact_of_a_section_that_is_named_changes_there_alone() -> None:
+    site = after("Change the phone number in the footer to +44 1632 960 999")
+    assert props(site, "footer")["phone"] == "+44 1632 960 999" != props(site, "visit")["phone"]
+
+
 def test_a_renamed_business_is_renamed_in_titles_and_texts_too() -> None:
     words = copy_of(after("Rename the business to 'Holm & Daughters'"))
     assert not [text for text in words if "Hearth & Grain" in text]
