@@ -76,7 +76,7 @@ class BlobCache:
             total = _read(count)
             if total is None or total + len(data) > self._most_bytes:
                 total = self._evict(self._most_bytes * 7 // 8 - len(data))
-            _write(count, total + len(data))
+            os.pwrite(count, f"{total + len(data):<31}\n".encode(), 0)
             path.parent.mkdir(exist_ok=True)
             draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
             try:
@@ -112,7 +112,3 @@ def _read(count: int) -> int | None:
         return int(os.pread(count, 32, 0))
     except ValueError:  # a new cache, or a crash within the write
         return None
-
-
-def _write(count: int, total: int) -> None:
-    os.pwrite(count, f"{total:<31}\n".encode(), 0)

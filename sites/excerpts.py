@@ -99,10 +99,6 @@ class Excerpt:
         return f'<{mark} path="{self.path}"{part}>\n{self.text}\n</{mark}>'
 
 
-def _is_lettering(drawing: str) -> bool:
-    return "<text" in drawing and len(drawing) <= _LETTERING_CHARS
-
-
 def excerpts(
     files: Mapping[str, bytes], prompt: str, *, has_spec: bool = False, max_bytes: int = MAX_SHOWN_BYTES
 ) -> list[Excerpt]:
@@ -117,7 +113,7 @@ def excerpts(
     texts = {
         path: text
         for path, data in files.items()
-        if (text := _text_of(path, data)) is not None and (wanted.may_show(path) or _is_lettering(text))
+        if (text := _text_of(path, data)) is not None and wanted.may_show(path, text)
     }
     pages = {path: text for path, text in texts.items() if path.endswith(".html")}
     meant = pages_meant(pages, wanted.prompt, wanted.words, wanted.quotes)
@@ -388,9 +384,11 @@ class _Wanted:
         """Whether the words ask for more than words."""
         return needs_styles(self.prompt) or ".css" in self.prompt
 
-    def may_show(self, path: str) -> bool:
-        """Whether a file's text can help: not that of a drawing that nobody speaks of."""
-        return not path.endswith(".svg") or path.rsplit("/", 1)[-1] in self.prompt or bool(_DRAWING.search(self.prompt))
+    def may_show(self, path: str, text: str) -> bool:
+        """Whether a file's text can help: not that of a drawing that nobody speaks of, unless it is small lettering."""
+        if not path.endswith(".svg") or ("<text" in text and len(text) <= _LETTERING_CHARS):
+            return True
+        return path.rsplit("/", 1)[-1] in self.prompt or bool(_DRAWING.search(self.prompt))
 
     def touches(self, line: str) -> bool:
         """Whether the prompt concerns a line."""

@@ -284,12 +284,8 @@ def _by_numbers(op: FileOp, file: FileText, *, is_base_known: bool) -> list[Opti
 
 
 def _is_unique(hunk: Hunk, file: FileText) -> bool:
-    found = whole(file, hunk.lines, Fuzz.EXACT)
-    return len(found) == 1 and not _is_also_applied(hunk, file)
-
-
-def _is_also_applied(hunk: Hunk, file: FileText) -> bool:
-    return "-" not in hunk.ops and bool(applied(file, hunk.lines))
+    is_only = len(whole(file, hunk.lines, Fuzz.EXACT)) == 1
+    return is_only and ("-" in hunk.ops or not applied(file, hunk.lines))
 
 
 def _options(op: FileOp, hunk: Hunk, file: FileText, number: int) -> list[Option]:

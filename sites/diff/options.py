@@ -146,7 +146,7 @@ def _moved(text: bytes, made: dict[bytes, bytes | None], rule: Rule) -> bytes:
 
 
 def _rules(indents: Sequence[tuple[bytes, bytes]], *, written: int, unit: int) -> list[Rule]:
-    rules: list[Rule] = [_table(indents)] if len(dict(indents)) == len(indents) else []
+    rules: list[Rule] = [dict(indents).get] if len(dict(indents)) == len(indents) else []
     more = {found[: len(found) - len(wanted)] for wanted, found in indents if found.endswith(wanted)}
     less = {wanted[: len(wanted) - len(found)] for wanted, found in indents if wanted.endswith(found)}
     if len(more) == 1 and all(found.endswith(wanted) for wanted, found in indents):
@@ -159,10 +159,6 @@ def _rules(indents: Sequence[tuple[bytes, bytes]], *, written: int, unit: int) -
     rules += [rule for rule in candidates if all(rule(wanted) == found for wanted, found in indents)]
     general = rules[1:] if rules and len(dict(indents)) == len(indents) else rules
     return general or rules
-
-
-def _table(indents: Sequence[tuple[bytes, bytes]]) -> Rule:
-    return dict(indents).get
 
 
 def _deeper(prefix: bytes) -> Rule:

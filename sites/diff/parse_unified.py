@@ -276,13 +276,11 @@ def _read_hunks(lines: list[bytes], at: int, section: _Section, *, marks: str, l
             raise DiffRefusedError(Reason.TOO_LARGE, "the diff has too many hunks", section.names.new)
         hunk, at = read(at + 1, header)
         section.hunks.append(hunk)
-        while at < len(lines) and not lines[at].strip() and at + 1 < len(lines) and _is_next(lines[at + 1]):
+        while at + 1 < len(lines) and not lines[at].strip():
+            if lines[at + 1].strip() and not is_hunk_header(lines[at + 1]):
+                break
             at += 1
     return at
-
-
-def _is_next(line: bytes) -> bool:
-    return is_hunk_header(line) or not line.strip()
 
 
 def _build(section: _Section) -> FileOp:

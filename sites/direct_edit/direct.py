@@ -137,7 +137,8 @@ def read_fact(order: Put, request: Request, site: PlainSite) -> Iterator[Propose
         if len(olds) != 1 or value is None or (key is not None and key not in olds) or not (named or key in olds):
             continue
         changes = tuple(_everywhere(name, value, site))
-        if changes and len(changes) == _mentions(name, site):
+        mentions = sum(map(site.mentions, _known(name, site)))  # in scripts and style sheets, too
+        if changes and len(changes) == mentions:
             yield ProposedEdit(f"Set the {name} to “{value}” on the whole site.", changes)
 
 
@@ -165,11 +166,6 @@ def _linked(name: str, site: PlainSite) -> Iterator[tuple[str, Node, str]]:
 def _written(name: str, site: PlainSite) -> set[str]:
     pattern = _PHONE if name == "phone" else FACT_SHAPES["email"]
     return {text for _, shown in site.visible_texts() for text in pattern.findall(shown)}
-
-
-def _mentions(name: str, site: PlainSite) -> int:
-    """Count a fact in all of its spellings in all files, scripts and style sheets included."""
-    return sum(map(site.mentions, _known(name, site)))
 
 
 def _everywhere(name: str, value: str, site: PlainSite) -> Iterator[tuple[str, Change]]:
