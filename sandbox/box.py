@@ -294,8 +294,6 @@ class CollectRules:
     max_file_bytes: int = 20 * MEBIBYTE
     ignored: frozenset[str] = frozenset({INSTALLED})
     """Names of directories to skip unread, at any depth."""
-    below: str = ""
-    """Directory to collect, to which names are relative; empty for the whole workspace."""
     planted: Callable[[str], bool] = is_planted
     """Whether a path is configuration that a tool would obey (threat D2); one refuses the whole output."""
 

@@ -87,10 +87,8 @@ class _Collector:
         self._content_store = content_store
         self._rules = rules
         self._names = NameSet()
-        self._below = tuple(part for part in rules.below.split("/") if part)
         self._left = rules.max_bytes
         self._files = 0
-        self._is_below_there = not self._below
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
         """Store and yield each wanted file."""
@@ -98,11 +96,9 @@ class _Collector:
             path = self._wanted(member)
             if path is not None and (found := self._take(member, path)) is not None:
                 yield path, found
-        if not self._is_below_there:
-            raise TreeRefusedError("not_a_directory", self._rules.below, "there is no such directory in the workspace")
 
     def _wanted(self, member: tarfile.TarInfo) -> str | None:
-        """Return a member's name relative to the collected directory; None to skip it."""
+        """Return a member's name relative to the workspace; None to skip it."""
         root, *segments = member.name.split("/")
         if root != WORKSPACE.strip("/"):
             raise TreeRefusedError("bad_archive", member.name, "an entry outside the workspace")
@@ -110,19 +106,9 @@ class _Collector:
             member.isdir() and segments and segments[-1] in self._rules.ignored
         ):
             return None
-        depth = len(self._below)
-        if tuple(segments[:depth]) != self._below[: len(segments)]:
-            return None
-        if len(segments) <= depth:
-            self._check_parent(member, segments)
-            return None
-        return "/".join(segments[depth:])
-
-    def _check_parent(self, member: tarfile.TarInfo, segments: list[str]) -> None:
-        """Check the collected directory, or one of its parents."""
-        if not member.isdir():
+        if not segments and not member.isdir():
             raise TreeRefusedError(refused_kind(member) or "not_a_directory", member.name, "must be a directory")
-        self._is_below_there = self._is_below_there or len(segments) == len(self._below)
+        return "/".join(segments) if segments else None
 
     def _take(self, member: tarfile.TarInfo, path: str) -> Entry | None:
         if kind := refused_kind(member):

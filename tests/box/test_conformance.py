@@ -194,7 +194,7 @@ def test_what_must_not_come_out_refuses_the_whole_output(any_box: Box, content_s
 
     for reason in lay:
         with pytest.raises((TreeRefusedError, PathRefusedError)) as caught:
-            any_box.collect(content_store, CollectRules(max_bytes=100_000, below=reason))
+            any_box.collect(content_store, CollectRules(max_bytes=100_000, ignored=frozenset(lay) - {reason}))
         assert caught.value.reason == reason
 
 

@@ -374,12 +374,16 @@ def differences(found: dict[tuple[str, str], str], wanted: dict[tuple[str, str],
     return "\n".join(lines)
 
 
-def collected(collect: Callable[[CollectRules], Manifest], content_store: ContentStore, below: str) -> Any:
+def collected(
+    collect: Callable[[CollectRules], Manifest], content_store: ContentStore, place: str, others: set[str]
+) -> Any:
     """What comes out of one directory of a box: its files, or why it is refused."""
     try:
-        return content_store.read_tree(collect(CollectRules(max_bytes=20_000_000, max_files=800, below=below)))
+        rules = CollectRules(max_bytes=20_000_000, max_files=800, ignored=frozenset(others))
+        files = content_store.read_tree(collect(rules))
     except (TreeRefusedError, PathRefusedError) as error:
         return error.reason
+    return {path.removeprefix(place): data for path, data in files.items() if path.startswith(place)}
 
 
 @pytest.mark.threat(
@@ -424,16 +428,18 @@ def test_a_hostile_agent_reaches_nothing_and_nothing_of_it_comes_out(
         content_store = ContentStore(tmp_path / "content-store")
 
         def look(box: DockerBox) -> None:
-            came["report"] = collected(lambda rules: box.collect(content_store, rules), content_store, "report")
+            came["report"] = collected(
+                lambda rules: box.collect(content_store, rules), content_store, "report/", {"lay"}
+            )
             with place.engine.archive(box.container, WORKSPACE) as chunks:
                 archive = [*chunks]  # what a collection unpacks; the engine takes a fifth of a second for each
 
             def unpacked(rules: CollectRules) -> Manifest:
                 return unpack(archive, content_store, rules, max_stream_bytes=2**30)
 
-            planted = [f"d-{number}" for number in range(len(PLANTED))]
-            for name in (*planted, *LAID, "e-socket", "e-fine"):
-                came[f"lay/{name}"] = collected(unpacked, content_store, f"lay/{name}")
+            laid = {f"d-{number}" for number in range(len(PLANTED))} | LAID.keys() | {"e-socket", "e-fine"}
+            for name in laid:
+                came[f"lay/{name}"] = collected(unpacked, content_store, f"lay/{name}/", laid - {name})
 
         watch = Watch(place.pool, files=files_of(wish), after=look, token_file="token")
         site = place.site("cafe", tmp_path / "cafe")

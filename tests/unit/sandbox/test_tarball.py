@@ -231,36 +231,6 @@ def test_a_link_that_bears_an_ignored_name_is_still_a_link(content_store: Conten
     assert caught.value.reason == "symlink"
 
 
-def test_only_what_is_below_the_declared_directory_comes_out(content_store: ContentStore) -> None:
-    rules = CollectRules(max_bytes=1000, below="dist/site")
-    data = archive(
-        member("workspace/src.js", b"s"),
-        (directory("workspace/dist")[0], b""),
-        member("workspace/dist/map", b"m"),
-        (directory("workspace/dist/site")[0], b""),
-        member("workspace/dist/site/a/index.html", b"i"),
-        member("workspace/dist/sitemap", b"m"),
-    )
-
-    assert list(collect(content_store, data, rules=rules)) == ["a/index.html"]
-
-
-@pytest.mark.parametrize(
-    ("way", "reason"),
-    [
-        ((), "not_a_directory"),
-        ((member("workspace/dist", b"x"),), "not_a_directory"),
-        ((member("workspace/dist", type=tarfile.SYMTYPE, linkname="/etc"),), "symlink"),
-    ],
-)
-def test_a_declared_directory_has_to_be_one(
-    content_store: ContentStore, way: tuple[tuple[tarfile.TarInfo, bytes], ...], reason: str
-) -> None:
-    with pytest.raises(TreeRefusedError) as caught:
-        collect(content_store, archive(*way), rules=CollectRules(max_bytes=1000, below="dist"))
-    assert caught.value.reason == reason
-
-
 def test_the_archive_of_a_full_workspace_fits_and_little_more() -> None:
     assert stream_limit(workspace_bytes=1000, workspace_files=10) == 1000 + 12 * 4096
 
