@@ -379,7 +379,6 @@ class Box(ABC):
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
         cwd: str = WORKSPACE,
-        output: OutputLimits | None = None,
         on_line: OnLine | None = None,
         watch: Callable[[], None] | None = None,
     ) -> ExecResult:
@@ -403,7 +402,7 @@ class Box(ABC):
                 freeze=self._freeze_quietly,
                 stdin=stdin,
                 clocks=clocks,
-                limits=output or OutputLimits(),
+                limits=OutputLimits(),
                 on_line=on_line,
                 watch=watch,
                 began=began,

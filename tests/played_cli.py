@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox.box import WORKSPACE, BoxSpec, Clocks, ExecResult, OnLine, OutputLimits, Target
+from sandbox.box import WORKSPACE, BoxSpec, Clocks, ExecResult, OnLine, Target
 from sandbox.claude_code import CLI_VERSION, CONVERSATION_FILE
 from sandbox.local_box import LocalBox
 from tests.services import wait_until
@@ -76,7 +76,6 @@ class PlayedBox(LocalBox):
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
         cwd: str = WORKSPACE,
-        output: OutputLimits | None = None,
         on_line: OnLine | None = None,
         watch: Callable[[], None] | None = None,
     ) -> ExecResult:
@@ -89,7 +88,6 @@ class PlayedBox(LocalBox):
             stdin=stdin,
             env=own,
             cwd=cwd,
-            output=output,
             on_line=on_line,
             watch=watch,
         )

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from sandbox.box import BoxFrozenError, BoxLostError, Clocks, CollectRules, Ending, OutputLimits
+from sandbox.box import MEBIBYTE, BoxFrozenError, BoxLostError, Clocks, CollectRules, Ending
 from sandbox.docker.box import DockerMaker
 from sandbox.execution import Box
 from sites.content_store import ContentStore
@@ -163,20 +163,16 @@ def test_a_command_that_ignores_every_signal_is_ended_all_the_same(any_box: Box,
 
 @pytest.mark.threat("A9")
 def test_endless_output_is_cut_and_the_work_is_kept(any_box: Box, content_store: ContentStore) -> None:
-    limits = OutputLimits(total_bytes=200_000)
-    result = any_box.run(["bash", "-c", "echo kept >a; exec yes"], clocks=CLOCKS, output=limits)
+    result = any_box.run(["bash", "-c", "echo kept >a; exec yes"], clocks=CLOCKS)
 
-    assert (result.ending, len(result.stdout)) == (Ending.OUTPUT_LIMIT, 200_000)
+    assert (result.ending, len(result.stdout)) == (Ending.OUTPUT_LIMIT, 10 * MEBIBYTE)
     assert result.seconds < 15
     assert content_store.read_tree(any_box.collect(content_store, RULES)) == {"a": b"kept\n"}
 
 
 @pytest.mark.threat("A10")
 def test_an_endless_line_is_cut(any_box: Box) -> None:
-    limits = OutputLimits(line_bytes=10_000)
-    result = any_box.run(
-        ["bash", "-c", "tr '\\0' x </dev/zero"], clocks=CLOCKS, output=limits, on_line=lambda line: None
-    )
+    result = any_box.run(["bash", "-c", "tr '\\0' x </dev/zero"], clocks=CLOCKS, on_line=lambda line: None)
 
     assert result.ending is Ending.LINE_LIMIT
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.box import BoxLostError, Clocks, CollectRules, Ending, OutputLimits
+from sandbox.box import BoxLostError, Clocks, CollectRules, Ending
 from sandbox.docker.box import DockerBox, DockerMaker
 from sandbox.docker.engine import Engine
 from sites.content_store import ContentStore
@@ -167,7 +167,7 @@ def test_a_command_that_is_not_there_is_named_by_the_guard(open_box: DockerBox) 
 
 
 def test_output_is_limited_for_both_streams_together(box: DockerBox) -> None:
-    result = box.run(["bash", "-c", "yes >&2"], clocks=CLOCKS, output=OutputLimits(total_bytes=500_000))
+    result = box.run(["bash", "-c", "yes >&2"], clocks=CLOCKS)
 
     assert result.ending is Ending.OUTPUT_LIMIT
     assert len(result.stderr) == 65_536
