@@ -20,7 +20,6 @@ from aiohttp import web
 from ledger.attempts import bind_egress
 from ledger.store import Ledger
 from ledger.tables import Attempt
-from routing.policy.platform import platform_policy
 from sandbox.config import MirrorConfig
 from sandbox.package_mirror.registries import Registries
 from tests.integration.gateway.gateway_world import Held, World
@@ -138,8 +137,8 @@ def mirror_world(
     **fields: Any,
 ) -> Iterator[MirrorWorld]:
     """A mirror of a registry that plays, or of others; one attempt is bound to this machine's own address."""
-    world = World(ledger, "", platform_policy())
-    world.tenant("acme", None)
+    world = World(ledger, "")
+    world.tenant()
     held = world.attempt()
     with ledger.begin() as session:
         bind_egress(session, session.get_one(Attempt, held.attempt_id), address=HERE)

@@ -520,7 +520,7 @@ def test_the_cache_is_bounded_and_forgets_what_was_used_longest_ago(
 def test_the_doctor_says_whose_calls_nobody_pays_for_and_whether_packages_can_be_had(
     ledger: Ledger, ledger_url: str, tmp_path: Path
 ) -> None:
-    World(ledger, "", platform_policy()).tenant("poor", None)
+    World(ledger, "").tenant("poor")
     installation = Installation(read_settings(Settings, {"POINTSMAN_LEDGER__URL": ledger_url}))
     found = {finding.name: finding for finding in check_ledger(installation)}
     installation.close()
