@@ -19,6 +19,7 @@ from sqlmodel import select
 
 from gateway.client import ModelClient
 from gateway.config import GatewayConfig, ProviderConfig
+from gateway.fake_provider.config import LoggedCall, billed_nanousd, read_log
 from gateway.network import authorities
 from gateway.server import ALONE
 from ledger.store import Ledger
@@ -27,6 +28,7 @@ from monitoring.config import CellsConfig
 from routing.policy.platform import Policy, platform_policy
 from routing.policy.prices import NANOUSD_PER_USD
 from tests.factories import Shop
+from tests.services import wait_until
 from tests.threads import serve_app_in_thread, serve_gateway_in_thread
 
 HAIKU = "claude-haiku-4-5-20251001"
@@ -103,6 +105,26 @@ class World(Shop):
             for cap in session.exec(select(Cap)).all():
                 assert cap.spent_nanousd == spent.get((cap.scope, cap.key), 0)
                 assert cap.reserved_nanousd == reserved.get((cap.scope, cap.key), 0)
+
+
+@dataclass(kw_only=True)
+class Rehearsed(World):
+    """A world whose provider is the fake provider, and says what it bills."""
+
+    log: Path
+
+    def logged(self, calls: int = 1) -> list[LoggedCall]:
+        """The provider's own log, once it has so many lines."""
+        return wait_until(
+            lambda: found if len(found := read_log(self.log)) >= calls else [], seconds=10, what="the provider's log"
+        )
+
+    def provider_bill(self, calls: int) -> int:
+        return sum(billed_nanousd(call, self.policy.prices) for call in self.logged(calls))
+
+    def own_bill(self) -> int:
+        wait_until(self.is_settled, seconds=10, what="every call is booked")
+        return sum(call.cost_nanousd for call in self.calls())
 
 
 def provider(url: str, *, label: str = "fake", key: str = KEY) -> ProviderConfig:

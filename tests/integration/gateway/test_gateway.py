@@ -32,7 +32,7 @@ from gateway.errors import (
     ProviderBusyError,
     ProviderError,
 )
-from gateway.fake_provider.config import FakeProviderConfig, LoggedCall, billed_nanousd, read_log
+from gateway.fake_provider.config import FakeProviderConfig, billed_nanousd, read_log
 from gateway.fake_provider.server import running_fake_provider
 from gateway.ledger_client import Ledger as LedgerClient
 from gateway.server import server_config
@@ -47,6 +47,7 @@ from tests.integration.gateway.gateway_world import (
     KEY,
     TOOL,
     Held,
+    Rehearsed,
     ScriptedProvider,
     World,
     block,
@@ -91,25 +92,6 @@ rules:
 """
 
 
-class Rehearsed(World):
-    """A world whose provider is the fake provider."""
-
-    log: Path
-
-    def logged(self, calls: int) -> list[LoggedCall]:
-        """The provider's own log, once it has so many lines."""
-        return wait_until(
-            lambda: found if len(found := read_log(self.log)) >= calls else [], seconds=10, what="the provider's log"
-        )
-
-    def provider_bill(self, calls: int) -> int:
-        return sum(billed_nanousd(call, self.policy.prices) for call in self.logged(calls))
-
-    def own_bill(self) -> int:
-        wait_until(self.is_settled, seconds=10, what="every call is booked")
-        return sum(call.cost_nanousd for call in self.calls())
-
-
 @pytest.fixture
 def rehearsed(ledger: Ledger, ledger_url: str, tmp_path: Path) -> Iterator[Rehearsed]:
     rules = scenario(tmp_path, RULES)
@@ -118,10 +100,7 @@ def rehearsed(ledger: Ledger, ledger_url: str, tmp_path: Path) -> Iterator[Rehea
         running_fake_provider(config) as upstream,
         gateway_world(ledger, ledger_url, {"fake": provider(upstream.url)}) as world,
     ):
-        world.__class__ = Rehearsed
-        assert isinstance(world, Rehearsed)
-        world.log = tmp_path / "log"
-        yield world
+        yield Rehearsed(**vars(world), log=tmp_path / "log")
 
 
 def ask(world: World, held: Held, prompt: Turn = "hello", *, max_tokens: int = 1500) -> ModelReply:
@@ -148,30 +127,6 @@ def leave_after(world: World, held: Held, body: dict[str, Any], *, seconds: floa
 
 
 # -- what a call costs -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("P-037")
-def test_a_streamed_call_is_billed_as_the_provider_bills_it(rehearsed: Rehearsed) -> None:
-    held = rehearsed.attempt()
-    reply = ask(rehearsed, held)
-    assert reply.text
-    [call] = rehearsed.calls()
-    assert call.cost_nanousd == rehearsed.provider_bill(1) > 0
-    assert (call.state, call.finish, call.status) == ("settled", "completed", 200)
-    assert (call.provider, call.model, call.attempt_id) == ("fake", HAIKU, held.attempt_id)
-    assert call.key_hash == key_fingerprint(KEY, pepper="pepper-pepper-pepper")
-    assert (call.input_tokens, call.output_tokens) == (reply.usage.input_tokens, reply.usage.output_tokens)
-    assert rehearsed.logged(1)[0].call == str(call.id)
-    rehearsed.check_books()
-
-
-def test_a_call_that_is_not_streamed_is_billed_as_the_provider_bills_it(rehearsed: Rehearsed) -> None:
-    held = rehearsed.attempt()
-    client = anthropic.Anthropic(base_url=rehearsed.url, auth_token=held.token, max_retries=0)
-    reply = client.messages.create(**message())
-    client.close()
-    assert reply.usage.output_tokens > 1
-    assert rehearsed.own_bill() == rehearsed.provider_bill(1) > 0
 
 
 def test_cached_input_is_billed_at_its_own_prices(rehearsed: Rehearsed) -> None:
@@ -570,17 +525,6 @@ def test_the_gateway_says_that_it_is_there(rehearsed: Rehearsed) -> None:
     assert httpx2.head(f"{rehearsed.url}/api/hello", trust_env=False, verify=False).status_code == 200
 
 
-def test_counting_tokens_is_checked_and_free(rehearsed: Rehearsed) -> None:
-    held = rehearsed.attempt()
-    client = anthropic.Anthropic(base_url=rehearsed.url, auth_token=held.token, max_retries=0)
-    counted = client.messages.count_tokens(model=HAIKU, messages=[{"role": "user", "content": "hello"}])
-    assert counted.input_tokens > 0
-    with pytest.raises(anthropic.PermissionDeniedError):
-        client.messages.count_tokens(model="claude-opus-4-6", messages=[{"role": "user", "content": "hello"}])
-    client.close()
-    assert rehearsed.calls() == []
-
-
 # -- while a call is open ----------------------------------------------------------------------------------------------
 
 
@@ -647,22 +591,6 @@ def test_the_leases_of_open_calls_are_renewed(ledger: Ledger, ledger_url: str) -
 
 
 # -- a provider in trouble ---------------------------------------------------------------------------------------------
-
-
-def test_a_busy_provider_is_passed_on_as_it_is_and_costs_nothing(rehearsed: Rehearsed) -> None:
-    held = rehearsed.attempt()
-    with pytest.raises(ProviderBusyError) as caught:
-        ask(rehearsed, held, prompt="[rehearse:busy]")
-    assert caught.value.retry_after == 1.0
-    rehearsed.execute("UPDATE provider_circuit SET open_until = NULL")
-    with pytest.raises(ProviderBusyError):
-        ask(rehearsed, held, prompt="[rehearse:down]")
-    assert [(call.cost_nanousd, call.finish, call.status) for call in rehearsed.calls()] == [
-        (0, "refused", 529),
-        (0, "refused", 500),
-    ]
-    assert len(rehearsed.logged(2)) == 2, "the gateway must not try again"
-    rehearsed.check_books()
 
 
 def test_a_gateway_that_stood_still_says_so_to_who_ran_out_of_time_meanwhile(
@@ -887,14 +815,3 @@ def _is_up(url: str) -> bool:
         return httpx2.get(f"{url}/healthz", trust_env=False, verify=False).status_code == 200
     except httpx2.TransportError:
         return False
-
-
-# -- the worker's client -----------------------------------------------------------------------------------------------
-
-
-def test_a_forced_tool_call_returns_what_was_written_into_the_tool(rehearsed: Rehearsed) -> None:
-    with rehearsed.client(rehearsed.attempt()) as client:
-        call = client.tool_call(["Set it"], model=HAIKU, max_tokens=500, tool=TOOL)
-    assert isinstance(call.input["title"], str)
-    assert cost_nanousd(PRICE, call.usage) == rehearsed.own_bill()
-    assert not call.is_cut

@@ -20,7 +20,6 @@ from ledger import money
 from ledger.attempts import renew_all
 from ledger.money import Bearer, CallStart, CapLimit, Reserved
 from ledger.store import STATEMENT_TIMEOUT_MS, Ledger, Statement
-from routing.policy.platform import platform_policy
 from routing.policy.prices import Usage
 from tests.factories import make_call
 from tests.integration.gateway.gateway_world import World
@@ -55,7 +54,7 @@ class Watched(LedgerClient):
 
 @pytest.fixture
 def world(ledger: Ledger) -> Iterator[World]:
-    world = World(ledger, "", platform_policy())
+    world = World(ledger, "")
     world.tenant(provider="own")
     yield world
     world.check_books()

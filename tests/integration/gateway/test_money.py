@@ -23,7 +23,6 @@ from ledger.money import (
 from ledger.provider_circuits import CircuitUse
 from ledger.record_tables import ProviderCircuit
 from ledger.store import Ledger
-from routing.policy.platform import platform_policy
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Usage
 from routing.queues import QueueName
 from tests.factories import Shop, make_call
@@ -37,7 +36,7 @@ Outcome = Reserved | BudgetExceeded | BearerGone
 
 @pytest.fixture
 def world(ledger: Ledger) -> World:
-    world = World(ledger, "", platform_policy())
+    world = World(ledger, "")
     world.tenant(provider="own", max_running=1000)  # the examples of one test leave their attempts open
     return world
 
@@ -242,7 +241,7 @@ def test_the_caps_of_a_policy_are_its_own(world: World) -> None:
 
 
 def test_a_call_that_was_looked_up_before_its_attempt_handed_the_job_on_gets_no_money(shop: Shop) -> None:
-    world = World(shop.ledger, "", platform_policy())
+    world = World(shop.ledger, "")
     claimed = shop.running()
     holder = shop.bearer(claimed.token)
     assert isinstance(reserve(world, holder, start(1)), Reserved)

@@ -25,7 +25,7 @@ from gateway.errors import (
     ProviderDownError,
     ProviderError,
 )
-from gateway.fake_provider.config import FakeProviderConfig, LoggedCall, billed_nanousd, read_log
+from gateway.fake_provider.config import FakeProviderConfig, billed_nanousd, read_log
 from gateway.fake_provider.server import running_fake_provider
 from ledger.store import Ledger
 from routing.policy.platform import platform_policy
@@ -34,6 +34,7 @@ from tests.integration.gateway.gateway_world import (
     KEY,
     TOOL,
     Held,
+    Rehearsed,
     ScriptedProvider,
     World,
     gateway_config,
@@ -88,12 +89,11 @@ rules:
 
 
 @dataclass(kw_only=True)
-class Tried(World):
+class Tried(Rehearsed):
     """A world whose provider is reached in one dialect."""
 
     dialect: str
     server: Dialects
-    log: Path
 
     @property
     def name(self) -> str:
@@ -103,16 +103,9 @@ class Tried(World):
         with self.client(held or self.attempt()) as client:
             return client.create([prompt], model=HAIKU, **{"max_tokens": 400} | fields)
 
-    def logged(self, calls: int = 1) -> list[LoggedCall]:
-        return wait_until(
-            lambda: found if len(found := read_log(self.log)) >= calls else [], seconds=10, what="the provider's log"
-        )
-
     def bills(self, calls: int = 1) -> tuple[int, int]:
         """What we booked and what the provider billed."""
-        wait_until(self.is_settled, seconds=10, what="every call is booked")
-        billed = sum(billed_nanousd(call, self.policy.prices) for call in self.logged(calls))
-        return sum(call.cost_nanousd for call in self.calls()), billed
+        return self.own_bill(), self.provider_bill(calls)
 
 
 def account(dialect: str, url: str, **fields: Any) -> ProviderConfig:
@@ -207,8 +200,10 @@ def test_the_vendors_sdk_takes_our_server_for_theirs(dialect: str, streams: bool
 
 
 # -- what callers get --------------------------------------------------------------------------------------------------
+@pytest.mark.req("P-037")
 def test_a_reply_is_booked_at_what_the_provider_bills_for_its_own_name_of_the_model(tried: Tried) -> None:
-    reply = tried.ask()
+    held = tried.attempt()
+    reply = tried.ask(held=held)
     assert reply.text
     assert reply.stop is Stop.DONE
     [logged] = tried.logged()
@@ -216,7 +211,9 @@ def test_a_reply_is_booked_at_what_the_provider_bills_for_its_own_name_of_the_mo
     assert logged.model == tried.name
     assert tried.bills() == (billed := tried.bills()[1], billed)
     [call] = tried.calls()
-    assert (call.model, call.provider, call.state) == (tried.name, tried.dialect, "settled")
+    assert (call.model, call.provider, call.attempt_id) == (tried.name, tried.dialect, held.attempt_id)
+    assert (call.state, call.finish, call.status) == ("settled", "completed", 200)
+    assert (call.input_tokens, call.output_tokens) == (reply.usage.input_tokens, reply.usage.output_tokens)
     assert logged.call == str(call.id)
     tried.check_books()
 
@@ -225,6 +222,7 @@ def test_tools_come_back_as_they_were_asked_for(tried: Tried) -> None:
     with tried.client(tried.attempt()) as client:
         forced = client.tool_call(["Set the title to 'Bread'"], model=HAIKU, max_tokens=200, tool=TOOL)
         assert "Bread" in str(forced.input["title"])
+        assert not forced.is_cut
         both = client.create(["both"], model=HAIKU, max_tokens=400, tools=[TOOL])
         assert both.text == "Here are both."
         assert [use.input for use in both.tool_uses] == [{"title": "Grüße 🚂"}, {"title": "2"}]
@@ -293,7 +291,10 @@ def test_a_picture_is_sent_and_booked(tried: Tried) -> None:
 
 
 def test_tokens_are_counted_where_the_provider_can(tried: Tried) -> None:
-    answer = tried.post(tried.attempt(), message("How long is this?"), to="count_tokens")
+    held = tried.attempt()
+    answer = tried.post(held, message("How long is this?"), to="count_tokens")
+    assert tried.post(held, message(model="claude-opus-4-6"), to="count_tokens").status_code == 403
+    assert tried.calls() == []
     if tried.dialect == "openai":
         assert answer.status_code == 502
         return
@@ -313,10 +314,13 @@ def test_a_provider_in_trouble_costs_nothing_and_opens_its_circuit(
     tried: Tried, tag: str, error: type[ProviderError], trouble: str | None
 ) -> None:
     held = tried.attempt()
-    with pytest.raises(error):
+    with pytest.raises(error) as caught:
         tried.ask(f"[rehearse:{tag}] x", held=held)
+    assert getattr(caught.value, "retry_after", None) == (1.0 if trouble else None)
     wait_until(tried.is_settled, seconds=10, what="the call is booked")
     assert [(call.cost_nanousd, call.finish) for call in tried.calls()] == [(0, "refused")]
+    assert len(tried.logged()) == 1, "the gateway must not try again"
+    tried.check_books()
     if trouble is not None:
         with pytest.raises(ProviderBusyError, match=f"circuit of {tried.name} is open.*{trouble}"):
             tried.ask(held=held)
