@@ -14,8 +14,8 @@ from sqlmodel import SQLModel
 
 from ledger.attempts import hash_token, lock_owned_job, renew_all
 from ledger.dispatch_window import release_due
-from ledger.job_control import approve, approved_release, await_approval
-from ledger.jobs import close_attempt, end, move
+from ledger.job_control import approve, approved_release, await_approval, reject, request_cancel
+from ledger.jobs import close_attempt, end, lock_job, move
 from ledger.money import Bearer, CallStart, bearer_of, read_bearer
 from ledger.record_tables import Epoch
 from ledger.releases import NewRelease, activate, add_release, ensure_site
@@ -171,6 +171,14 @@ class Shop:
     def approve(self, job_id: UUID, *, actor: str = "reviewer", undo_seconds: float = 0) -> None:
         with self.ledger.begin() as session:
             approve(session, job_id, actor=actor, policy=self.policy, undo_seconds=undo_seconds)
+
+    def cancel(self, job_id: UUID) -> None:
+        with self.ledger.begin() as session:
+            request_cancel(session, lock_job(session, job_id), actor="owner")
+
+    def reject(self, job_id: UUID, *, actor: str = "reviewer", reason: str = "no") -> None:
+        with self.ledger.begin() as session:
+            reject(session, job_id, actor=actor, reason=reason)
 
     def publish(self, claimed: Claim) -> None:
         """Let a worker publish what was approved."""

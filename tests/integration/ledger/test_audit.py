@@ -9,11 +9,9 @@ from sqlmodel import Session
 
 from ledger import audit
 from ledger.audit import AuditVerdict, export, seal, verify
-from ledger.job_control import reject
 from ledger.record_tables import AuditSeal
 from ledger.store import Ledger
 from monitoring.gauges import read_gauges
-from routing.jobs import Reason, State
 from tests.integration.monitoring.driving import Fleet, create_fleet
 
 KEY = b"a key of the operator"
@@ -213,33 +211,6 @@ def test_the_route_of_a_job_is_on_record_from_its_acceptance(fleet: Fleet) -> No
     assert fleet.job(job_id).route == route
     (row,) = fleet.rows("SELECT * FROM audit WHERE action = 'job_accepted' AND job_id = :id", id=job_id)
     assert row.detail["route"] == route
-
-
-@pytest.mark.req("H-117")
-def test_an_edit_that_was_rejected_has_a_row_with_all_six_facts(fleet: Fleet) -> None:
-    job_id = fleet.accept()
-    release = fleet.offer(fleet.claim(job_id))
-    with fleet.ledger.begin() as session:
-        reject(session, job_id, actor="reviewer", reason="no")
-    (row,) = fleet.rows("SELECT * FROM audit WHERE action = 'job_ended' AND job_id = :id", id=job_id)
-    assert (row.tier, row.prompt, row.output_hash) == (1, "make the header blue", release.digest)
-    assert (row.scan, row.approval, row.detail["state"]) == ("passed", "rejected", "rejected")
-
-
-@pytest.mark.req("H-117")
-def test_an_edit_that_failed_has_a_row_that_says_what_there_was_not(fleet: Fleet) -> None:
-    first = fleet.accept()
-    base = fleet.offer(fleet.claim(first))
-    fleet.approve(first)
-    fleet.publish(fleet.claim(first))
-    failed = fleet.claim(fleet.accept())
-    fleet.execute("UPDATE job SET base_release_id = :base WHERE id = :id", base=base.id, id=failed.job.id)
-    fleet.end(failed, State.FAILED, Reason.SPEC_POOR)
-    (row,) = fleet.rows("SELECT * FROM audit WHERE action = 'job_ended' AND job_id = :id", id=failed.job.id)
-    assert row.input_hash == base.digest
-    assert (row.output_hash, row.scan, row.approval) == ("none", "none", "none")
-    (row,) = fleet.rows("SELECT * FROM audit WHERE action = 'job_ended' AND job_id = :id", id=first)
-    assert (row.output_hash, row.scan, row.approval) == (base.digest, "passed", "approved")
 
 
 def test_the_export_holds_seals_and_rows_as_json_lines(sealed: Fleet) -> None:

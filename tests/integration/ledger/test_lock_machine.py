@@ -12,9 +12,7 @@ from hypothesis.stateful import Bundle, consumes, initialize, invariant, multipl
 from ledger.attempts import escalate, find_lapsed_attempts, lock_owned_job, recover
 from ledger.dispatch_window import release_due, release_sites, top_up
 from ledger.errors import FencedError, LedgerError, PublishConflictError, WrongStateError
-from ledger.job_control import reject, request_cancel
 from ledger.start_attempt import Claim
-from ledger.tables import Job
 from producers.use_cases.rounds import Requester, ReviseOrder, Rounds
 from routing.errors import RoutingError
 from routing.jobs import ENDS, JobMessage, Reason, Source, State
@@ -170,8 +168,8 @@ class LockMachine(Machine):
 
     @rule(job=jobs)
     def reject(self, job: UUID) -> None:
-        with suppress(*CLOSED), self.shop.ledger.begin() as session:
-            reject(session, job, actor="ann", reason="no")
+        with suppress(*CLOSED):
+            self.shop.reject(job)
 
     @rule(target=jobs, job=jobs)
     def revise(self, job: UUID) -> UUID:
@@ -196,9 +194,9 @@ class LockMachine(Machine):
     def cancel(self, job: UUID, site: int, is_writer: bool) -> None:
         if is_writer:
             job = self.writer_of(self.sites[site]) or job
-        with suppress(*CLOSED), self.shop.ledger.begin() as session:
+        with suppress(*CLOSED):
             holds = self.writer_of(self.shop.job(job).site_id) == job
-            request_cancel(session, session.get_one(Job, job, with_for_update=True), actor="owner")
+            self.shop.cancel(job)
             self.hits["cancelled while it held its site"] += holds
 
     @rule(claimed=claims)
