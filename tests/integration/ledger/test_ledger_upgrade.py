@@ -2,9 +2,7 @@
 
 import shutil
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from ledger.store import Fit, Ledger, await_schema, create_ledger_engine, fit, s
 from producers.cli import app
 from routing.jobs import Reason, State
 from tests.factories import Shop
+from tests.integration.ledger.test_partitions import beside
 from tests.services import Postgres, wait_until
 from workers.main import main as worker_main
 
@@ -108,26 +107,10 @@ def test_a_migration_keeps_every_row_and_the_audit_chain(old: Shop) -> None:
 # ------------------------------------------------------------------------------------------ beside running processes
 
 
-@contextmanager
-def writing(url: str) -> Iterator[list[float]]:
-    """A process of the older version at work: what each of its small transactions took, in seconds."""
-    stopping, took = threading.Event(), [0.0]
-
-    def work() -> None:
-        with psycopg.connect(url, autocommit=True) as connection:
-            while not stopping.is_set():
-                began = time.monotonic()
-                connection.execute("UPDATE job SET priority = priority WHERE state = 'queued'")
-                connection.execute("SELECT count(*) FROM job WHERE waiting_since IS NOT NULL AND pushed_at IS NULL")
-                took.append(time.monotonic() - began)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield took
-    finally:
-        stopping.set()
-        thread.join(20)
+def work(connection: psycopg.Connection) -> None:
+    """A small transaction of a process of the older version."""
+    connection.execute("UPDATE job SET priority = priority WHERE state = 'queued'")
+    connection.execute("SELECT count(*) FROM job WHERE waiting_since IS NOT NULL AND pushed_at IS NULL")
 
 
 def test_a_migration_behind_a_long_transaction_holds_up_others_only_briefly(
@@ -137,7 +120,7 @@ def test_a_migration_behind_a_long_transaction_holds_up_others_only_briefly(
     holder = psycopg.connect(old.url)
     holder.execute("UPDATE job SET priority = priority WHERE state = 'answered'")
     migrating = threading.Thread(target=migrate, args=(old.ledger.engine,))
-    with writing(old.url) as took:
+    with beside(work, old.url) as took:
         migrating.start()
         wait_until(lambda: max(took) > 0.1, seconds=10, what="a change of the table stands in line for its lock")
         tries = len(took)

@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import event
 
 from ledger.operations.workers import WorkerStatus, record_heartbeat
-from ledger.releases import NewRelease, activate, add_release
 from producers.dispatch.broker import Publisher
 from producers.intake.submit import Submitter
 from routing.broker import create_app
@@ -42,27 +41,11 @@ def submit(shop: Shop, broker_url: str) -> Iterator[Callable[..., Any]]:
     app.close()
 
 
-def show(shop: Shop, name: str = "shop") -> None:
-    site_id = shop.site(name)
-    new = NewRelease(
-        site_id=site_id,
-        digest="0" * 64,
-        manifest={},
-        total_bytes=0,
-        signals={"files": 3, "has_js": False, "has_build": False},
-        scan={},
-        scan_passed=True,
-        scan_digest="0" * 64,
-    )
-    with shop.ledger.begin() as session:
-        activate(session, site_id, add_release(session, new), base_release_id=None)
-
-
 def test_the_first_edit_is_accepted_with_two_statements_and_any_further_one_with_one(
     shop: Shop, submit: Callable[..., Any]
 ) -> None:
-    show(shop)
-    show(shop, "cafe")
+    for name in ("shop", "cafe"):
+        shop.show(shop.site(name))
     shop.site("bare")  # without a release it looks like no other, which shows at its first job
     for name, most in (("shop", 2), ("cafe", 1), ("bare", 3), ("bare", 1)):
         with statements(shop) as sent:

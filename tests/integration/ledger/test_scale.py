@@ -1,7 +1,7 @@
 """A round costs what there is to do, and a list what it shows: on a ledger where very many jobs wait and have ended."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -25,7 +25,7 @@ from routing.jobs import State
 from routing.policy.platform import DispatchWindow
 from routing.queues import QueueName
 from routing.scheduling import Admission
-from tests.bulk import fill, fill_past, looks_of, without_indexes
+from tests.bulk import Look, fill, fill_past, looks_of, without_indexes
 from tests.factories import Shop, make_new_job
 from tests.services import Postgres
 
@@ -68,14 +68,18 @@ STEPS: dict[str, Callable[[Session], Any]] = {
 }
 
 
+def check_small(looks: Sequence[Look], *, most_rows: int) -> None:
+    for look_at in looks:
+        assert not look_at.scanned & BIG, look_at.sql
+        assert look_at.rows < most_rows, look_at.sql
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 def test_a_step_of_a_round_looks_at_what_it_needs_however_many_jobs_wait(crowd: Shop, step: str) -> None:
     looks = looks_of(crowd, STEPS[step])
     assert looks
-    for look_at in looks:
-        assert not look_at.scanned & BIG, look_at.sql
-        assert look_at.rows < 2_000, look_at.sql
+    check_small(looks, most_rows=2_000)
 
 
 @pytest.mark.slow
@@ -94,9 +98,7 @@ def test_a_backlog_of_one_tenant_that_is_overdue_is_looked_at_in_batches(postgre
 def test_a_whole_top_up_of_a_queue_whose_sites_are_busy_parks_them_in_batches(crowd: Shop) -> None:
     looks = looks_of(crowd, lambda s: top_up(s, QueueName.SPEC, dispatch_window=RUNWAY, admission=ADMISSION))
     assert any(look_at.rows for look_at in looks), "it found jobs"
-    for look_at in looks:
-        assert not look_at.scanned & BIG, look_at.sql
-        assert look_at.rows < 8_000, look_at.sql
+    check_small(looks, most_rows=8_000)
 
 
 @pytest.mark.parametrize("queue", [QueueName.ANSWER, QueueName.SPEC])
@@ -157,9 +159,7 @@ def test_a_list_of_jobs_looks_at_what_it_shows_however_many_there_ever_were(crow
     if (site := wanted.pop("site", None)) is not None:
         wanted["site_id"] = crowd.scalar("SELECT id FROM site WHERE tenant = 't3' AND name = :name", name=site)
     looks = looks_of(crowd, lambda s: page_of_jobs(s, JobFilter(tenant="t3", **wanted)))
-    for look_at in looks:
-        assert not look_at.scanned & BIG, look_at.sql
-        assert look_at.rows < 500, look_at.sql
+    check_small(looks, most_rows=500)
 
 
 def test_a_sweep_finds_the_releases_that_have_no_files_any_more_without_a_look_at_the_others(crowd: Shop) -> None:

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -62,6 +63,11 @@ def sweep(shop: Shop, rules: Retention = RULES) -> Swept:
         if swept.is_done:
             return Swept(jobs, partitions, True)
     raise AssertionError("no pass came to its end")
+
+
+def housekeeper(shop: Shop, home: Path, holder: str = "one", **options: Any) -> Housekeeper:
+    given = {"runs_root": home / "runs"} | options
+    return Housekeeper(shop.ledger, ContentStore(home / "content-store"), shop.policy, holder=holder, **given)
 
 
 def jobs(shop: Shop) -> set[UUID]:
@@ -246,14 +252,7 @@ def test_a_run_goes_with_its_steps_gates_notes_and_workspace(shop: Shop, tmp_pat
     assert yard.play(run_id).state in (State.PUBLISHED, State.FAILED)
     for job_id in jobs(shop):
         grow_old(shop, job_id, days=400)
-    keeper = Housekeeper(
-        shop.ledger,
-        ContentStore(tmp_path / "content-store"),
-        shop.policy,
-        runs_root=yard.resources.runs.root,
-        holder="k",
-        clock=lambda: 4e9,
-    )
+    keeper = housekeeper(shop, tmp_path, runs_root=yard.resources.runs.root, clock=lambda: 4e9)
     workspace = yard.workspace(run_id).path
     assert workspace.is_dir()
     with shop.ledger.begin() as session:
@@ -279,9 +278,7 @@ def test_a_workspace_that_a_death_left_half_removed_goes_too_and_a_young_or_fore
     for path in (old, young, half, foreign):
         path.mkdir()
     os.utime(old, (1_000_000, 1_000_000))
-    keeper = Housekeeper(
-        shop.ledger, ContentStore(tmp_path / "content-store"), shop.policy, runs_root=tmp_path, holder="k"
-    )
+    keeper = housekeeper(shop, tmp_path, runs_root=tmp_path)
     assert keeper.sweep_workspaces() == 1
     assert set(tmp_path.iterdir()) == {young, foreign}
 
@@ -289,12 +286,7 @@ def test_a_workspace_that_a_death_left_half_removed_goes_too_and_a_young_or_fore
 def test_one_process_keeps_house_at_a_time_and_never_beside_an_empty_ledger(shop: Shop, tmp_path: Path) -> None:
     content_store = ContentStore(tmp_path / "content-store")
     sha = content_store.put(b"of another ledger")
-    one, two = (
-        Housekeeper(
-            shop.ledger, content_store, shop.policy, runs_root=tmp_path / "runs", holder=name, clock=lambda: 4e9
-        )
-        for name in ("one", "two")
-    )
+    one, two = (housekeeper(shop, tmp_path, name, clock=lambda: 4e9) for name in ("one", "two"))
     assert (one.tidy(), two.tidy()) == (True, False)
     assert content_store.exists(sha), "a ledger without any site is not this store's"
     shop.site()
@@ -319,9 +311,7 @@ def test_house_that_could_not_be_kept_is_kept_soon_after(
             waited.append(timeout or 0)
             return len(waited) > 5
 
-    keeper = Housekeeper(
-        shop.ledger, ContentStore(tmp_path / "content-store"), shop.policy, runs_root=tmp_path / "runs", holder="one"
-    )
+    keeper = housekeeper(shop, tmp_path)
     monkeypatch.setattr(keeper, "tidy", tidy)
     keeper.run(Stopping(), hours=6)
     assert waited == [600, 600, 600, 21_600, 21_600, 21_600]
