@@ -6,30 +6,23 @@ metrics, and the arithmetic of limits, windows and graces against the policy.
 
 from __future__ import annotations
 
-import http.server
-import json
 import re
-import shutil
-import subprocess
-import threading
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
 
 from monitoring.exporter import CONTENT_TYPE, render_metrics
-from producers.local.supervisor import free_port
 from routing.config import read_settings
 from routing.policy.platform import platform_policy
 from routing.queues import QUEUES
 from routing.yaml_data import LOADER
 from tests.factories import Shop
+from tests.prometheus import Prometheus, needs_prometheus
 from tests.services import wait_until
+from tests.threads import serve_app_in_thread
 from workers.config import WorkerConfig
 from workers.main import WorkerSettings
 from workers.pool import LET_GO_SECONDS
@@ -105,73 +98,23 @@ def test_nobody_is_stopped_within_a_job_s_longest_time(queue: str) -> None:
     assert SCALED[queue]["spec"]["minReplicaCount"] >= (0 if queue == "steps" else 1)
 
 
-class _Page(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = self.server.page()  # type: ignore[attr-defined]
-        self.send_response(200)
-        self.send_header("content-type", CONTENT_TYPE)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def scraped(shop: Shop, directory: Path) -> Iterator[str]:
-    """A real Prometheus that scrapes this ledger's metrics each second."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Page)
-    server.page = lambda: render_metrics(shop.ledger, policy=shop.policy)  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    port = free_port()
-    target = f"127.0.0.1:{server.server_port}"
-    config = {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
-        "scrape_configs": [{"job_name": "pointsman", "static_configs": [{"targets": [target]}]}],
-    }
-    (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
-    process = subprocess.Popen(
-        [
-            "prometheus",
-            f"--config.file={directory / 'prometheus.yml'}",
-            f"--storage.tsdb.path={directory / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(20)
-        server.shutdown()
-        server.server_close()
-
-
-def ask(url: str, query: str) -> list[Mapping[str, Any]]:
-    whole = f"{url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
-    try:
-        with urllib.request.urlopen(whole, timeout=5) as answer:
-            found: list[Mapping[str, Any]] = json.load(answer)["data"]["result"]
-    except OSError:
-        return []
-    return found
-
-
-@pytest.mark.skipif(shutil.which("prometheus") is None, reason="Debian's package prometheus is not installed")
+@needs_prometheus
 def test_every_query_gives_one_number_in_a_real_prometheus(shop: Shop, tmp_path: Path) -> None:
     for _ in range(3):
         shop.accept(tier=None)
-    with scraped(shop, tmp_path) as url:
-        wait_until(lambda: ask(url, trigger("answer")["metadata"]["query"]), seconds=30, what="Prometheus has scraped")
-        found = {queue: ask(url, trigger(queue)["metadata"]["query"]) for queue in SCALED}
-    for queue, vector in found.items():
-        assert len(vector) == 1, f"{queue}: KEDA takes a query's only element"
-    values = {queue: float(vector[0]["value"][1]) for queue, vector in found.items()}
-    assert values.pop("answer") == 3
-    assert set(values.values()) == {0.0}
+
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(
+            body=render_metrics(shop.ledger, policy=shop.policy), headers={"content-type": CONTENT_TYPE}
+        )
+
+    app = web.Application()
+    app.router.add_get("/metrics", page)
+    queries = {queue: trigger(queue)["metadata"]["query"] for queue in SCALED}
+    with serve_app_in_thread(app) as url, Prometheus(tmp_path, url) as prometheus:
+        wait_until(lambda: prometheus.query(queries["answer"]), seconds=30, what="Prometheus has scraped")
+        found = {queue: [*prometheus.query(query).values()] for queue, query in queries.items()}
+    assert found == {queue: [3.0 if queue == "answer" else 0.0] for queue in SCALED}, "KEDA takes the only element"
 
 
 def test_the_page_about_scaling_names_the_queries_as_they_are() -> None:
