@@ -391,15 +391,6 @@ def test_a_change_that_leaves_a_caller_its_right_holds_for_its_next_call(rehears
     rehearsed.check_books()
 
 
-@pytest.mark.req("S-065")
-def test_a_tenant_without_a_provider_is_refused_though_the_gateway_has_keys(rehearsed: Rehearsed) -> None:
-    rehearsed.tenant("poor")
-    held = rehearsed.attempt(tenant="poor")
-    with pytest.raises(NoProviderKeyError, match="tenant poor has no model provider"):
-        ask(rehearsed, held)
-    assert read_log(rehearsed.log) == []
-
-
 @pytest.mark.req("S-066", "S-067")
 def test_each_tenants_calls_go_to_its_own_provider_with_its_own_key(ledger: Ledger, ledger_url: str) -> None:
     def reply(played: ScriptedProvider, http: web.Request) -> Any:

@@ -34,6 +34,7 @@ from tests.integration.gateway.gateway_world import (
     opening,
     provider,
     scripted_provider,
+    scripted_world,
     stream,
     words,
 )
@@ -249,11 +250,7 @@ def test_a_provider_that_refuses_connections_is_not_called_again_and_again(ledge
 @pytest.mark.parametrize("kind", ["overloaded_error", "rate_limit_error"])
 def test_an_error_inside_a_stream_parks_the_lane_too(ledger: Ledger, ledger_url: str, kind: str) -> None:
     parts = (opening(), block(), words("hel"), event("error", error={"type": kind, "message": "x"}))
-
-    async def play(played: ScriptedProvider, http: web.Request) -> web.StreamResponse:
-        return await stream(played, http, *parts)
-
-    with scripted_provider(play) as up, gateway_world(ledger, ledger_url, {"own": provider(up.url)}) as world:
+    with scripted_world(ledger, ledger_url, *parts) as (_, world):
         ask(world, world.attempt())
         assert circuit(world).state is CircuitState.OPEN
 

@@ -74,22 +74,31 @@ def test_a_bearer_that_may_not_call_is_told_why(found: Bearer | None, code: Code
     assert (caught.value.code, caught.value.status) == (code, status)
 
 
+LISTED = OWN.model_copy(update={"tenants": ("acme",)})
+
+
 @pytest.mark.req("S-065", "S-066", "S-068")
-@pytest.mark.parametrize("provider", [None, "another"])
-def test_there_is_no_provider_but_the_tenants_own(provider: str | None) -> None:
-    with pytest.raises(RefusedError) as caught:
-        account_of(bearer(provider=provider, tenant_provider=provider), {"own": OWN})
+@pytest.mark.parametrize(
+    ("asks", "account", "why"),
+    [
+        ({"provider": None, "tenant_provider": None}, OWN, "tenant acme has no model provider"),
+        ({"provider": "another", "tenant_provider": "another"}, OWN, "acme"),
+        ({"provider": None, "tenant_provider": None}, LISTED, "tenant acme has no model provider"),
+        ({"tenant": "rival"}, LISTED, "not tenant rival's"),
+        ({"tenant_provider": "another"}, OWN, "not tenant acme's"),  # a project's key has to name the tenant itself
+    ],
+)
+def test_there_is_no_provider_but_the_tenants_own(asks: dict[str, Any], account: ProviderConfig, why: str) -> None:
+    with pytest.raises(RefusedError, match=why) as caught:
+        account_of(bearer(**asks), {"own": account})
     assert caught.value.code is Code.NO_PROVIDER
-    assert "acme" in caught.value.message
-    assert account_of(bearer(), {"own": OWN}) is OWN
 
 
-@pytest.mark.req("S-065")
-def test_a_tenant_without_a_provider_gets_no_other_s_key() -> None:
-    poor = bearer(tenant="poor", provider=None, tenant_provider=None)
-    with pytest.raises(RefusedError, match="tenant poor has no model provider") as caught:
-        account_of(poor, {"own": OWN, "listed": OWN.model_copy(update={"tenants": ("poor",)})})
-    assert caught.value.code is Code.NO_PROVIDER
+@pytest.mark.parametrize(("account", "tenants"), [(OWN, "own"), (LISTED, "own"), (LISTED, "another")])
+def test_a_tenant_s_own_provider_pays_and_so_does_a_project_s_that_names_it(
+    account: ProviderConfig, tenants: str
+) -> None:
+    assert account_of(bearer(tenant_provider=tenants), {"own": account}) is account
 
 
 def test_keys_do_not_show_in_a_printed_configuration() -> None:
@@ -152,26 +161,6 @@ def test_work_in_a_box_needs_a_provider_of_claude() -> None:
     check_key(bearer(), other, limits=LIMITS[QueueName.SPEC])
     with pytest.raises(RefusedError, match="has no Claude"):
         check_key(bearer(), other, limits=LIMITS[QueueName.AGENT])
-
-
-@pytest.mark.req("S-065", "S-066", "S-068")
-def test_a_key_that_names_its_tenants_pays_for_no_other() -> None:
-    theirs = OWN.model_copy(update={"tenants": ("acme",)})
-    assert account_of(bearer(), {"own": theirs}) is theirs
-    with pytest.raises(RefusedError, match="not tenant rival's") as caught:
-        account_of(bearer(tenant="rival"), {"own": theirs})
-    assert caught.value.code is Code.NO_PROVIDER
-
-
-@pytest.mark.req("S-066", "S-068")
-def test_a_project_can_only_name_a_key_that_says_itself_that_it_is_its_tenant_s() -> None:
-    listed = OWN.model_copy(update={"tenants": ("acme",)})
-    strangers = OWN.model_copy(update={"tenants": ()})
-    named = bearer(provider="enterprise", tenant_provider="own")
-    assert account_of(named, {"enterprise": listed}) is listed
-    with pytest.raises(RefusedError, match="not tenant acme's") as caught:
-        account_of(named, {"enterprise": strangers})
-    assert caught.value.code is Code.NO_PROVIDER
 
 
 @pytest.mark.threat("C9")

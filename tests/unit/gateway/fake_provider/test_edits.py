@@ -151,19 +151,6 @@ def test_a_page_without_sections_gets_pages_to_be_written() -> None:
     assert set(split_pages("<main><h1>Hi</h1></main>")) == {"index.html", "about.html", "contact.html"}
 
 
-def test_the_coding_agent_writes_them_all_after_it_has_read_the_page() -> None:
-    numbered = "\n".join(f"{number}\t{line}" for number, line in enumerate(PAGE.splitlines(), start=1))
-    asked = [user("Convert to a multi-page site with shared nav"), *tool_turn("Read", {}, numbered)]
-    uses = [
-        block for block in code_agent(make_request(*asked, tools=TOOLS, system=SYSTEM)) if isinstance(block, ToolUse)
-    ]
-    assert [use.input["file_path"] for use in uses] == [
-        "/work/site/menu.html",
-        "/work/site/find-call-us.html",
-        "/work/site/index.html",
-    ]
-
-
 KINDS = ("Header", "Hero", "Features", "RichText", "Pricing", "FAQ", "ContactForm", "Footer")
 
 

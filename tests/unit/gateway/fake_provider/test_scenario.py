@@ -3,19 +3,6 @@ import pytest
 from gateway.fake_provider.scenario import RuleBook, ScenarioError, load_rules, parse_scenario
 from tests.unit.gateway.fake_provider.factories import make_request, tool, tool_turn, user
 
-GOOD = """
-rules:
-  - name: hello
-    when: {prompt: "hello (?P<who>\\\\w+)"}
-    say:
-      - text: "Hello {{ who | title }}"
-"""
-
-
-def test_a_good_file_is_read():
-    (rule,) = parse_scenario(GOOD, source="x.yaml").rules
-    assert rule.name == "hello"
-
 
 @pytest.mark.parametrize(
     ("text", "message"),
