@@ -2,15 +2,15 @@
 
 import json
 import re
-import threading
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote
 
 import jwt
+
+from tests.http_server import Handler, served
 
 TOKEN = "forge-token-of-the-tests-0123456789"
 
@@ -31,23 +31,15 @@ class Forge:
     granted: list[dict[str, Any]] = field(default_factory=list)
     teams: dict[str, str] = field(default_factory=lambda: {"issue-7": "ENG", "issue-8": "OPS"})
     """Linear's issues, and the keys of their teams."""
+    url: str = ""
 
     def __enter__(self) -> Self:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self._thread.start()
+        self._stack = ExitStack()
+        self.url = self._stack.enter_context(served(_handler_of(self)))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     def answer(self, method: str, path: str, body: dict[str, Any], *, authorization: str) -> tuple[int, Any]:
         path, _, query = path.partition("?")
@@ -183,23 +175,12 @@ class GitLab(Forge):
         return 200, mine[size * (page - 1) : size * page]
 
 
-def _handler_of(forge: Forge) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+def _handler_of(forge: Forge) -> type[Handler]:
+    class Asked(Handler):
         def answer(self) -> None:
-            length = int(self.headers.get("content-length") or 0)
-            body = json.loads(self.rfile.read(length) or b"{}")
+            body = json.loads(self.read_body() or b"{}")
             authorization = self.headers.get("authorization") or self.headers.get("private-token") or ""
             status, said = forge.answer(self.command, self.path, body, authorization=authorization)
-            data = json.dumps(said).encode()
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self.say(json.dumps(said).encode(), status=status)
 
-        do_GET = do_POST = do_PATCH = answer  # noqa: N815 -- the names that http.server asks for
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    return Handler
+    return Asked

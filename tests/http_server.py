@@ -13,11 +13,10 @@ class Handler(BaseHTTPRequestHandler):
         """Answer the request of `command` and `path`."""
         raise NotImplementedError
 
-    def do_GET(self) -> None:
+    def _answer(self) -> None:
         self.answer()
 
-    def do_POST(self) -> None:
-        self.answer()
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815 -- the names that are asked for
 
     def read_body(self) -> bytes:
         """Read what was sent."""

@@ -11,9 +11,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from email.utils import format_datetime, parsedate_to_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
@@ -22,6 +22,7 @@ from pydantic import SecretStr
 
 from producers.local.supervisor import free_port
 from sites.config import ContentStoreConfig
+from tests.http_server import Handler, served
 from tests.services import wait_until
 
 ACCESS_KEY, SECRET_KEY = "AKIATESTTESTTESTTEST", "a-secret-of-tests-and-of-nothing-else"
@@ -109,44 +110,30 @@ class FaultyProxy:
         self._upstream = port
         self._listings: dict[str, tuple[int, list[tuple[str, str]], bytes]] = {}
         self._closing = threading.Event()
-        proxy = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *arguments: object) -> None:
-                pass
-
-            def _serve(self) -> None:
-                proxy._serve(self)
-
-            do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _serve  # noqa: N815
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        self._stack = ExitStack()
+        self.endpoint = ""
 
     def count(self, method: str, *, lists: bool = False) -> int:
         return sum(asked.method == method and asked.lists == lists for asked in self.asked)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        proxy = self
+
+        class Proxied(Handler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                proxy._serve(self)
+
+        self.endpoint = self._stack.enter_context(served(Proxied))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closing.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._stack.close()
 
-    def _serve(self, request: BaseHTTPRequestHandler) -> None:
-        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+    def _serve(self, request: Handler) -> None:
+        body = request.read_body()
         asked = Asked(request.command, request.path)
         self.asked.append(asked)
         kind = self.fault(asked)
@@ -182,7 +169,7 @@ class FaultyProxy:
         then = datetime.fromisoformat(found[3].decode()) + timedelta(seconds=seconds)
         return b"<Key>%b</Key>%b<LastModified>%b<" % (found[1], found[2], then.isoformat().encode())
 
-    def _ask(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+    def _ask(self, request: Handler, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self._upstream, timeout=20)
         try:
             connection.putrequest(request.command, request.path, skip_host=True, skip_accept_encoding=True)
@@ -203,7 +190,7 @@ def _name(path: str) -> str:
 
 
 def _answer(
-    request: BaseHTTPRequestHandler,
+    request: Handler,
     status: int,
     headers: list[tuple[str, str]],
     content: bytes,

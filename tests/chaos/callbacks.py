@@ -6,7 +6,7 @@ import json
 import threading
 from collections import defaultdict
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from typing import Any, Self
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from producers.config import WebhookConfig
 from producers.dispatch.webhooks import tenant_secrets
+from tests.http_server import Handler, served
 
 _FAILS_FIRST = 8
 """Of so many owners, one is out of order when it is told for the first time."""
@@ -30,21 +31,19 @@ class Callbacks:
         self._failed: set[str] = set()
         self._lock = threading.Lock()
         self._config = WebhookConfig(secret=SecretStr(secret))
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self._stack = ExitStack()
+        self._url = ""
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._url = self._stack.enter_context(served(self._handler()))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._stack.close()
 
     def url_of(self, order: UUID, *, tenant: str) -> str:
         """Where the end of a tenant's order is told."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}/{tenant}/{order}"
+        return f"{self._url}/{tenant}/{order}"
 
     def problems(self, ends: Mapping[UUID, tuple[UUID, str]]) -> list[str]:
         """Hold what was told against how each order's job ended (job and state, by order)."""
@@ -71,21 +70,15 @@ class Callbacks:
             self.told[order].append(message if isinstance(message, dict) else json.loads(body))
             return 204
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
+    def _handler(self) -> type[Handler]:
         take = self._take
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        class Taking(Handler):
+            def answer(self) -> None:
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                self.send_response(take(self.path, headers, body))
-                self.send_header("content-length", "0")
-                self.end_headers()
+                self.say(status=take(self.path, headers, self.read_body()))
 
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        return Handler
+        return Taking
 
 
 def _is_of_a_later_try(message: Mapping[str, Any], job_id: UUID) -> bool:
