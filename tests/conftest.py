@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import shutil
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -20,6 +21,10 @@ settings.register_profile(
     "pointsman", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 settings.load_profile("pointsman")
+
+
+_PROGRAMS = {"browser": ("chromium",), "node": ("node", "npm")}
+"""What tests of a mark run."""
 
 
 def pytest_configure(config: Config) -> None:
@@ -47,13 +52,20 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest; leave what takes minutes to `make chaos ONLY=long`, which asks for it."""
+    """Begin with what takes longest; leave what takes minutes to `make chaos ONLY=long`, and what cannot run here."""
     place = {file: number for number, file in enumerate(in_order(dict.fromkeys(map(_file_of, items))))}
     items.sort(key=lambda item: place[_file_of(item)])
+    skipped = {
+        mark: f"no {' or '.join(programs)}: `make test SYSTEM=1` as root installs what is missing"
+        for mark, programs in _PROGRAMS.items()
+        if any(shutil.which(program) is None for program in programs)
+    }
     if os.environ.get("LONG") != "1":
+        skipped["long"] = "takes minutes: `make chaos ONLY=long` runs it"
+    for mark, reason in skipped.items():
         for item in items:
-            if item.get_closest_marker("long") is not None:
-                item.add_marker(pytest.mark.skip(reason="takes minutes: `make chaos ONLY=long` runs it"))
+            if item.get_closest_marker(mark) is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def _file_of(item: pytest.Item) -> str:

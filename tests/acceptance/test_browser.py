@@ -1,6 +1,5 @@
 """A reviewer's browser shows the preview as it was built: styled, complete, and nothing refused by its policy."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -9,13 +8,7 @@ from playwright.sync_api import Browser, ConsoleMessage
 from producers.local.preparation import TENANT
 from tests.acceptance.installation import Installation
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.timeout(180),
-    pytest.mark.skipif(
-        shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it"
-    ),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 BROKEN = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Hours</title></head>
 <body><h1>Closed on Monday</h1><img src="loaf.svg" alt="A loaf">

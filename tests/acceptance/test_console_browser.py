@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
@@ -19,13 +18,7 @@ from tests.acceptance.installation import Installation
 from tests.console_stage import LONG, SITES, Stage, log_in, open_stage
 from tests.unit.sites.test_archives import zipped
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(
-        shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it"
-    ),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 AXE = resources.files("axe_playwright_python") / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 SECONDS = 30_000

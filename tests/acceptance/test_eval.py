@@ -1,7 +1,6 @@
 """`pointsman eval` over the shipped cases and their recorded replies."""
 
 import html
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -165,7 +164,6 @@ pages load has every page looked at."""
 @pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it")
 @pytest.mark.parametrize("only", [AS_SHORT, pytest.param((), marks=pytest.mark.long)], ids=["two", "all"])
 def test_a_browser_does_what_visitors_do_and_sees_what_a_dead_script_and_a_faint_heading_are(
     tmp_path: Path, only: tuple[str, ...]

@@ -78,10 +78,9 @@ def test_npm_is_excused_by_a_registry_that_is_away_and_by_nothing_else() -> None
 
 
 @pytest.mark.long
+@pytest.mark.node
 @pytest.mark.parametrize("guide", ["node"], indirect=True)
 def test_the_node_guide_runs_as_it_is_written(guide: Guide) -> None:
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("no Node.js with npm: `make test SYSTEM=1` as root installs them")
     try:
         guide.run("install.sh", seconds=180)
     except AssertionError as error:

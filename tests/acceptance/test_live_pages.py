@@ -3,7 +3,6 @@
 The page comes under the headers of a live site, from a host that stands in for it; another stands in for the services.
 """
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,7 @@ from sites.spec.render import render
 from tests.acceptance.test_design import violations
 from tests.unit.sites.spec.samples import element, page
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.timeout(120),
-    pytest.mark.skipif(
-        shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it"
-    ),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 HOME = "https://bakery.example/"
 FILM = "https://www.youtube-nocookie.com/embed/dQw4w9WgXcQ?autoplay=1"
 MAP = "https://www.google.com/maps?q=14%20Mill%20Lane&output=embed"

@@ -6,7 +6,6 @@ with, the scan has to have seen, or it has to have refused the page as ambiguous
 
 import os
 import random
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,7 @@ from routing.yaml_data import load_yaml
 from sites.scan import html_tokenizer
 from sites.scan.html_tokenizer import MarkupBudget, Tag
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.timeout(180),
-    pytest.mark.skipif(
-        shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it"
-    ),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 CORPUS = Path(__file__).parents[1] / "data" / "hostile" / "G6.yaml"
 PAGES, BATCH = int(os.environ.get("PAGES", "100")), 100
 """How many pages are generated; `make chaos ONLY=long` asks for more."""

@@ -295,7 +295,6 @@ def test_a_three_js_canvas_is_installed_built_and_published(yard: BuildYard, thr
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it")
 def test_the_published_canvas_draws_in_a_browser_under_the_headers_of_its_release(yard: BuildYard, three: Done) -> None:
     signer = PreviewSigner(["preview-key-of-the-tests-0123456789"])
     pages = TestClient(create_pages_app(PageResources(yard.shop.ledger, yard.resources.content_store, signer, 60)))
