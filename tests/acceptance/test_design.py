@@ -200,6 +200,16 @@ def _in_style(style: str | None) -> dict[str, Any]:
     return document
 
 
+def _with(*, style: str | None = None, theme: dict[str, str] | None = None, **props: Any) -> dict[str, Any]:
+    """The page of all components with other props of these types, and with this theme alone."""
+    document = _in_style(style)
+    for each in document["elements"].values():
+        each["props"] = props.get(each["type"], each["props"])
+    if theme is not None:
+        document["elements"][document["root"]]["props"]["theme"] = theme
+    return document
+
+
 @pytest.mark.parametrize("style", get_args(Style))
 def test_axe_finds_nothing_on_a_page_of_all_components_in_any_style(
     style: str, show: Callable[..., Page], axe: str
@@ -339,24 +349,16 @@ def test_a_gallery_of_any_number_of_pictures_leaves_no_hole(layout: str, show: C
 
 @pytest.mark.parametrize("preset", ["plum", "ocean"])
 def test_a_weekday_and_its_time_stand_on_one_line(preset: str, show: Callable[..., Page]) -> None:
-    spec = every_component()
-    theme = next(each for each in spec["elements"].values() if each["type"] == "Page")["props"]
-    theme["theme"] = {"preset": preset}
-    schedule = next(each for each in spec["elements"].values() if each["type"] == "Schedule")
     items = [{"time": "Wednesday 19:00", "title": "Beginners", "text": "With Asha, 60 minutes"}] * 5
-    schedule["props"] = {"heading": "Timetable", "items": items}
-    page = show(spec)
+    page = show(_with(theme={"preset": preset}, Schedule={"heading": "Timetable", "items": items}))
     for width in (390, 960, 1280):
         page.set_viewport_size({"width": width, "height": 900})
         assert lines_of(page, ".schedule-time") == 1, width
 
 
 def test_a_button_on_a_ground_of_its_own_colour_keeps_an_edge(show: Callable[..., Page]) -> None:
-    spec = every_component()
-    theme = {"accent": "#e5874a", "buttons": "#e5874a"}
-    next(each for each in spec["elements"].values() if each["type"] == "Page")["props"]["theme"] = theme
-    form = next(each for each in spec["elements"].values() if each["type"] == "ContactForm")
-    form["props"] = {"heading": "Write", "email": "a@b.example", "tone": "accent"}
+    form = {"heading": "Write", "email": "a@b.example", "tone": "accent"}
+    spec = _with(theme={"accent": "#e5874a", "buttons": "#e5874a"}, ContactForm=form)
     colours = """each => [getComputedStyle(each).borderTopColor,
       getComputedStyle(each.closest(".tone-accent")).backgroundColor]"""
     edge, ground = show(spec).locator(".contact.tone-accent .button").first.evaluate(colours)
@@ -364,38 +366,24 @@ def test_a_button_on_a_ground_of_its_own_colour_keeps_an_edge(show: Callable[...
 
 
 def test_a_button_that_has_the_accent_keeps_it_on_deep_ground_too(show: Callable[..., Page]) -> None:
-    spec = every_component()
-    elements = spec["elements"].values()
-    next(each for each in elements if each["type"] == "Page")["props"]["theme"] = {
-        "primary": "#1c1b1a",
-        "accent": "#c9a15a",
-        "deep": "#f0eeea",
-    }
-    hero = next(each for each in elements if each["type"] == "Hero")
     link = {"label": "See the work", "href": "#work", "accent": True}
-    hero["props"] = {"heading": "Light", "layout": "cover", "art": "hills", "actions": [link]}
-    button = show(spec).locator(".hero.tone-deep .button-accent").first
+    hero = {"heading": "Light", "layout": "cover", "art": "hills", "actions": [link]}
+    theme = {"primary": "#1c1b1a", "accent": "#c9a15a", "deep": "#f0eeea"}
+    button = show(_with(theme=theme, Hero=hero)).locator(".hero.tone-deep .button-accent").first
     assert button.evaluate("each => getComputedStyle(each).backgroundColor") == "rgb(201, 161, 90)"
 
 
 def test_a_site_without_icons_has_those_of_its_controls_alone(show: Callable[..., Page]) -> None:
-    spec = every_component()
-    root = next(each for each in spec["elements"].values() if each["type"] == "Page")
     shown = "all => all.filter(each => each.checkVisibility()).map(each => each.parentElement.className)"
-    root["props"]["theme"] = {}
-    assert "icon-mark" in show(spec).locator(".icon").evaluate_all(shown)
-    root["props"]["theme"] = {"icons": "none"}
+    assert "icon-mark" in show(_with(theme={})).locator(".icon").evaluate_all(shown)
     kept = {"menu-button", "large-close", "video-play", "embed-mark", "yes", "menu-button menu-close"}
-    assert set(show(spec).locator(".icon").evaluate_all(shown)) <= kept
+    assert set(show(_with(theme={"icons": "none"})).locator(".icon").evaluate_all(shown)) <= kept
 
 
 def test_capitals_with_accents_have_room_below_the_line_above(show: Callable[..., Page]) -> None:
-    spec = every_component()
-    elements = spec["elements"].values()
-    root = next(each for each in elements if each["type"] == "Page")["props"]
-    root["theme"] = {"style": "poster", "headings": "oswald-1"}
-    hero = next(each for each in elements if each["type"] == "Hero")
-    hero["props"] = {"heading": "26 mètres de haut, jusqu’au 8e étage", "layout": "statement"}
+    hero = {"heading": "26 mètres de haut, jusqu’au 8e étage", "layout": "statement"}
+    spec = _with(theme={"style": "poster", "headings": "oswald-1"}, Hero=hero)
+    root = spec["elements"][spec["root"]]["props"]
     leading = "each => parseFloat(getComputedStyle(each).lineHeight) / parseFloat(getComputedStyle(each).fontSize)"
     found = {}
     for root["lang"] in ("en", "fr"):
@@ -406,70 +394,47 @@ def test_capitals_with_accents_have_room_below_the_line_above(show: Callable[...
 def test_a_quiet_button_is_read_on_a_plan_s_own_ground_where_buttons_have_that_colour(
     show: Callable[..., Page], axe: str
 ) -> None:
-    spec = every_component()
-    next(each for each in spec["elements"].values() if each["type"] == "Page")["props"]["theme"] = {
-        "accent": "#e5874a",
-        "buttons": "#e5874a",
-    }
-    page = show(spec)
+    page = show(_with(theme={"accent": "#e5874a", "buttons": "#e5874a"}))
     page.evaluate(axe)
     assert page.locator(".plan.tone-accent .button-quiet").count() == 1
     assert violations(page, *COLOURS, within=".plans") == []
 
 
 def test_the_lines_of_an_answer_and_of_a_notice_stay_lines(show: Callable[..., Page]) -> None:
-    spec = every_component()
-    kinds = {each["type"]: each["props"] for each in spec["elements"].values()}
-    kinds["Header"] = kinds["Header"] | {"notice": "Closed\nuntil Monday"}
-    kinds["FAQ"] = kinds["FAQ"] | {"open": "all", "items": [{"question": "When?", "answer": "At noon\nand at six"}]}
-    for each in spec["elements"].values():
-        each["props"] = kinds[each["type"]]
-    page = show(spec)
+    header = components()["Header"].example | {"notice": "Closed\nuntil Monday"}
+    faq = {"open": "all", "items": [{"question": "When?", "answer": "At noon\nand at six"}]}
+    page = show(_with(Header=header, FAQ=components()["FAQ"].example | faq))
     lines = {place: page.locator(f"{place} p").inner_text() for place in (".notice", ".answer")}
     assert lines == {".notice": "Closed\nuntil Monday", ".answer": "At noon\nand at six"}
 
 
 def test_three_people_of_a_printed_page_have_room_for_what_they_do(show: Callable[..., Page]) -> None:
-    spec = _in_style("editorial")
-    team = next(each for each in spec["elements"].values() if each["type"] == "Team")
-    team["props"] = {"heading": "Team", "people": [{"name": "Vera Reindl", "role": "Orgelbaumeisterin"}] * 3}
-    assert lines_of(show(spec, width=1280), ".role") == 1
+    team = {"heading": "Team", "people": [{"name": "Vera Reindl", "role": "Orgelbaumeisterin"}] * 3}
+    assert lines_of(show(_with(style="editorial", Team=team), width=1280), ".role") == 1
 
 
 @pytest.mark.parametrize("style", get_args(Style))
 def test_a_phone_breaks_no_word_of_what_people_do(style: str, show: Callable[..., Page]) -> None:
-    spec = _in_style(style)
-    team = next(each for each in spec["elements"].values() if each["type"] == "Team")
     person = {"name": "Tarek Aziz", "role": "Sportphysiotherapie", "text": "Betreut die Handballerinnen."}
-    team["props"] = {"heading": "Team", "people": [person] * 4}
-    page = show(spec, width=390)
+    page = show(_with(style=style, Team={"heading": "Team", "people": [person] * 4}), width=390)
     assert lines_of(page, ".role") == 1
 
 
 @pytest.mark.parametrize("style", get_args(Style))
 def test_a_long_price_on_a_phone_leaves_its_title_a_line(style: str, show: Callable[..., Page]) -> None:
-    spec = _in_style(style)
-    prices = next(each for each in spec["elements"].values() if each["type"] == "PriceList")
     item = {"title": "Restauration de livres", "price": "à partir de 120 €"}
-    prices["props"] = {"heading": "Prix", "items": [item] * 4}
-    assert lines_of(show(spec, width=390), ".line-top :is(h2, h3)") == 1
+    page = show(_with(style=style, PriceList={"heading": "Prix", "items": [item] * 4}), width=390)
+    assert lines_of(page, ".line-top :is(h2, h3)") == 1
 
 
 def test_a_phone_shows_a_table_of_short_values_whole_and_a_price_below_its_tag_at_the_end_of_the_line(
     show: Callable[..., Page],
 ) -> None:
-    spec = every_component()
-    elements = spec["elements"].values()
     rows = [{"label": "Metres of bank", "values": ["–", "€1000", True]}]
-    next(each for each in elements if each["type"] == "ComparisonTable")["props"] = {
-        "heading": "Gifts",
-        "columns": ["€20", "€60", "€200"],
-        "rows": rows,
-    }
+    table = {"heading": "Gifts", "columns": ["€20", "€60", "€200"], "rows": rows}
     dish = {"title": "Tajarin, forty yolks", "tag": "vegetarian", "price": "17"}
-    next(each for each in elements if each["type"] == "PriceList")["props"] = {"heading": "Menu", "items": [dish]}
-    next(each for each in elements if each["type"] == "Page")["props"]["theme"] = {"preset": "ink"}
-    page = show(spec)
+    menu = {"heading": "Menu", "items": [dish]}
+    page = show(_with(theme={"preset": "ink"}, ComparisonTable=table, PriceList=menu))
     for width in (360, 390):
         page.set_viewport_size({"width": width, "height": 844})
         frame = page.locator(".table-frame").first
@@ -480,12 +445,9 @@ def test_a_phone_shows_a_table_of_short_values_whole_and_a_price_below_its_tag_a
 
 
 def test_a_plan_that_is_sold_out_and_has_no_button_says_so_in_its_place(show: Callable[..., Page]) -> None:
-    spec = every_component()
-    pricing = next(each for each in spec["elements"].values() if each["type"] == "Pricing")
     plan = {"name": "First loaf", "price": "€75", "features": ["One loaf"]}
     gone = {**plan, "name": "Croissants", "sold_out": "Back in May"}
-    pricing["props"] = {"plans": [{**plan, "action": {"label": "Book", "href": "index.html"}}, gone]}
-    page = show(spec)
+    page = show(_with(Pricing={"plans": [{**plan, "action": {"label": "Book", "href": "index.html"}}, gone]}))
     bottom = """each => document.querySelector(each).getBoundingClientRect().bottom"""
     assert page.evaluate(bottom, ".plan .tag") > page.evaluate(bottom, ".plan.sold-out .ticks")
     assert abs(page.evaluate(bottom, ".plan .tag") - page.evaluate(bottom, ".plan .actions")) < 8
