@@ -298,8 +298,8 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
     if not is_home:
         return [("Shared", {"of": "header"}), *body, ("Shared", {"of": "footer"})]
     footer = footer_of(business)
-    if len(pages) == 1 and any(kind == "MapLink" for kind, _ in body):
-        footer.pop("hours", None)  # which stand just above
+    if len(pages) == 1 and any(kind == "MapLink" for kind, _ in body):  # where hours and further ways stand just above
+        footer = {name: value for name, value in footer.items() if name not in ("hours", "social")}
     return [("Header", header_of(business)), *body, ("Footer", footer)]
 
 

@@ -147,11 +147,13 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
 
 def _with_number(link: JsonObject, business: Business) -> JsonObject:
     """Return a button that rings or texts with the number on it, which a desktop can only show."""
-    number = business.phone or ""
-    if not number or not rings(link["href"], number) or re.search(r"\d", link["label"]):
+    known = (business.phone or "", *(way.label for way in business.ways))
+    numbers = (found[0] for each in known for found in _NUMBER.finditer(each))
+    number = next((each for each in numbers if rings(link["href"], each)), "")
+    if _NUMBER.search(link["label"]):
         return link
     whole = number.replace(" ", "\N{NO-BREAK SPACE}")
-    return link | {"label": f"{link['label']} {whole}"[:60]}
+    return link | {"label": f"{link['label']} {whole}"[:60].rstrip()}
 
 
 def _art_for(business: Business) -> str:

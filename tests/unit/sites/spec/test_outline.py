@@ -143,6 +143,15 @@ def test_a_number_has_one_button_and_the_form_may_have_several() -> None:
     assert labels == ["Ring 0161\xa0555\xa0017", "Book", "Ask"]
 
 
+def test_each_button_that_rings_has_its_number() -> None:
+    said = (("Ring after 6", "tel:0161555017"), ("Marek", "tel:600000144"))
+    hero = {"kind": "Hero", "items": [{"title": title, "detail": detail} for title, detail in said]}
+    contact = {"phone": "0161 555 017", "ways": [{"title": "Marek", "detail": "600 000 144"}]}
+    site = expand_outline(with_sections(hero, contact=contact))
+    labels = [action["label"] for action in site.pages[INDEX]["elements"]["hero"]["props"]["actions"]]
+    assert labels == ["Ring after 6 0161\xa0555\xa0017", "Marek 600\xa0000\xa0144"]
+
+
 def test_the_menu_names_a_section_by_the_first_words_of_its_heading() -> None:
     told = {"kind": "RichText", "heading": "¿Saturday class? Once a month", "text": "Bring a chair."}
     home = expand_outline(with_sections({"kind": "Hero"}, told)).pages[INDEX]["elements"]
@@ -557,15 +566,16 @@ LINKS = [
         ({"phone": "+4420", "address": "1 Hill Road"}, "map-link"),
     ],
 )
-def test_further_ways_to_reach_a_business_stand_where_the_first_do_and_on_each_page(
+def test_further_ways_to_reach_a_business_stand_where_the_first_do_and_in_the_footer_where_no_visit_is_above_it(
     known: dict[str, str], place: str
 ) -> None:
     """A second number and a messenger had no place but a button (trial 14)."""
     parts = ({"kind": kind} for kind in ("Hero", "MapLink", "ContactForm"))
     outline = with_sections(*parts, contact={**known, "ways": WAYS})
     elements = expand_outline(outline).pages[INDEX]["elements"]
-    shown = elements[place]["props"]["links"], elements["footer"]["props"]["social"]
-    assert [[(link["label"], link["href"]) for link in links] for links in shown] == [LINKS, LINKS]
+    shown = elements[place]["props"]["links"], elements["footer"]["props"].get("social", [])
+    in_footer = LINKS if place == "contact" else []
+    assert [[(link["label"], link["href"]) for link in links] for links in shown] == [LINKS, in_footer]
     holders = [key for key in elements if elements[key]["props"].get("links")]
     assert [key for key in holders if key not in ("header", "footer")] == [place]
     assert b'href="tel:0161555017"' in render(expand_outline(outline))[INDEX]
