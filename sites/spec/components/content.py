@@ -173,8 +173,8 @@ def _art_for(business: Business) -> str:
     words=("hero", "hero section", "hero banner", "banner", "opening", "masthead", "intro"),
     slots=("aside",),
     outline=_outline_hero,
-    outline_hint="items: up to 2 buttons, each with detail: tel:NUMBER (which its label then shows), #contact, "
-    "...; then up to 4 facts as title",
+    outline_hint="items: up to 2 buttons (the first also in the header) with detail tel:NUMBER (shown behind its "
+    "label), #contact, ...; then up to 4 facts as title",
 )
 def _hero(props: HeroProps, ctx: RenderContext) -> Html:
     props = props.with_call()
