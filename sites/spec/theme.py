@@ -243,7 +243,8 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
         words = readable(own, grounds, MIN_TEXT_CONTRAST + 0.1)
         colours |= {"button": own, "on-button": _text_on(own), "button-words": words}
     if theme.style is not None:
-        colours |= _of_style(colours, is_night=is_night, is_dark=is_dark)
+        inked = {**colours, "ink": parse_colour(theme.ink)} if theme.ink else colours
+        colours |= _of_style(inked, is_night=is_night, is_dark=is_dark)
     return colours | _words_of(theme, colours)
 
 

@@ -648,6 +648,8 @@ def test_words_without_grey_and_more_room_can_be_asked_for() -> None:
         ]
         assert chosen["deep"] == "#fff8ea"
     assert contrast(colours["art-deep"], "#fff8ea") > 15, "what is dark in a drawing is no grey"
+    browned = palette(Theme(**{**made, "ink": "#4a4239"}), dark=False)["art-deep"]
+    assert browned == "#25211c", "nor is it black where the owner's ink is none"
     assert colours["deep-accent"] == colours["link"] == "#9f2226"
     tones = {element["props"].get("tone", "plain") for element in elements.values()}
     assert tones <= {"plain", "tinted", "deep"}
