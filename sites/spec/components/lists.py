@@ -373,18 +373,19 @@ class PricingProps(SectionProps):
 
 
 def _plan(plan: Plan, ctx: RenderContext, level: int) -> Html:
-    badge, text = paragraph(plan.badge, "badge"), paragraph(plan.text)
+    is_marked = plan.badge and not plan.sold_out
+    badge, text = paragraph(plan.sold_out or plan.badge, "badge"), paragraph(plan.text)
     period = tag("span", plan.period, class_="period") if plan.period else None
     price = tag("p", tag("strong", plan.price), period, class_="price")
     lines = [tag("li", icon("check"), tag("span", line)) for line in plan.features]
     features = tag("ul", *lines, class_="ticks") if lines else None
-    style = "button" if plan.badge else "button button-quiet"
+    style = "button" if is_marked else "button button-quiet"
     action = tag("p", anchor(ctx, plan.action, class_=style), class_="actions") if plan.action else None
     ground = f" tone-{plan.tone}" if plan.tone else ""
-    classes = f"card plan plan-marked{ground}" if plan.badge else f"card plan{ground}"
+    classes = f"card plan plan-marked{ground}" if is_marked else f"card plan{ground}"
     picture = image(ctx, plan.image, class_="card-image") if plan.image else None
-    name = heading(level, plan.name), _sold_out(plan)
-    return tag("li", badge, picture, *name, price, text, features, action, class_=_style(plan, classes))
+    name = heading(level, plan.name)
+    return tag("li", badge, picture, name, price, text, features, action, class_=_style(plan, classes))
 
 
 _outline_plans = outline_items("plans", 4, name=ItemField("title", 60), price=ItemField("detail", 60), text=ITEM_TEXT)
