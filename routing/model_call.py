@@ -134,7 +134,7 @@ WAYS_OUT: Mapping[str, Any] = {
     "answer": {
         "type": "string",
         "maxLength": MAX_SUMMARY_CHARACTERS,
-        "description": "only if nothing has to change, as it is so already or they only asked: what to tell the owner",
+        "description": "only if nothing changes, as it is so already, they only asked or no tool can: tell them",
     },
     "cannot": {
         **_LINE_SCHEMA,
