@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -145,7 +145,7 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         hours=tuple(line.model_dump() for line in contact.hours),
         links=tuple(_navigation(pages, outline.lang)),
         contact_href=(to_contact := f"{where}#contact" if where else direct),
-        action=_first_action(pages[INDEX][1], to_contact),
+        action=_first_action(pages, to_contact),
         lang=outline.lang,
         familiar=address_of(words, outline.lang),
         art=None if chosen == "none" else chosen or (trade.art if trade else None),
@@ -155,12 +155,17 @@ def _business(outline: Outline, pages: _Pages) -> Business:
     )
 
 
-def _first_action(home: Sequence[OutlinedSection], to_contact: str | None) -> Link | None:
-    """Return the button of the opening that is the header's, too: a number to ring, which no menu has, or the first."""
+def _first_action(pages: _Pages, to_contact: str | None) -> Link | None:
+    """Return the button of the opening that is the header's, too: a number to ring, which no menu has, or the first.
+
+    Of several pages, one that leads to another is in the menu, and would lead that page to itself.
+    """
     links: list[Link] = []
-    for item in (item for section in home if section.kind == "Hero" for item in section.items):
+    for item in (item for section in pages[INDEX][1] if section.kind == "Hero" for item in section.items):
         href = to_contact if item.detail == "#contact" else item.detail
-        if item.title and href and is_link(item.model_dump(exclude_none=True)) and not complaint_about_link(href):
+        if not href or (href.startswith("#") and len(pages) > 1):
+            continue
+        if item.title and is_link(item.model_dump(exclude_none=True)) and not complaint_about_link(href):
             links.append(Link(label=item.title[:60], href=href))
     return next((link for link in links if link.href.startswith("tel:")), links[0] if links else None)
 

@@ -153,7 +153,8 @@ def _with_number(link: JsonObject, business: Business) -> JsonObject:
     if _NUMBER.search(link["label"]):
         return link
     whole = number.replace(" ", "\N{NO-BREAK SPACE}")
-    return link | {"label": f"{link['label']} {whole}"[:60].rstrip()}
+    apart = " · " if number and link["label"][-1].isdigit() else " "
+    return link | {"label": f"{link['label']}{apart}{whole}"[:60].rstrip()}
 
 
 def _art_for(business: Business) -> str:

@@ -37,6 +37,7 @@ NATURAL: Final = {
     "yellow": "#e5b23c",
     "leaf": "#6a8a4c",
     "sky": "#8cb4cc",
+    "blue": "#2c55a6",
     "rose": "#dfa59b",
 }
 """The colours by which things are known, whatever the site's are: a brown goat is no black one."""

@@ -10,10 +10,13 @@ from sites.spec.fonts.families import FONTS
 from sites.spec.theme import (
     BLACK,
     DARK,
+    MIN_TEXT_CONTRAST,
+    WHITE,
     Style,
     Theme,
     channels,
     chosen_colours,
+    contrast,
     fonts_of,
     is_red,
     luminance,
@@ -25,6 +28,8 @@ _LOUD: Final = 0.75
 """Chroma of neon, signal red or lava; that of brick and petrol is about a half."""
 _STRONG: Final = (0.08, 0.15)
 """From this chroma and saturation on, a colour is taken for one, not for a grey."""
+_BRIGHT: Final = 0.25
+"""From this luminance on, a colour looks good behind black words."""
 _NIGHT: Final = 0.05
 """Luminance of a ground on which a loud colour glows."""
 _COLOURS: Final = ("filled", "accent")
@@ -142,7 +147,8 @@ def _look_of(theme: Theme) -> Look:
     if luminance(background) < DARK and style != "poster":
         return Look("deep", "filled" if _is_colour(primary) else "tinted", "deep", style)
     may_be_accent = _is_colour(accent) and not (_is_calm(theme) and is_red(accent))
-    call: Tone = "accent" if _is_colour(accent) else "filled"
+    is_bright = contrast(WHITE, accent) >= MIN_TEXT_CONTRAST or luminance(accent) >= _BRIGHT
+    call: Tone = "accent" if _is_colour(accent) and is_bright else "filled"
     if _is_colour(primary):
         return Look("filled", "accent" if may_be_accent else "deep", call, style)
     return Look("accent" if may_be_accent else "deep", "filled", call, style)

@@ -149,7 +149,7 @@ def test_each_button_that_rings_has_its_number() -> None:
     contact = {"phone": "0161 555 017", "ways": [{"title": "Marek", "detail": "600 000 144"}]}
     site = expand_outline(with_sections(hero, contact=contact))
     labels = [action["label"] for action in site.pages[INDEX]["elements"]["hero"]["props"]["actions"]]
-    assert labels == ["Ring after 6 0161\xa0555\xa0017", "Marek 600\xa0000\xa0144"]
+    assert labels == ["Ring after 6 · 0161\xa0555\xa0017", "Marek 600\xa0000\xa0144"]
 
 
 def test_the_menu_names_a_section_by_the_first_words_of_its_heading() -> None:

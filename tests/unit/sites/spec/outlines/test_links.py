@@ -106,10 +106,10 @@ def test_an_opening_s_button_that_leads_to_no_name_goes_back_to_its_author() -> 
     ("items", "label"),
     [
         ([("The boats", "#our boats"), ("Ring", "tel:0198")], "Ring"),
-        ([("The boats", "#our boats"), ("Write", "mailto:us@boats.example")], "The boats"),
+        ([("The boats", "#our boats"), ("Write", "mailto:us@boats.example")], "Write"),
     ],
 )
-def test_a_number_to_ring_is_the_button_of_the_header_else_the_first_of_the_opening(
+def test_a_number_to_ring_is_the_button_of_the_header_else_the_first_that_leads_to_no_page(
     items: list[tuple[str, str]], label: str
 ) -> None:
     hero = {"kind": "Hero", "items": [{"title": title, "detail": detail} for title, detail in items]}

@@ -41,6 +41,7 @@ def test_the_strong_ground_is_a_colour_and_the_strip_the_other_one_if_it_is_a_co
     assert look({"preset": "warm"}) == Look("filled", "accent", "accent", "display")
     assert look({**LAVA, "headings": "oswald-1"}) == Look("filled", "deep", "filled", "poster")
     assert look({"preset": "mono", "accent": "#ff4a00"}) == Look("accent", "filled", "accent", "display")
+    assert look({"preset": "forest", "accent": "#b8643a"}).call == "filled", "black on brick is heavy"
     assert look({"preset": "mono"}) == Look("deep", "filled", "filled", "display")
     assert look({"preset": "mono", "primary": "#1f4d3d", "accent": "#e8e2d6"}) == Look(
         "filled", "deep", "filled", "display"
