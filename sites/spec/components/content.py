@@ -147,9 +147,8 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
 
 def _with_number(link: JsonObject, business: Business) -> JsonObject:
     """Return a button that rings or texts with the number on it, which a desktop can only show."""
-    known = (business.phone or "", *(way.label for way in business.ways))
-    numbers = (found[0] for each in known for found in _NUMBER.finditer(each))
-    number = next((each for each in numbers if rings(link["href"], each)), "")
+    known = "; ".join([business.phone or "", *(way.label for way in business.ways)])
+    number = next((found[0] for found in _NUMBER.finditer(known) if rings(link["href"], found[0])), "")
     if _NUMBER.search(link["label"]):
         return link
     whole = number.replace(" ", "\N{NO-BREAK SPACE}")
