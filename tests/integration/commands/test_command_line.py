@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -153,9 +151,3 @@ def test_the_shell_completes_sites_and_jobs_of_the_tenant(shop: Shop) -> None:
     assert completed(shop, "pointsman submit x --site b") == ["bakery", "bookshop"]
     assert completed(shop, f"pointsman job {job_id[:4]}") == [str(UUID(job_id))]
     assert completed(shop, "pointsman submit x --site s") == []
-
-
-def test_a_worker_s_pool_is_that_of_the_command_line() -> None:
-    worker = [sys.executable, "-m", "producers.cli", "worker", "control", "--pool", "dense"]
-    done = subprocess.run(worker, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, "the dense pool serves only" in done.stderr) == (2, True)

@@ -154,6 +154,14 @@ def test_every_command_of_every_module_is_found_by_its_name() -> None:
     assert set(_MODULE_OF) == {name for names in PANELS.values() for name in names}
 
 
+def test_a_worker_takes_the_place_of_its_command_with_all_that_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = ["tools", "control", "--concurrency", "3", "--pool", "prefork", "--idle-children", "1", "--check"]
+    begun: list[list[str]] = []
+    monkeypatch.setattr(os, "execve", lambda _, arguments, __: begun.append(arguments))
+    run("worker", *told)
+    assert begun == [[sys.executable, "-m", "workers.main", *told]]
+
+
 @pytest.mark.parametrize("arguments", [("nope",), ("submit",), ("submit", "x", "--nope"), ("job", "no-uuid")])
 def test_a_wrong_use_of_the_command_line_exits_with_two(arguments: tuple[str, ...]) -> None:
     assert run(*arguments).exit_code == 2
