@@ -216,9 +216,12 @@ def installed(ctx: typer.Context) -> Iterator[Installation]:
             installation.close()
 
 
-def become(ctx: typer.Context, module: str, *arguments: str) -> NoReturn:
-    """Run a module of the installation's in place of this command."""
-    os.execve(sys.executable, [sys.executable, "-m", module, *arguments], dict(context_of(ctx).environment))
+def become(ctx: typer.Context, module: str, *arguments: str, options: Mapping[str, object]) -> NoReturn:
+    """Run a module of the installation's in place of this command, without the options that are None or False."""
+    given = [(f"--{name}", value) for name, value in options.items() if value is not None and value is not False]
+    told = [name if value is True else f"{name}={value}" for name, value in given]
+    command = [sys.executable, "-m", module, *told, "--", *arguments]
+    os.execve(sys.executable, command, dict(context_of(ctx).environment))
 
 
 def print_json(value: Any) -> None:

@@ -62,11 +62,8 @@ def worker(
     ] = False,
 ) -> None:
     """Consume one or several queues with a Celery pool."""
-    options = ["--concurrency", str(concurrency)] if concurrency is not None else []
-    options += ["--pool", pool] if pool is not None else []
-    options += ["--idle-children", str(idle_children)] if idle_children is not None else []
-    options += ["--check"] if check else []
-    become(ctx, "workers.main", *(queues or ()), *options)
+    options = {"concurrency": concurrency, "pool": pool, "idle-children": idle_children, "check": check}
+    become(ctx, "workers.main", *(queues or ()), options=options)
 
 
 @app.command()

@@ -167,9 +167,9 @@ def shell(
     """
     with connected(ctx) as client:
         found = job_id_of(client, run_id)
-    options = [f"--tenant={tenant}", f"--as={actor}", f"--author={author or f'{actor} <{actor}@localhost>'}"]
-    options += [f"--minutes={minutes}", *(["--json"] if as_json else [])]
-    become(ctx, "workers.runs.shell", *options, "--", str(found))
+    author = author or f"{actor} <{actor}@localhost>"
+    options = {"tenant": tenant, "as": actor, "author": author, "minutes": minutes, "json": as_json}
+    become(ctx, "workers.runs.shell", str(found), options=options)
 
 
 def _print_branch(bundle: bytes, *, path: Path | None = None) -> None:
@@ -332,15 +332,11 @@ def run(
     name: Annotated[str, typer.Argument(help="An agent of the policy, such as frontend-dev.")],
     task: Annotated[str, typer.Option(help="The task.")],
     directory: Annotated[Path, typer.Option("--dir", help="The project's directory, which the agent changes.")],
-    url: Annotated[str, typer.Option(help="A Messages API; by default the fake provider.")] = "",
+    url: Annotated[str | None, typer.Option(help="A Messages API; by default the fake provider.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="File with the token for --url.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing in the directory.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Run one agent on a directory, without a run, a ledger or a queue."""
-    options = [f"--task={task}", f"--dir={directory}"]
-    options += [f"--url={url}"] if url else []
-    options += [f"--token-file={token_file}"] if token_file is not None else []
-    options += ["--dry-run"] if dry_run else []
-    options += ["--json"] if as_json else []
-    become(ctx, "workers.runs.alone", *options, "--", name)
+    options = {"task": task, "dir": directory, "url": url, "token-file": token_file}
+    become(ctx, "workers.runs.alone", name, options={**options, "dry-run": dry_run, "json": as_json})

@@ -1,9 +1,6 @@
 """`pointsman agent run` as a person types it."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,32 +8,12 @@ import pytest
 from workers.runs.alone import main
 
 
-@pytest.mark.slow
-def test_the_command_writes_what_the_agent_may_write_and_prints_what_it_said(tmp_path: Path) -> None:
+def test_the_command_writes_what_the_agent_may_write_and_prints_what_it_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "README.md").write_text("# Shop\n")
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "producers.cli",
-            "agent",
-            "run",
-            "research",
-            "--task",
-            "Specify a header",
-            "--dir",
-            str(tmp_path),
-            "--json",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )
-
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    assert main(["research", "--task=Specify a header", f"--dir={tmp_path}", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
     assert told["failure"] is None
     for path, size in told["changed"].items():
         assert (tmp_path / path).stat().st_size == size

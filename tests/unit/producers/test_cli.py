@@ -154,12 +154,27 @@ def test_every_command_of_every_module_is_found_by_its_name() -> None:
     assert set(_MODULE_OF) == {name for names in PANELS.values() for name in names}
 
 
-def test_a_worker_takes_the_place_of_its_command_with_all_that_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = ["tools", "control", "--concurrency", "3", "--pool", "prefork", "--idle-children", "1", "--check"]
+@pytest.mark.parametrize(
+    ("command", "module", "options", "arguments"),
+    [
+        (
+            "worker",
+            "workers.main",
+            ["--concurrency=3", "--pool=prefork", "--idle-children=0", "--check"],
+            ["tools", "steps"],
+        ),
+        ("worker", "workers.main", [], []),
+        ("agent run", "workers.runs.alone", ["--task=Fix it", "--dir=.", "--url=http://x", "--json"], ["research"]),
+        ("agent run", "workers.runs.alone", ["--task=-x", "--dir=.", "--token-file=t", "--dry-run"], ["painter"]),
+    ],
+)
+def test_a_program_takes_the_place_of_its_command_with_all_that_was_said(
+    command: str, module: str, options: list[str], arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun: list[list[str]] = []
-    monkeypatch.setattr(os, "execve", lambda _, arguments, __: begun.append(arguments))
-    run("worker", *told)
-    assert begun == [[sys.executable, "-m", "workers.main", *told]]
+    monkeypatch.setattr(os, "execve", lambda _, told, __: begun.append(told))
+    run(*command.split(), *options, *arguments)
+    assert begun == [[sys.executable, "-m", module, *options, "--", *arguments]]
 
 
 @pytest.mark.parametrize("arguments", [("nope",), ("submit",), ("submit", "x", "--nope"), ("job", "no-uuid")])
