@@ -22,7 +22,7 @@ from sites.spec.quality import (
     other_buttons,
     read_expectations,
 )
-from tests.unit.sites.direct_edit import test_direct
+from tests.unit.sites.direct_edit.direct_corpus import cases, spec_site
 from tests.unit.sites.spec.samples import demo_site, element, page, reordered
 
 ELEMENTS = f"/pages/{INDEX}/elements"
@@ -207,23 +207,15 @@ def test_an_edit_that_may_be_right_is_let_through(request_text: str, after: Site
     assert lost_change(request_text, demo_site(), after) is None
 
 
-def prompts_of_direct_edits() -> Iterator[str]:
-    """Every prompt in the tests of direct edits: their edits are known to be right."""
-    for function in vars(test_direct).values():
-        for mark in getattr(function, "pytestmark", ()):
-            if mark.name == "parametrize":
-                rows = mark.args[1].items() if isinstance(mark.args[1], dict) else mark.args[1]
-                yield from (row[0] if isinstance(row, tuple) else row for row in rows)
-
-
 def test_no_direct_edit_is_taken_for_a_lost_change_and_doing_nothing_is_told_from_many() -> None:
-    site, asked, told, wrong = demo_site(), 0, 0, []
-    for prompt in dict.fromkeys(prompts_of_direct_edits()):
-        if isinstance(prompt, str) and (direct := parse_direct(prompt, site)):
+    asked, told, wrong = 0, 0, []
+    for case in cases():
+        site = spec_site(case.site) if case.want and case.site != "bistro" else None
+        if site is not None and (direct := parse_direct(case.say, site)):
             asked += 1
-            if lost := lost_change(prompt, site, apply_direct(site, direct)):
-                wrong.append((prompt, lost))
-            told += bool(lost_change(prompt, site, site))
+            if lost := lost_change(case.say, site, apply_direct(site, direct)):
+                wrong.append((case.say, lost))
+            told += bool(lost_change(case.say, site, site))
     assert wrong == []
     assert asked > 60
     assert told * 4 > asked
