@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from _pytest.config import Config
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, find, settings
+from hypothesis.strategies import integers
 
 from ledger.store import Ledger, create_ledger_engine
 from tests.object_server import FaultyProxy, ObjectServer
@@ -66,6 +67,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker(mark) is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let `make collect` find the constants in our code that Hypothesis tries, or each process does it anew."""
+    if session.config.option.collectonly:
+        find(integers(), lambda _: True)
 
 
 def _file_of(item: pytest.Item) -> str:
