@@ -37,6 +37,7 @@ MAX_ELEMENTS = 400
 INDEX = "index.html"
 _PAGE_PATH = re.compile(r"(?:[a-z0-9][a-z0-9-]{0,40}/){0,4}[a-z0-9][a-z0-9_-]{0,60}\.html")
 _NUMBERS = (int, float)
+_TOO_DEEP = f"JSON may nest {MAX_JSON_DEPTH} levels deep"
 _MAX_FINDINGS = 20
 _FORBIDDEN_KEYS = frozenset({"__proto__", "prototype", "constructor"})
 _FORBIDDEN_TEXT = re.compile(
@@ -152,11 +153,12 @@ def _count_texts(json_text: str) -> int:
 def _read_carefully(text: str | bytes) -> Any:
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
-        _check_nesting(decoded)
         value = json.loads(decoded, object_pairs_hook=_object_of, parse_constant=_refuse_constant)
     except SpecError:
         raise
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise refuse("too_deep", "", _TOO_DEEP) from None
+    except ValueError as error:
         detail = error.msg if isinstance(error, json.JSONDecodeError) else "it cannot be decoded"
         raise refuse("not_json", "", f"the text is not JSON: {detail}") from None
     _check_each(value)
@@ -230,7 +232,7 @@ def _check_each(value: object) -> None:
         if nodes > MAX_JSON_NODES:
             raise refuse("too_large", "", f"a site spec holds at most {MAX_JSON_NODES} values")
         if depth > MAX_JSON_DEPTH:
-            raise refuse("too_deep", _path_of(steps), f"JSON may nest {MAX_JSON_DEPTH} levels deep")
+            raise refuse("too_deep", _path_of(steps), _TOO_DEEP)
         if isinstance(item, dict):
             for key in item:
                 _check_key(key, steps)
@@ -293,18 +295,3 @@ def _check_text(text: str, steps: _Steps) -> None:
     if match := _FORBIDDEN_TEXT.search(text):
         rule = "control, text-direction and lone surrogate characters are refused"
         raise refuse("bad_text", _path_of(steps), f"{rule} (U+{ord(match.group()):04X})")
-
-
-_NESTING = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
-
-
-def _check_nesting(text: str) -> None:
-    depth = 0
-    for match in _NESTING.finditer(text):
-        first = match.group()[0]
-        if first in "[{":
-            depth += 1
-        elif first in "]}":
-            depth -= 1
-        if depth > MAX_JSON_DEPTH:
-            raise refuse("too_deep", "", f"JSON may nest {MAX_JSON_DEPTH} levels deep")
