@@ -321,10 +321,10 @@ class Node:
 class _Resolver:
     """Unrolls pages and counts nodes, because repeats multiply."""
 
-    def __init__(self, site: Site, *, with_hidden: bool, allowance: Allowance) -> None:
+    def __init__(self, site: Site, *, with_hidden: bool) -> None:
         self._site = site
         self._with_hidden = with_hidden
-        self._allowance = allowance
+        self._allowance = Allowance()
         self._made = 0
         self._languages = languages_of(site)
 
@@ -392,22 +392,13 @@ def _condition_of(element: JsonObject, scope: Scope) -> RepeatCondition:
     return RepeatCondition(element["visible"], True)
 
 
-def resolve_page(site: Site, page: str) -> Node:
-    """Return the tree of a page whose structure has no errors.
-
-    Raises:
-        SpecError: the page unrolls to too much, or hides its own root (the spec's fault).
-    """
-    return _Resolver(site, with_hidden=False, allowance=Allowance()).page(page)
-
-
 def resolve_site(site: Site, *, with_hidden: bool = False) -> dict[str, Node]:
-    """Return the trees of all pages by path, under one allowance, `with_hidden` with what `visible` hides.
+    """Return the trees of all pages by path, whose structure has no errors; `with_hidden` with what `visible` hides.
 
     Raises:
-        SpecError: as `resolve_page`.
+        SpecError: a page unrolls to too much, or hides its own root (the spec's fault).
     """
-    resolver = _Resolver(site, with_hidden=with_hidden, allowance=Allowance())
+    resolver = _Resolver(site, with_hidden=with_hidden)
     return {path: resolver.page(path) for path in sorted(site.pages)}
 
 

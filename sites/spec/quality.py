@@ -16,13 +16,14 @@ from typing import Any, Final
 
 from sites.errors import shown
 from sites.spec.catalog import components
-from sites.spec.expressions import Node, resolve_site, walk
+from sites.spec.expressions import Node, walk
 from sites.spec.html import without_marks
 from sites.spec.languages.versions import root_props
 from sites.spec.model import INDEX, Site
 from sites.spec.render import page_theme
 from sites.spec.structure import reachable
 from sites.spec.theme import COLOUR_NAMES, Theme, channels, palette, parse_colour
+from sites.spec.validate import require_valid
 
 MAX_REQUEST_CHARS: Final = 4000
 """Longer requests are briefs and are not judged."""
@@ -251,7 +252,7 @@ def loses_copy(before: Site, after: Site, *, request: str = "") -> bool:
 
 def is_unchanged(before: Site, after: Site) -> bool:
     """Whether an edit made no visible change."""
-    return before.canonical() == after.canonical() or resolve_site(before) == resolve_site(after)
+    return before.canonical() == after.canonical() or require_valid(before) == require_valid(after)
 
 
 def lost_change(request: str, before: Site, after: Site) -> str | None:
@@ -407,7 +408,7 @@ class _Seen:
 def _nodes(site: Site) -> Iterator[Node]:
     """Yield the shown elements, shared ones once."""
     seen: set[tuple[str, str]] = set()
-    for tree in resolve_site(site).values():
+    for tree in require_valid(site).values():
         for node in walk(tree):
             if (node.path, node.id) not in seen:
                 seen.add((node.path, node.id))

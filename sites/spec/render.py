@@ -14,7 +14,7 @@ from sites.errors import DetachedPagesError
 from sites.spec import live
 from sites.spec.catalog import Props, RenderContext, SiteFacts, component_rules, components, first_heading
 from sites.spec.components.page import PageProps
-from sites.spec.expressions import Node, resolve_page, walk
+from sites.spec.expressions import Node, walk
 from sites.spec.fonts.families import font_files, is_shipped, path_of
 from sites.spec.html import Html, is_external, language_links, relative_to, say, tag
 from sites.spec.languages.versions import Version, direction, languages_of
@@ -71,19 +71,14 @@ def referenced_assets(site: Site) -> frozenset[str]:
 
 
 def page_theme(site: Site, path: str) -> Theme | None:
-    """Return the theme that a page says, with its expressions evaluated.
-
-    Raises:
-        SpecError: as `resolve_page`.
-    """
-    return _page_props(resolve_page(site, path)).theme
+    """Return the theme that a page of a valid site says, with its expressions evaluated."""
+    return _page_props(require_valid(site)[path]).theme
 
 
 def theme_notes(site: Site, lang: str, *, before: Site | None = None) -> tuple[str, ...]:
     """Return notes, in a language, on what is not as a theme says that was another `before`: fonts, faint colours."""
     notes: list[str | None] = []
-    for path in sorted(site.pages):
-        root = resolve_page(site, path)
+    for path, root in require_valid(site).items():
         if (theme := _page_props(root).theme) and not (
             before and path in before.pages and page_theme(before, path) == theme
         ):

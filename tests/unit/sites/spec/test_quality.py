@@ -249,7 +249,7 @@ def test_long_requests_are_read_quickly(request_text: str) -> None:
 
 def with_theme(button: Mapping[str, str] = MappingProxyType({}), **theme: str) -> Site:
     hero = element("Hero", heading="Bread", actions=[{"label": "Order", "href": "#menu", **button}], tone="deep")
-    document = page(hero=hero, menu=element("Text", text="Rye", tone="plain"))
+    document = page(hero=hero, menu=element("Text", text="Rye"))
     document["elements"]["page"]["props"] = {"title": "Bread", "theme": theme}
     return parse_site(document)
 
