@@ -108,14 +108,12 @@ def changes_address(request: str) -> bool:
     return is_everywhere and any("formal" not in name.casefold() for name in named)
 
 
-def is_familiar(texts: object, lang: str) -> bool:
-    """Return whether texts, in JSON data, speak to visitors as to friends."""
-    return _share(texts, lang) > 0
-
-
 def address_of(texts: object, lang: str) -> bool | Literal["several"]:
     """Return how texts, in JSON data, speak to visitors: as to friends, as to several, or formally."""
-    return "several" if is_to_several(texts, lang) else is_familiar(texts, lang)
+    share = _share(texts, lang)
+    if primary(lang) == "it" and len(_VOI.findall(_text(texts))) > abs(share):
+        return "several"
+    return share > 0
 
 
 def address_forms(before: Mapping[str, JsonObject], pages: Mapping[str, JsonObject], lang: str) -> None:
@@ -136,11 +134,6 @@ def address_forms(before: Mapping[str, JsonObject], pages: Mapping[str, JsonObje
             props = element.setdefault("props", {})
             props.pop("familiar", None)
             props |= {"familiar": address} if address else {}
-
-
-def is_to_several(texts: object, lang: str) -> bool:
-    """Return whether Italian texts, in JSON data, speak to visitors as to several."""
-    return primary(lang) == "it" and len(_VOI.findall(_text(texts))) > abs(_share(texts, lang))
 
 
 def _informal_share(site: Site) -> int:

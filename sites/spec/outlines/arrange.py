@@ -47,7 +47,6 @@ _FEW_WORDS: Final = 80
 """Characters of an opening's text that would leave a hole beside its picture."""
 _TITLE: Final = 34
 """Characters of a heading that can stand as a title across the page."""
-_NO_WORDS: Final[JsonObject] = {}
 _FIGURES: Final = 3
 """So many prices can stand large side by side."""
 _OF_FIGURE: Final = 14
@@ -60,9 +59,7 @@ _OF_VISIT: Final = frozenset({"phone", "address", "hours", "timezone", "links"})
 """What of a form stands in the section on the visit instead."""
 
 
-def opening_of(
-    theme: JsonObject, name: str, hero: JsonObject = _NO_WORDS, *, trade: Trade | None = None, drawn: bool = False
-) -> HeroLayout:
+def opening_of(theme: JsonObject, name: str, hero: JsonObject, *, trade: Trade | None, drawn: bool) -> HeroLayout:
     """Return how a new site opens: as its trade does, else by its style and by what it says.
 
     Few words, which would leave a hole beside a picture, stand above a wide one.

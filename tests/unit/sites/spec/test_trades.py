@@ -84,7 +84,7 @@ def test_a_new_site_looks_like_its_trade(trade: str) -> None:
     theme, hero = theme_and_hero(trade=trade)
     fonts = (theme["headings"], theme["text"])
     assert (theme["preset"], fonts, hero.get("art")) == TRADES[trade][:3]
-    assert hero["layout"] == opening_of(theme, "Noor", trade=TRADES[trade])
+    assert hero["layout"] == opening_of(theme, "Noor", {}, trade=TRADES[trade], drawn=False)
     assert theme.get("mode", "auto") == TRADES[trade].mode
     assert render(expand_outline({"name": "Noor", "trade": trade, "sections": [{"kind": "Hero"}]}))
 

@@ -1,6 +1,6 @@
 import pytest
 
-from sites.spec.languages.address import address_line, changes_address, is_familiar
+from sites.spec.languages.address import address_line, address_of, changes_address
 from tests.unit.sites.spec.samples import demo_site
 
 
@@ -30,31 +30,28 @@ def test_a_request_says_how_visitors_are_addressed_also_by_what_it_rules_out(req
 
 
 @pytest.mark.parametrize(
-    ("said", "familiar"),
+    ("text", "lang", "familiar"),
     [
-        ("Preguntad por vuestras fechas", True),
-        ("Os llega una foto, para que durmáis también", True),
-        ("Seis mesas, y los martes cerramos", False),
-        ("Escríbanos y le decimos las fechas", False),
+        ("Cuéntanos qué te pasa y tu moto", "es", True),
+        ("Helados de la casa. Pide el tuyo, y escríbenos.", "es", True),
+        ("Os esperamos: preguntad por vuestras fechas", "es", True),
+        ("Os llega una foto, para que durmáis también", "es", True),
+        ("Llámanos, por favor; le atenderemos a usted y a ustedes", "es", False),
+        ("Seis mesas, y los martes cerramos", "es", False),
+        ("Escríbanos y le decimos las fechas", "es", False),
+        ("Wann willst du anfangen? Dein Auto steht bereit.", "de", True),
+        ("Wir nehmen uns Zeit für Sie und Ihre Familie.", "de", False),
+        (["Ihr könnt nicht lange stehen?", "Wer unten auf euch wartet"], "de", True),
+        (["Bevor ihr runterkommt", "Bringt Handschuhe mit"], "de", True),
+        (["Unsere Gäste und ihr Hund", "Ihr Termin bei uns"], "de", False),
+        (["Wir freuen uns auf Ihren Besuch", "Eine Frage? Ihr Anruf hilft"], "de", False),
+        ("Venez quand vous voulez, votre table est prête", "fr", False),
+        ("Bring your chair", "en", False),
     ],
 )
-def test_who_says_vosotros_speaks_to_friends(said: str, familiar: bool) -> None:
-    """A page said `vosotros`, and its form `su nombre` (issue 20)."""
-    assert is_familiar({"text": said}, "es") is familiar
-
-
-@pytest.mark.parametrize(
-    ("said", "familiar"),
-    [
-        (["Ihr könnt nicht lange stehen?", "Wer unten auf euch wartet"], True),
-        (["Bevor ihr runterkommt", "Bringt Handschuhe mit"], True),
-        (["Unsere Gäste und ihr Hund", "Ihr Termin bei uns"], False),
-        (["Wir freuen uns auf Ihren Besuch", "Eine Frage? Ihr Anruf hilft"], False),
-    ],
-)
-def test_who_says_ihr_speaks_to_friends(said: list[str], familiar: bool) -> None:
-    """A cellar said `ihr` and `euch`, and its form `Ihr Name` (issue 20)."""
-    assert is_familiar(said, "de") is familiar
+def test_a_form_speaks_to_visitors_as_the_words_of_the_site_do(text: object, lang: str, familiar: bool) -> None:
+    """A page said `vosotros`, and its form `su nombre`; a cellar said `ihr`, and its form `Ihr Name` (issue 20)."""
+    assert address_of({"text": text}, lang) is familiar
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from sites.spec.catalog import Business, OutlineSection, components
-from sites.spec.languages.address import is_familiar
 from sites.spec.outlines.arrange import arranged, opening_of, repeats
 from sites.spec.outlines.looks import Look
 from sites.spec.trades import TRADES
@@ -18,6 +17,8 @@ AKERS = Business(name="Dot Akers", **CONTACT, hours=({"days": "Thu", "time": "10
 LOOK = Look(band="filled", strip="accent", call="accent", style="display")
 FORM = {"heading": "Write", **AKERS.contact_props()}
 PLACE = {"heading": "Find me", "address": "Chapel Row"}
+FACTS = {"text": "We collect swarms of honeybees. " * 3, "items": [{"title": "Until 9pm"}]}
+LONG = {"heading": "A swarm of honeybees in your garden? Ring us."}
 
 
 def offers(count: int, text: str = "", **props: str) -> tuple[str, dict[str, Any]]:
@@ -102,37 +103,39 @@ def test_a_heading_that_is_the_address_is_said_once(heading: str, shown: str) ->
     assert (props["heading"], props["directions"]) == (shown, ["By bus 61."])
 
 
-def test_an_opening_is_its_trades_or_of_its_style_and_of_what_it_says() -> None:
-    assert opening_of({"preset": "forest", "style": "display"}, "Noor", trade=TRADES["outdoors"]) == "statement"
-    editorial = {"preset": "clay", "style": "editorial"}
-    long = {"heading": "A swarm of honeybees in your garden? Ring us."}
-    text = {"text": "We collect swarms of honeybees. " * 3, "items": [{"title": "Until 9pm"}]}
-    assert opening_of(editorial, "Noor", text, drawn=True) == "masthead"
-    assert opening_of(editorial, "Noor", long | text, drawn=True) == "mirrored"
-    assert opening_of(editorial, "Noor", text | {"items": []}, drawn=True) == "mirrored"  # no facts beside the picture
-    for style in ("tiles", "display", "poster"):
-        assert opening_of({"style": style}, "Noor", long, drawn=True) == "wide"
-    assert opening_of({"style": "poster"}, "Noor", {"items": [{"title": "From £6"}]}, drawn=True) == "statement"
-    ocean = {"preset": "ocean", "style": "display"}
-    openings = {opening_of(ocean, name, trade=TRADES["plumber"]) for name in ("Noor", "Noos", "Noot")}
-    assert openings == {"split", "mirrored"}
-
-
 @pytest.mark.parametrize(
-    ("text", "lang", "familiar"),
+    ("style", "hero", "opening"),
     [
-        ("Cuéntanos qué te pasa y tu moto", "es", True),
-        ("Helados de la casa. Pide el tuyo, y escríbenos.", "es", True),
-        ("Os esperamos: preguntad por vuestras fechas", "es", True),
-        ("Llámanos, por favor; le atenderemos a usted y a ustedes", "es", False),
-        ("Wann willst du anfangen? Dein Auto steht bereit.", "de", True),
-        ("Wir nehmen uns Zeit für Sie und Ihre Familie.", "de", False),
-        ("Venez quand vous voulez, votre table est prête", "fr", False),
-        ("Bring your chair", "en", False),
+        ("editorial", FACTS, "masthead"),
+        ("editorial", FACTS | LONG, "mirrored"),
+        ("editorial", FACTS | {"items": []}, "mirrored"),
+        ("tiles", LONG, "wide"),
+        ("display", LONG, "wide"),
+        ("poster", LONG, "wide"),
+        ("poster", {"items": [{"title": "From £6"}]}, "statement"),
+    ],
+    ids=[
+        "facts",
+        "a long heading",
+        "no facts beside the picture",
+        "few words",
+        "display",
+        "poster",
+        "a poster's facts",
     ],
 )
-def test_a_form_speaks_to_visitors_as_the_words_of_the_site_do(text: str, lang: str, familiar: bool) -> None:
-    assert is_familiar(text, lang) is familiar
+def test_an_opening_beside_a_drawing_is_of_its_style_and_of_what_it_says(
+    style: str, hero: dict[str, Any], opening: str
+) -> None:
+    assert opening_of({"style": style}, "Noor", hero, trade=None, drawn=True) == opening
+
+
+def test_an_opening_is_its_trades_or_else_one_by_the_name() -> None:
+    display = {"style": "display"}
+    assert opening_of(display, "Noor", {}, trade=TRADES["outdoors"], drawn=False) == "statement"
+    names = ("Noor", "Noos", "Noot")
+    openings = {opening_of(display, name, {}, trade=TRADES["plumber"], drawn=False) for name in names}
+    assert openings == {"split", "mirrored"}
 
 
 def test_few_short_answers_show_at_once_and_others_are_folded() -> None:
@@ -233,8 +236,7 @@ def test_the_first_heading_of_a_further_page_that_only_says_its_name_is_said_twi
 
 
 def test_a_poster_is_a_coloured_sheet_with_its_facts_beside_the_picture() -> None:
-    ocean = {"preset": "ocean", "style": "poster"}
-    assert opening_of(ocean, "Noor", trade=None) == "statement"
+    assert opening_of({"style": "poster"}, "Noor", {}, trade=None, drawn=False) == "statement"
     business, hero = replace(AKERS, opening="statement"), ("Hero", {"notes": ["One", "Two", "Three"]})
     assert arranged([hero], business, LOOK._replace(style="poster")) == [("Hero", {**hero[1], "tone": "filled"})]
     assert "strip" in arranged([hero], business, LOOK)[0][1]
