@@ -213,20 +213,6 @@ class RenderContext:
         page = self.site.trees.get(path)
         return page is not None and any(id in node.anchors for node in walk(page))
 
-    @property
-    def day(self) -> str | None:
-        """The date of the page, in ISO 8601, if it is a post."""
-        return self._of_page("date")
-
-    @property
-    def author(self) -> str | None:
-        """Whose post the page is, in the words that say so."""
-        return self._of_page("author")
-
-    def _of_page(self, prop: str) -> str | None:
-        page = self.site.trees.get(self.page)
-        return page.props.get(prop) if page is not None else None
-
     def _joined(self, nodes: tuple[Node, ...], deeper: bool) -> Html:
         return join(*self.render(nodes, self.level + 1 if deeper else self.level))
 

@@ -223,7 +223,8 @@ def _page_intro(props: PageIntroProps, ctx: RenderContext) -> Html:
     drawing = mark_of(props.drawing) if props.marked else _drawn(props.drawing)
     shown = image(ctx, props.image, eager=True) if props.image else drawing
     picture = tag("div", shown, class_="page-intro-picture") if shown else None
-    when = post_line(ctx.day, ctx.author, ctx.lang) if ctx.day else None
+    post = ctx.site.trees[ctx.page].props
+    when = post_line(post["date"], post.get("author"), ctx.lang) if post.get("date") else None
     return band(ctx, props, intro(ctx, props, above=when), picture, classes=f"page-intro {props.ground}")
 
 
