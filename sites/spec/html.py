@@ -303,12 +303,8 @@ def language_links(page: str, lang: str, languages: Languages) -> Html | None:
 
 def post_line(day: str, author: str | None, lang: str) -> Html:
     """Return the line above a post: its date (ISO 8601), and whose it is."""
-    return tag("p", written_day(day, lang), f" · {author}" if author else None, class_="post-date")
-
-
-def written_day(day: str, lang: str) -> Html:
-    """Return a date (ISO 8601), for people and for machines."""
-    return tag("time", written_date(day, lang), datetime=day)
+    when = tag("time", written_date(day, lang), datetime=day)
+    return tag("p", when, f" · {author}" if author else None, class_="post-date")
 
 
 def written_date(day: str, lang: str) -> str:
@@ -403,14 +399,10 @@ ArtName = Literal[
 ART_NAMES: Final[tuple[str, ...]] = get_args(ArtName)
 
 
-def art(name: ArtName) -> Html:
+@cache
+def art(name: ArtName | Literal["street-map"]) -> Html:
     """Return a drawing that fills the box it stands in."""
-    return _drawing(name)
-
-
-def street_map() -> Html:
-    """Return a drawing of streets around a pin."""
-    return _drawing("street-map")
+    return Html("".join(line.strip() for line in _read(f"{name}.svg").splitlines()))
 
 
 @cache
@@ -418,11 +410,6 @@ def icon(name: str) -> Html:
     """Return a line icon of 24 by 24, coloured by its surroundings."""
     path = tag("path", d=_icon_paths()[name])
     return tag("svg", path, class_="icon", viewBox="0 0 24 24", aria_hidden="true", focusable="false")
-
-
-@cache
-def _drawing(name: str) -> Html:
-    return Html("".join(line.strip() for line in _read(f"{name}.svg").splitlines()))
 
 
 @cache

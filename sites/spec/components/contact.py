@@ -38,6 +38,7 @@ from sites.spec.html import (
     EMPTY,
     Html,
     anchor,
+    art,
     band,
     button_class,
     icon,
@@ -45,7 +46,6 @@ from sites.spec.html import (
     paragraph,
     phone_url,
     say_familiarly,
-    street_map,
     tag,
 )
 from sites.spec.html import say as say_formally
@@ -431,7 +431,7 @@ def _map_link(props: MapLinkProps, ctx: RenderContext) -> Html:
     link = tag("p", tag("a", props.button or ctx.say("Open the map"), class_="button", href=href), class_="actions")
     hours = hours_list(props.hours, ctx, props.timezone)
     words = tag("div", intro(ctx, props), place, ways, link, class_="map-words")
-    drawing = tag("div", street_map(), class_="map-drawing")
+    drawing = tag("div", art("street-map"), class_="map-drawing")
     if props.embed:
         frame = map_frame_of(searched, props.href)
         call = ctx.say("Show the map")
