@@ -24,7 +24,7 @@ from sites.spec.languages.typography import typeset
 from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, refused_by
 from sites.spec.outlines.arrange import arranged, in_page_order, opening_of, repeats
-from sites.spec.outlines.links import lead, lead_of, leads_of, menu_words, page_path, slug
+from sites.spec.outlines.links import lead, lead_of, leads_of, menu_words, page_path, slug, way_of
 from sites.spec.outlines.looks import GROUNDS, STYLES, look_of, plain_of, shape_of, style_of
 from sites.spec.outlines.model import Outline, OutlinedItem, OutlinedSection
 from sites.spec.theme import PAIRINGS, Theme
@@ -120,7 +120,7 @@ def _business(outline: Outline, pages: _Pages) -> Business:
     having = (path for path, (_, held) in pages.items() if any(part.kind == "ContactForm" for part in held))
     where = next(having, None)
     phone = phone_url(contact.phone or "")
-    links = [way.link for way in contact.ways]
+    links = [way_of(way.title, way.detail) for way in contact.ways]
     ways = tuple(link for link in links if link.href.startswith("sms:") or not rings(link.href, contact.phone or ""))
     addresses = [*([f"mailto:{contact.email}"] if contact.email else []), phone, *(way.href for way in ways)]
     direct = next((address for address in addresses if not complaint_about_link(address)), None)

@@ -19,7 +19,7 @@ from sites.spec.languages.versions import lang_of, languages_of, primary, root_p
 from sites.spec.model import INDEX, MAX_PAGES, JsonObject, Site, parse_site
 from sites.spec.quality import is_copy
 from sites.spec.structure import keys_below
-from sites.spec.validate import auto_fix, require_valid
+from sites.spec.validate import require_valid
 
 MAX_CHUNK_CHARACTERS: Final = 3_000
 """Of texts in one call: their translation, with its numbers, fits the tokens that an edit may write."""
@@ -355,7 +355,7 @@ def _props_to_set(page: JsonObject) -> JsonObject:
 
 
 def _valid(document: JsonObject) -> Site:
-    site = auto_fix(parse_site(document))
+    site = parse_site(document)
     require_valid(site)
     return site
 

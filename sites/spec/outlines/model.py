@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from sites.spec.catalog import Email, ImageUrl, Link, Phone
+from sites.spec.catalog import Email, ImageUrl, Phone
 from sites.spec.components.contact import Hours
 from sites.spec.components.page import SiteUrl
 from sites.spec.fonts.families import NewFont
@@ -75,11 +75,6 @@ class OutlinedWay(_Outlined):
     title: Annotated[str, Field(min_length=1, max_length=36)]
     detail: Annotated[str, Field(max_length=200)]
     """A number as people read it, or an address."""
-
-    @property
-    def link(self) -> Link:
-        """The link to it."""
-        return way_of(self.title, self.detail)
 
     @model_validator(mode="after")
     def _check_link(self) -> Self:
