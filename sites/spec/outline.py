@@ -25,7 +25,7 @@ from sites.spec.languages.versions import primary
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, refused_by
 from sites.spec.outlines.arrange import arranged, in_page_order, opening_of, repeats
 from sites.spec.outlines.links import lead, lead_of, leads_of, menu_words, page_path, slug, way_of
-from sites.spec.outlines.looks import GROUNDS, STYLES, look_of, plain_of, shape_of, style_of
+from sites.spec.outlines.looks import look_of, plain_of, shape_of, style_of
 from sites.spec.outlines.model import Outline, OutlinedItem, OutlinedSection
 from sites.spec.theme import PAIRINGS, Theme
 from sites.spec.trades import TRADES, Trade, trade_of
@@ -330,30 +330,7 @@ def outline_schema() -> JsonObject:
     """Return the JSON schema of an outline, without references and titles, as a tool's input schema."""
     schema = Outline.model_json_schema()
     inlined: JsonObject = _inline(schema, schema.get("$defs", {}))
-    section = inlined["properties"]["sections"]["items"]["properties"]
-    section["kind"] = {"type": "string", "enum": outline_kinds()}
-    section["image"] |= {"description": "address of one picture, only if the request gives it"}
-    inlined["properties"]["tagline"] |= {
-        "description": "stands above the opening's heading and below the name in the footer"
-    }
-    looks = inlined["properties"]["theme"]["properties"]
-    looks["style"] |= {"description": STYLES}
-    looks["ground"] |= {"description": GROUNDS}
-    looks["radius"] |= {"description": "of corners, only where the request speaks of them"}
-    looks["cards"] |= {"description": "only where the request speaks of frames or shadows, which only raised has"}
-    looks["background"] |= {"description": "a dark one, as preset noir has, makes a dark site"}
-    looks["art"] |= {"description": "none: words alone open the site, beside the mark"}
-    looks["ink"] |= {"description": "of words, only where the request names it"}
-    looks["icons"] |= {"description": "only where the request wants no icons or symbols"}
-    looks["size"] |= {"description": "of all letters, where the request or its readers need them larger"}
-    plain = "where the request wants no grey or faint words, or only dark ones on light ground: then no band is dark"
-    looks["contrast"] |= {"description": plain}
-    contact = inlined["properties"]["contact"]["properties"]
-    contact["address"] |= {"description": "postal"}
-    contact["area"] |= {"description": "a town or region alone, such as 30 km around: shown without a map"}
-    contact["ways"] |= {"description": "a second number, WhatsApp; detail = number, sms:NUMBER (texts alone) or https:"}
-    further = {"description": "further languages of the whole site, only if the request asks for them"}
-    inlined["properties"]["also"] |= further
+    inlined["properties"]["sections"]["items"]["properties"]["kind"] = {"type": "string", "enum": outline_kinds()}
     del inlined["properties"]["sections"]["minItems"]  # none beside `ask` and `cannot`
     inlined["properties"]["trade"] = {"type": "string", "enum": list(TRADES)}
     return inlined
@@ -451,7 +428,7 @@ def _as_written(value: Any) -> Any:
     return typeset(value, lang) if isinstance(lang, str) else value
 
 
-_NOT_SHOWN: Final = ("$defs", "description", "default", "title")
+_NOT_SHOWN: Final = ("$defs", "default", "title")
 """What pydantic says of a type, which is nothing to a model; properties may have these names."""
 
 
@@ -461,8 +438,10 @@ def _inline(value: Any, definitions: Mapping[str, Any]) -> Any:
             return _inline(definitions[value["$ref"].rsplit("/", 1)[1]], definitions)
         given = [kind for kind in value.get("anyOf", ()) if kind != {"type": "null"}]
         if len(given) == 1:  # what may be null may as well be left out
-            return _inline(given[0], definitions)
-        kept = {key: item for key, item in value.items() if key not in _NOT_SHOWN}
+            inner: JsonObject = _inline(given[0], definitions)
+            return inner | {"description": value["description"]} if "description" in value else inner
+        hidden = ("description", *_NOT_SHOWN) if "properties" in value else _NOT_SHOWN  # a class's is for programmers
+        kept = {key: item for key, item in value.items() if key not in hidden}
         named = {name: _inline(item, definitions) for name, item in kept.pop("properties", {}).items()}
         schema = {key: _inline(item, definitions) for key, item in kept.items()}
         return {"properties": named, **schema} if named else schema

@@ -12,7 +12,7 @@ from sites.spec.components.page import SiteUrl
 from sites.spec.fonts.families import NewFont
 from sites.spec.html import ArtName
 from sites.spec.outlines.links import addressed, way_of
-from sites.spec.outlines.looks import Ground
+from sites.spec.outlines.looks import GROUNDS, STYLES, Ground
 from sites.spec.theme import CardStyle, Colour, PresetName, Radius, Style, TextSize
 
 MAX_SECTIONS: Final = 14
@@ -21,7 +21,7 @@ MAX_FURTHER: Final = 2
 
 
 class _Outlined(BaseModel, frozen=True, extra="forbid"):
-    """Base of all that a model writes of a new site: a field that nobody knows is an error."""
+    """Base of all that a model writes of a new site, to whom the descriptions of fields are told."""
 
 
 class OutlinedItem(_Outlined):
@@ -40,7 +40,7 @@ class OutlinedSection(_Outlined):
     menu: Annotated[str, Field(max_length=40)] | None = None
     text: Annotated[str, Field(max_length=2000)] | None = None
     items: Annotated[tuple[OutlinedItem, ...], Field(max_length=12)] = ()
-    image: ImageUrl | None = None
+    image: ImageUrl | None = Field(None, description="address of one picture, only if the request gives it")
     drawing: Annotated[str, Field(max_length=200)] | None = None
     page: Annotated[str, Field(max_length=40)] | None = None
     """Name of the page it stands on; null, "Home" or the name of the first section's is the front page."""
@@ -52,20 +52,26 @@ class OutlinedTheme(_Outlined):
     preset: PresetName | None = None
     primary: Colour | None = None
     accent: Colour | None = None
-    background: Colour | None = None
+    background: Colour | None = Field(None, description="a dark one, as preset noir has, makes a dark site")
     deep: Colour | None = None
-    ink: Colour | None = None
+    ink: Colour | None = Field(None, description="of words, only where the request names it")
     font: NewFont | None = None
     headings: NewFont | None = None
-    style: Style | None = None
-    size: TextSize | None = None
-    contrast: Literal["strong"] | None = None
+    style: Style | None = Field(None, description=STYLES)
+    size: TextSize | None = Field(None, description="of all letters, where the request or its readers need them larger")
+    contrast: Literal["strong"] | None = Field(
+        None,
+        description="where the request wants no grey or faint words, or only dark ones on light ground: then no band "
+        "is dark",
+    )
     spacing: Literal["compact", "airy"] | None = None
-    radius: Radius | None = None
-    cards: CardStyle | None = None
-    icons: Literal["none"] | None = None
-    ground: Ground | None = None
-    art: Literal[ArtName, "none"] | None = None
+    radius: Radius | None = Field(None, description="of corners, only where the request speaks of them")
+    cards: CardStyle | None = Field(
+        None, description="only where the request speaks of frames or shadows, which only raised has"
+    )
+    icons: Literal["none"] | None = Field(None, description="only where the request wants no icons or symbols")
+    ground: Ground | None = Field(None, description=GROUNDS)
+    art: Literal[ArtName, "none"] | None = Field(None, description="none: words alone open the site, beside the mark")
     """A stock drawing in the opening; with `none` words alone open each page, and the mark, as a logo would, stays."""
 
 
@@ -87,10 +93,15 @@ class OutlinedContact(_Outlined):
 
     email: Email | None = None
     phone: Phone | None = None
-    address: Annotated[str, Field(max_length=300)] | None = None
-    area: Annotated[str, Field(max_length=200)] | None = None
-    """Where it works, as a town or `30 km around`: no map shows that."""
-    ways: Annotated[tuple[OutlinedWay, ...], Field(max_length=4)] = ()
+    address: Annotated[str, Field(max_length=300)] | None = Field(None, description="postal")
+    area: Annotated[str, Field(max_length=200)] | None = Field(
+        None, description="a town or region alone, such as 30 km around: shown without a map"
+    )
+    ways: tuple[OutlinedWay, ...] = Field(
+        (),
+        max_length=4,
+        description="a second number, WhatsApp; detail = number, sms:NUMBER (texts alone) or https:",
+    )
     hours: Annotated[tuple[Hours, ...], Field(max_length=8)] = ()
 
 
@@ -98,11 +109,16 @@ class Outline(_Outlined):
     """A whole site in few words."""
 
     name: Annotated[str, Field(min_length=1, max_length=60)]
-    tagline: Annotated[str, Field(max_length=60)] | None = None
+    tagline: Annotated[str, Field(max_length=60)] | None = Field(
+        None, description="stands above the opening's heading and below the name in the footer"
+    )
     description: Annotated[str, Field(max_length=300)] | None = None
     lang: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")] = "en"
-    also: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z]{2,3}$")], ...], Field(max_length=MAX_FURTHER)] = ()
-    """Further languages, in which the finished site is translated."""
+    also: tuple[Annotated[str, Field(pattern=r"^[a-z]{2,3}$")], ...] = Field(
+        (),
+        max_length=MAX_FURTHER,
+        description="further languages of the whole site, only if the request asks for them",
+    )
     url: SiteUrl | None = None
     """The public address, as far as the request says."""
     trade: Annotated[str, Field(max_length=40)] | None = None
