@@ -6,7 +6,7 @@ from sites.errors import SpecError
 from sites.links import dead_links
 from sites.spec.model import INDEX
 from sites.spec.outline import expand_outline
-from sites.spec.outlines.links import menu_words, way_of
+from sites.spec.outlines.links import way_of
 from sites.spec.render import render
 from tests.unit.sites.spec.test_outline import with_sections
 
@@ -123,20 +123,6 @@ def test_the_menu_calls_the_form_what_the_outline_does_where_no_button_leads_to_
     outline = with_sections(hero, SECTIONS[0], form, contact={"email": "a@b.example"})
     elements = expand_outline(outline).pages[INDEX]["elements"]
     assert [elements[key]["props"]["links"][-1]["label"] for key in ("header", "footer")] == ["Ask", "Ask"]
-
-
-@pytest.mark.parametrize(
-    ("heading", "words"),
-    [
-        ("10:30 on Sundays", "10:30 on Sundays"),
-        ("1.500 m² of garden", "1.500 m² of garden"),
-        ("Saturday class, once a month", "Saturday class"),
-        ("Yes, no and never again", ""),
-    ],
-)
-def test_a_mark_within_a_number_ends_no_words_of_the_menu(heading: str, words: str) -> None:
-    """The menu said `10` and `1`."""
-    assert menu_words(heading) == words
 
 
 @pytest.mark.parametrize(
