@@ -251,7 +251,7 @@ class Business:
     contact_href: str | None = None
     """Where visitors get in touch: a page, a section, or an address of the business."""
     action: Link | None = None
-    """The first button of a new site, where it is not `contact_href` under the builder's words."""
+    """The button of a new site's header: what its visitors are to do."""
     lang: str = "en"
     art: ArtName | None = None
     """The drawing that opens a new site."""
@@ -267,12 +267,6 @@ class Business:
     def say(self, phrase: str) -> str:
         """Return one of the builder's own phrases in the business's language."""
         return say(phrase, self.lang)
-
-    def first_action(self) -> Link | None:
-        """Return what the business wants its visitors to do."""
-        if self.action or not self.contact_href:
-            return self.action
-        return Link(label=self.say("Get in touch"), href=self.contact_href)
 
     def contact_props(self) -> JsonObject:
         """Return email, phone, address with the area served, and hours as props, as far as known."""

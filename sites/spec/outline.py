@@ -66,7 +66,7 @@ def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
         section
         for section in outline.sections
         if _complaint(section, bare) is None
-        or (section.items and not _lacks_pictures(section) and _complaint(section, reachable))
+        or (_complaint(section, reachable) and any(item.detail or section.kind != "Gallery" for item in section.items))
     )
 
 
@@ -78,10 +78,6 @@ def _with_links(sections: tuple[OutlinedSection, ...], phone: str | None) -> Ite
         hrefs = [lead_of(item.detail or item.title or "", leads) or item.detail for item in each.items]
         items = (item.model_copy(update={"detail": href}) for item, href in zip(each.items, hrefs, strict=True))
         yield each.model_copy(update={"items": tuple(items)}) if each.kind == "Hero" else each
-
-
-def _lacks_pictures(section: OutlinedSection) -> bool:
-    return section.kind == "Gallery" and not any(item.detail for item in section.items)
 
 
 def _complaint(section: OutlinedSection, business: Business) -> str | None:
@@ -145,7 +141,7 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         hours=tuple(line.model_dump() for line in contact.hours),
         links=tuple(_navigation(pages, outline.lang)),
         contact_href=(to_contact := f"{where}#contact" if where else direct),
-        action=_first_action(pages, to_contact),
+        action=_first_action(pages, to_contact, outline.lang),
         lang=outline.lang,
         familiar=address_of(words, outline.lang),
         art=None if chosen == "none" else chosen or (trade.art if trade else None),
@@ -155,8 +151,8 @@ def _business(outline: Outline, pages: _Pages) -> Business:
     )
 
 
-def _first_action(pages: _Pages, to_contact: str | None) -> Link | None:
-    """Return the button of the opening that is the header's, too: a number to ring, which no menu has, or the first.
+def _first_action(pages: _Pages, to_contact: str | None, lang: str) -> Link | None:
+    """Return the header's button: the opening's to ring, which no menu has, or its first, or one to get in touch.
 
     Of several pages, one that leads to another is in the menu, and would lead that page to itself.
     """
@@ -167,6 +163,8 @@ def _first_action(pages: _Pages, to_contact: str | None) -> Link | None:
             continue
         if item.title and is_link(item.model_dump(exclude_none=True)) and not complaint_about_link(href):
             links.append(Link(label=item.title[:60], href=href))
+    if not links and to_contact:
+        return Link(label=say("Get in touch", lang), href=to_contact)
     return next((link for link in links if link.href.startswith("tel:")), links[0] if links else None)
 
 
@@ -286,7 +284,10 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
     name, sections = pages[path]
     wanted = list(sections)
     if outline.theme.art == "none":
-        wanted = [_without_drawing(part) if part.kind in _OPENINGS else part for part in wanted]
+        wanted = [
+            part.model_copy(update={"drawing": None}) if part.kind in _OPENINGS and part.drawing else part
+            for part in wanted
+        ]
     if not wanted or wanted[0].kind not in _OPENINGS:
         opening = OutlinedSection(kind="Hero" if is_home else "PageIntro", heading=None if is_home else name)
         wanted.insert(0, opening)
@@ -306,10 +307,6 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
     if len(pages) == 1 and any(kind == "MapLink" for kind, _ in body):  # where hours and further ways stand just above
         footer = {name: value for name, value in footer.items() if name not in ("hours", "social")}
     return [("Header", header_of(business)), *body, ("Footer", footer)]
-
-
-def _without_drawing(section: OutlinedSection) -> OutlinedSection:
-    return section.model_copy(update={"drawing": None}) if section.drawing else section
 
 
 def _expand(section: OutlinedSection, outline: Outline, business: Business) -> JsonObject:

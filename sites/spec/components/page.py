@@ -315,7 +315,7 @@ def header_of(business: Business) -> JsonObject:
     """Return the props of a new site's header; legal pages are linked from the footer alone."""
     links = [link.model_dump() for link in business.links if not LEGAL.fullmatch(link.label)]
     props: JsonObject = {"brand": business.name, "links": links[:8], **business.marked()}
-    if first := business.first_action():
+    if first := business.action:
         is_long = max(map(len, business.name.split()), default=0) >= _LONG_WORD
         long = {"long": True} if is_long else {}
         props |= {"action": {"label": first.label, "href": first.href}, "folds": True, **long}

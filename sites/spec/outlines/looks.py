@@ -118,7 +118,7 @@ def _is_plain(theme: Theme) -> bool:
     return theme.contrast is not None and is_light
 
 
-def look_of(theme: Theme, *, page: int = 0, ground: Ground | None = None) -> Look:
+def look_of(theme: Theme, *, page: int, ground: Ground | None) -> Look:
     """Return the grounds of the strong parts of a page, which each second further page changes for its other colour.
 
     A bright field glares on a dark page, and a red or pink one beside letters with serifs. A chosen `ground` is that of

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from sites.spec.outlines.looks import Look, look_of, shape_of, style_of
+from sites.spec.outlines.looks import Ground, Look, look_of, shape_of, style_of
 from sites.spec.theme import PRESETS, Style, Theme
 
 LAVA = {"preset": "noir", "primary": "#ff5a1f", "accent": "#b9afa5", "background": "#121110"}
 
 
-def look(theme: dict[str, Any], **page: Any) -> Look:
-    return look_of(Theme(**theme), **page)
+def look(theme: dict[str, Any], *, page: int = 0, ground: Ground | None = None) -> Look:
+    return look_of(Theme(**theme), page=page, ground=ground)
 
 
 def shape(theme: dict[str, Any], style: Style) -> Mapping[str, str]:
