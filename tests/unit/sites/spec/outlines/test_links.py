@@ -8,7 +8,7 @@ from sites.spec.model import INDEX
 from sites.spec.outline import expand_outline
 from sites.spec.outlines.links import way_of
 from sites.spec.render import render
-from tests.unit.sites.spec.test_outline import with_sections
+from tests.unit.sites.spec.test_outline import home, with_sections
 
 SECTIONS = [
     {"kind": "PriceList", "heading": "What it costs", "items": [{"title": "Cards", "detail": "£180"}]},
@@ -71,8 +71,7 @@ def test_a_detail_that_only_begins_with_the_mark_of_a_name_is_no_address() -> No
 def test_a_number_to_ring_may_be_written_with_blanks_and_no_address_with_one_breaks_the_job() -> None:
     def button(detail: str) -> str:
         hero = {"kind": "Hero", "heading": "x", "items": [{"title": "Ring", "detail": detail}]}
-        site = expand_outline(with_sections(hero, *SECTIONS))
-        return str(site.pages[INDEX]["elements"]["header"]["props"]["action"]["href"])
+        return str(home(hero, *SECTIONS)["header"]["props"]["action"]["href"])
 
     assert button("tel:01876 555 0104") == "tel:018765550104"
     assert button("sms:+45 70123456?body=Order%2020") == "sms:+4570123456"
@@ -91,8 +90,7 @@ def test_a_number_to_ring_may_be_written_with_blanks_and_no_address_with_one_bre
     [("+49 (0)30 1234567", "tel:+49301234567"), ("030 1234567 / 0171 1234567 / 0172 12345", None), ("(0)", None)],
 )
 def test_whoever_has_no_address_is_rung_at_the_number_that_can_be_dialled(phone: str, href: str | None) -> None:
-    outline = with_sections({"kind": "Hero", "heading": "I print"})
-    header = expand_outline({**outline, "contact": {"phone": phone}}).pages[INDEX]["elements"]["header"]["props"]
+    header = home({"kind": "Hero", "heading": "I print"}, contact={"phone": phone})["header"]["props"]
     assert header.get("action", {}).get("href") == href
 
 
@@ -113,45 +111,38 @@ def test_a_number_to_ring_is_the_button_of_the_header_else_the_first_that_leads_
     items: list[tuple[str, str]], label: str
 ) -> None:
     hero = {"kind": "Hero", "items": [{"title": title, "detail": detail} for title, detail in items]}
-    header = expand_outline(with_sections(hero, *SECTIONS)).pages[INDEX]["elements"]["header"]
-    assert header["props"]["action"]["label"] == label
+    assert home(hero, *SECTIONS)["header"]["props"]["action"]["label"] == label
 
 
 def test_the_menu_calls_the_form_what_the_outline_does_where_no_button_leads_to_it() -> None:
     hero = {"kind": "Hero", "items": [{"title": "Ring", "detail": "tel:0198"}]}
     form = {"kind": "ContactForm", "heading": "Ask for the lift", "menu": "Ask"}
-    outline = with_sections(hero, SECTIONS[0], form, contact={"email": "a@b.example"})
-    elements = expand_outline(outline).pages[INDEX]["elements"]
+    elements = home(hero, SECTIONS[0], form, contact={"email": "a@b.example"})
     assert [elements[key]["props"]["links"][-1]["label"] for key in ("header", "footer")] == ["Ask", "Ask"]
 
 
 @pytest.mark.parametrize(
-    ("heading", "href"),
+    ("words", "page", "heading", "href"),
     [
-        ("Our four boats", "index.html#steps"),
-        ("24 hours, no less", "index.html#steps"),
-        ("Наши лодки", "index.html#steps"),
-        ('«Наши» "лодки"', None),
+        ("Our four boats", None, "Our four boats", "index.html#steps"),
+        ("24 hours, no less", None, "24 hours, no less", "index.html#steps"),
+        ("Наши лодки", None, "Наши лодки", "index.html#steps"),
+        ('«Наши» "лодки"', None, '«Наши» "лодки"', None),
+        ("Our team", "Team", "Our team", "team.html"),
     ],
+    ids=["words", "a number", "another script", "no slug", "a page, on which its heading is not said again"],
 )
-def test_an_entry_of_the_opening_may_have_the_words_of_any_heading(heading: str, href: str | None) -> None:
+def test_an_entry_of_the_opening_may_have_the_words_of_any_heading(
+    words: str, page: str | None, heading: str, href: str | None
+) -> None:
     """An address holds no blank, so that an entry with a heading's words refused the whole outline."""
-    hero = {"kind": "Hero", "heading": "Boats", "items": [{"title": heading}]}
-    steps = {"kind": "Steps", "heading": heading, "items": [{"title": "Choose", "text": "One of four."}]}
-    site = expand_outline(with_sections(hero, steps))
-    props = site.pages[INDEX]["elements"]["hero"]["props"]
-    led = [action["href"] for action in props.get("actions", ()) if action["label"] == heading]
-    assert led == ([href] if href else [])
-    assert not dead_links(render(site))
-
-
-def test_an_entry_of_the_opening_with_the_words_of_a_page_leads_to_the_page() -> None:
-    """Such a heading is not said again on its page, and whoever looked for the team came to the form."""
-    hero = {"kind": "Hero", "heading": "Boats", "items": [{"title": "Our team"}]}
+    hero = {"kind": "Hero", "heading": "Boats", "items": [{"title": words}]}
     opening = {"kind": "PageIntro", "page": "Team", "heading": "Hello"}
-    team = {"kind": "Steps", "page": "Team", "heading": "Our team", "items": [{"title": "Ida", "text": "Builds."}]}
-    props = expand_outline(with_sections(hero, opening, team)).pages[INDEX]["elements"]["hero"]["props"]
-    assert props["actions"][0] == {"label": "Our team", "href": "team.html"}
+    steps = {"kind": "Steps", "page": page, "heading": heading, "items": [{"title": "Choose", "text": "One of four."}]}
+    site = expand_outline(with_sections(hero, opening, steps))
+    actions = site.pages[INDEX]["elements"]["hero"]["props"].get("actions", ())
+    assert [action["href"] for action in actions if action["label"] == words] == ([href] if href else [])
+    assert not dead_links(render(site))
 
 
 @pytest.mark.parametrize(
