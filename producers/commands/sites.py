@@ -296,12 +296,12 @@ def render(
     from sites.spec.model import MAX_SITE_BYTES
     from sites.spec.render import render as render_site
     from sites.spec.render import theme_notes
-    from sites.spec.validate import accept
+    from sites.spec.stream import read_site
 
     text = read_plain_file(spec, command="render", limit=MAX_SITE_BYTES + 1)
     with clear_errors():
         try:
-            site = accept(text, repair=False)
+            site = read_site(text)
             files = render_site(site)
         except SpecError as error:
             fail(f"render: {spec}: {error}")

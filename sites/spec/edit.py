@@ -16,14 +16,13 @@ from typing import Any, Final
 import jsonpatch
 
 from routing.model_call import SUMMARY, WAYS_OUT
-from sites.errors import SpecError, refuse, shown
+from sites.errors import refuse, shown
 from sites.spec.catalog import components
 from sites.spec.drawings.requests import with_shapes_of, without_shapes
 from sites.spec.expressions import SHARED_TYPE
 from sites.spec.fonts.families import shipped_name
-from sites.spec.model import INDEX, JsonObject, Site, check_json, loads_strict, parse_site, pointer
-from sites.spec.state import trim
-from sites.spec.stream import MAX_LINES
+from sites.spec.model import INDEX, JsonObject, Site, check_json, parse_site, pointer
+from sites.spec.stream import json_lines
 from sites.spec.structure import children_of
 from sites.spec.validate import auto_fix, require_valid
 
@@ -44,7 +43,10 @@ def read_edit(edit: object, site: Site) -> Sequence[JsonObject]:
     Raises:
         SpecError: `bad_operation` or `forbidden_key` (the edit's fault).
     """
-    steps = _steps_of_text(edit) if isinstance(edit, str) else [edit] if _is_merge(edit) else edit
+    steps = [edit] if _is_merge(edit) else edit
+    if isinstance(edit, str):
+        found = json_lines(edit, begin=("{", "["), of="an edit")
+        steps = [step for value in found for step in (value if isinstance(value, list) else [value])]
     if not isinstance(steps, list) or not steps:
         raise refuse("bad_operation", "", "operations is a list of at least one JSON patch operation")
     if len(steps) > MAX_OPERATIONS:
@@ -72,30 +74,6 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> JsonObject:
 
 def _is_merge(edit: object) -> bool:
     return isinstance(edit, Mapping) and edit.get(MERGE_MARK) is True
-
-
-def _steps_of_text(text: str) -> list[JsonObject]:
-    """Return the operations and merges in a text; a line that is not JSON is prose, as in a SpecStream."""
-    steps: list[JsonObject] = []
-    lines = text.split("\n")
-    if len(lines) > MAX_LINES:
-        raise refuse("too_large", "", f"an edit has at most {MAX_LINES} lines")
-    for line in lines:
-        trimmed = trim(line)
-        if trimmed.startswith("{") and (step := _json_line(trimmed)) is not None:
-            steps.append(step)
-        elif trimmed.startswith("[") and isinstance(found := _json_line(trimmed), list):
-            steps += found
-    return steps
-
-
-def _json_line(line: str) -> Any:
-    try:
-        return loads_strict(line)
-    except SpecError as error:
-        if error.code == "not_json":
-            return None
-        raise
 
 
 def _read_step(step: Any, place: str, *, one_spec: bool) -> JsonObject:
@@ -196,7 +174,8 @@ def apply_edit(site: Site, edit: object) -> Site:
         else:
             apply_operation(document, step, f"/operations/{index}")
     _ship_fonts(document, site)
-    edited = auto_fix(parse_site(document))
+    edited = parse_site(document)
+    auto_fix(edited.pages)
     require_valid(edited)
     return with_shapes_of(site, edited)
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -246,6 +246,15 @@ def _check_each(value: object) -> None:
 def pointer(*segments: str | int) -> str:
     """Return the JSON pointer of the given keys and indexes (RFC 6901)."""
     return "".join(["/" + str(segment).replace("~", "~0").replace("/", "~1") for segment in segments])
+
+
+def strings_in(value: Any, *place: str | int) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the strings in JSON data, other than keys, each with its place: the keys and indexes that lead there."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from strings_in(item, *place, key)
 
 
 def refused_by(error: ValidationError, code: str, base: str) -> SpecError:

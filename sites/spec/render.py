@@ -7,7 +7,7 @@ detached: other files are still rendered, and a change of the spec that needs th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sites.errors import DetachedPagesError
@@ -18,7 +18,7 @@ from sites.spec.expressions import Node, walk
 from sites.spec.fonts.families import font_files, is_shipped, path_of
 from sites.spec.html import Html, is_external, language_links, relative_to, say, tag
 from sites.spec.languages.versions import Version, direction, languages_of
-from sites.spec.model import INDEX, Site
+from sites.spec.model import INDEX, Site, strings_in
 from sites.spec.stylesheet import is_as_it_was_made, stylesheet
 from sites.spec.theme import Theme, contrast_note, font_notes, fonts_of, style_classes, theme_class
 from sites.spec.validate import props_of, require_valid
@@ -63,10 +63,13 @@ def referenced_assets(site: Site) -> frozenset[str]:
     Raises:
         SpecError: the site is invalid.
     """
-    found: set[str] = set()
-    for tree in require_valid(site).values():
-        for node in walk(tree):
-            found.update(_local_paths(node.props))
+    found = {
+        address.lstrip("/").split("#")[0].split("?")[0]
+        for tree in require_valid(site).values()
+        for node in walk(tree)
+        for place, address in strings_in(node.props)
+        if place[-1] in _ADDRESSES and not is_external(address) and address[:1] not in "#?"
+    }
     return frozenset(found - set(site.pages))
 
 
@@ -164,18 +167,6 @@ def _page_props(root: Node) -> PageProps:
     props: Props = props_of(root, components()[root.type])
     assert isinstance(props, PageProps)
     return props
-
-
-def _local_paths(value: object) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if key in _ADDRESSES and isinstance(item, str) and not is_external(item) and item[:1] not in "#?":
-                yield item.lstrip("/").split("#")[0].split("?")[0]
-            else:
-                yield from _local_paths(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _local_paths(item)
 
 
 def detached_files(site: Site, files: Mapping[str, bytes]) -> frozenset[str]:

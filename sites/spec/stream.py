@@ -6,33 +6,63 @@ existing site are strict (`edit`), because there a forgiven mistake is a lost ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any, Final
 
 from sites.errors import SpecError, refuse, shown
-from sites.spec.model import MAX_JSON_DEPTH, MAX_JSON_NODES, MAX_SITE_BYTES, JsonObject, check_json, loads_strict
+from sites.spec.model import (
+    MAX_JSON_DEPTH,
+    MAX_JSON_NODES,
+    MAX_SITE_BYTES,
+    JsonObject,
+    Site,
+    check_json,
+    loads_strict,
+    site_of,
+)
 from sites.spec.state import MISSING, is_equal, look_up, parse_int, segments_of, trim
 
 MAX_LINES: Final = 10_000
 
 
-def parse_line(line: str) -> JsonObject | None:
-    """Return the operation of a line; None for a blank line, prose, a fence or a damaged line.
+def read_site(text: str | bytes) -> Site:
+    """Read a site from JSON, or from a stream of operations that builds it.
 
     Raises:
-        SpecError: the line is JSON, but breaks a rule for all JSON here, such as a prototype key (the diff's fault).
+        SpecError: it is neither, or breaks a rule (the spec's fault).
     """
-    trimmed = trim(line)
-    if not trimmed.startswith("{"):
-        return None
+    text = text.decode(errors="surrogateescape") if isinstance(text, bytes) else text  # no UTF-8 is refused as text
     try:
-        value = loads_strict(trimmed)
+        document = loads_strict(text)
     except SpecError as error:
-        if error.code == "not_json":
-            return None
-        raise
-    return value if value.get("op") and "path" in value else None
+        if error.code != "not_json" or not (patches := _patches(text)):
+            raise
+        return site_of(_compile(patches))
+    return site_of(_compile([document]) if _is_operation(document) else document)
+
+
+def json_lines(text: str, *, begin: tuple[str, ...], of: str) -> Iterator[Any]:
+    """Yield the values of the lines that are JSON; any other line is blank, prose, a fence or damaged.
+
+    Args:
+        text: lines.
+        begin: with what such a line begins.
+        of: what the text is, for who is told that it has too many lines.
+
+    Raises:
+        SpecError: a line is JSON, but breaks a rule for all JSON here, such as a prototype key (its writer's fault).
+    """
+    lines = text.split("\n")
+    if len(lines) > MAX_LINES:
+        raise refuse("too_large", "", f"{of} has at most {MAX_LINES} lines")
+    for line in map(trim, lines):
+        if line.startswith(begin):
+            try:
+                yield loads_strict(line)
+            except SpecError as error:
+                if error.code != "not_json":
+                    raise
 
 
 def compile_stream(text: str) -> JsonObject:
@@ -44,30 +74,14 @@ def compile_stream(text: str) -> JsonObject:
     return _compile(_patches(text))
 
 
-def read_document(text: str) -> JsonObject:
-    """Read a JSON object, or a stream of operations that builds one.
-
-    Raises:
-        SpecError: it is neither, or breaks a rule (the spec's fault).
-    """
-    try:
-        value = loads_strict(text)
-    except SpecError as error:
-        if error.code == "not_json" and (patches := _patches(text)):
-            return _compile(patches)
-        raise
-    if not isinstance(value, dict):
-        raise refuse("not_a_spec", "", "a site is a JSON object")
-    return _compile([value]) if value.get("op") and "path" in value else value
-
-
 def _patches(text: str) -> list[JsonObject]:
     if len(text.encode(errors="replace")) > MAX_SITE_BYTES:
         raise refuse("too_large", "", f"a site spec holds at most {MAX_SITE_BYTES} bytes")
-    lines = text.split("\n")
-    if len(lines) > MAX_LINES:
-        raise refuse("too_large", "", f"a stream has at most {MAX_LINES} lines")
-    return [patch for line in lines if (patch := parse_line(line))]
+    return [value for value in json_lines(text, begin=("{",), of="a stream") if _is_operation(value)]
+
+
+def _is_operation(value: object) -> bool:
+    return isinstance(value, dict) and bool(value.get("op")) and "path" in value
 
 
 def _compile(patches: Iterable[JsonObject]) -> JsonObject:
@@ -88,47 +102,27 @@ class _Compiler:
 
     def apply(self, patch: JsonObject) -> None:
         """Apply one operation; unknown ones are ignored."""
-        handlers: dict[str, Callable[[JsonObject], None]] = {
-            "add": self._add,
-            "replace": self._replace,
-            "remove": self._remove,
-            "move": self._move,
-            "copy": self._copy,
-            "test": self._test,
-        }
-        handler = handlers.get(patch["op"]) if isinstance(patch["op"], str) else None
-        if handler is not None:
-            handler(patch)
-
-    def _add(self, patch: JsonObject) -> None:
-        _put(self.document, _path_of(patch), patch.get("value", MISSING), is_insert=True)
-
-    def _replace(self, patch: JsonObject) -> None:
-        _put(self.document, _path_of(patch), patch.get("value", MISSING), is_insert=False)
-
-    def _remove(self, patch: JsonObject) -> None:
-        _remove(self.document, _path_of(patch))
-
-    def _move(self, patch: JsonObject) -> None:
-        if patch.get("from"):
+        op = patch["op"]
+        if op in ("add", "replace"):
+            _put(self.document, _path_of(patch), patch.get("value", MISSING), is_insert=op == "add")
+        elif op == "remove":
+            _remove(self.document, _path_of(patch))
+        elif op == "test":
+            actual = look_up(self.document, _path_of(patch)) if patch["path"] else self.document
+            if not is_equal(actual, patch.get("value", MISSING)):
+                raise _failed(patch, "the value there is another")
+        elif op == "move" and patch.get("from"):
             value = self._taken(patch)
             _remove(self.document, _path_of(patch, "from"))
             if _put(self.document, _path_of(patch), value, is_insert=True) and patch["from"] == "/":
                 raise _failed(patch, "the whole document cannot go into itself")
-
-    def _copy(self, patch: JsonObject) -> None:
-        if patch.get("from"):
+        elif op == "copy" and patch.get("from"):
             value = self._taken(patch)
             source, target = segments_of(_path_of(patch, "from")), segments_of(_path_of(patch))
             is_inside = patch["from"] == "/" or (target[: len(source)] == source and target != source)
             is_put = _put(self.document, _path_of(patch), value, is_insert=True)
             if is_put and is_inside and isinstance(value, dict | list):
                 raise _failed(patch, "a value cannot be copied into itself")
-
-    def _test(self, patch: JsonObject) -> None:
-        actual = look_up(self.document, _path_of(patch)) if patch["path"] else self.document
-        if not is_equal(actual, patch.get("value", MISSING)):
-            raise _failed(patch, "the value there is another")
 
     def _taken(self, patch: JsonObject) -> Any:
         value = _plain(look_up(self.document, _path_of(patch, "from")))

@@ -6,10 +6,8 @@ Findings carry the spec path, so that a model's repair round, a scan and a revie
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from types import MappingProxyType
-from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -18,14 +16,11 @@ from sites.spec.catalog import Component, Props, components
 from sites.spec.expressions import SHARED_TYPE, Node, resolve_site, walk
 from sites.spec.html import is_external
 from sites.spec.languages.versions import keys_below_root, languages_of
-from sites.spec.model import INDEX, JsonObject, Site, parse_site, pointer, site_of
-from sites.spec.state import is_equal
-from sites.spec.stream import read_document
+from sites.spec.model import INDEX, JsonObject, Site, pointer, strings_in
 from sites.spec.structure import MISPLACED_FIELDS, check_page
 
 _MAX_FINDINGS = 100
-_HOLDERS = (dict, list)
-_LIFTED_FIELDS = (*MISPLACED_FIELDS, "children")
+_LIFTED_FIELDS = frozenset({*MISPLACED_FIELDS, "children"})
 _CODES = {
     "extra_forbidden": "unknown_prop",
     "missing": "missing_prop",
@@ -35,10 +30,15 @@ _CODES = {
 
 
 def validate(site: Site) -> list[Finding]:
-    """Return the findings on a site, errors and warnings, at most 100; never raises."""
-    found = _examine(site)
-    findings = found.findings if errors_of(found.findings) else found.findings + _check_links(site, found.trees)
-    return findings[:_MAX_FINDINGS]
+    """Return the errors of a site, or else its warnings: elements that nothing shows and links that lead nowhere.
+
+    There are at most 100; it never raises.
+    """
+    try:
+        trees, warnings = _checked(site)
+    except SpecError as error:
+        return list(error.findings)
+    return [*warnings, *_check_links(site, trees)][:_MAX_FINDINGS]
 
 
 def require_valid(site: Site) -> Mapping[str, Node]:
@@ -52,70 +52,27 @@ def require_valid(site: Site) -> Mapping[str, Node]:
     """
     if site.trees is not None:
         return site.trees
-    found = _examine(site)
-    if errors := errors_of(found.findings):
-        raise SpecError(errors[:_MAX_FINDINGS])
-    object.__setattr__(site, "trees", found.trees)
-    return found.trees
+    trees, _ = _checked(site)
+    object.__setattr__(site, "trees", trees)
+    return trees
 
 
-def auto_fix(site: Site) -> Site:
-    """Move fields that are inside `props` by mistake to where json-render wants them, losing nothing.
+def auto_fix(pages: Mapping[str, JsonObject]) -> None:
+    """Move fields that are inside `props` by mistake to where json-render wants them, in place, losing nothing.
 
     Upstream's fix of the same name lets the misplaced field replace one that is already in place; where the two differ,
     that loses one of them, so here both stay and the rule refuses them. Its other repair, to prune dangling children,
     loses content too (upstream calls it lossy) and is left to the model.
     """
-    misplaced = [
-        (path, key)
-        for path, page in sorted(site.pages.items())
-        if isinstance(page.get("elements"), dict)
-        for key, element in page["elements"].items()
-        if _has_misplaced(element)
-    ]
-    if not misplaced:
-        return site
-    document = site.to_dict()
-    for path, key in misplaced:
-        _lift(document["pages"][path]["elements"][key])
-    return Site(document["pages"])
-
-
-def _has_misplaced(element: Any) -> bool:
-    props = element.get("props") if isinstance(element, dict) else None
-    return isinstance(props, dict) and not props.keys().isdisjoint(_LIFTED_FIELDS)
-
-
-def _lift(element: JsonObject) -> None:
-    """Move the misplaced fields of one element, in place."""
-    props = element["props"]
-    for name in _LIFTED_FIELDS:
-        if name in props and _is_free(element, name, props[name]):
-            element[name] = props.pop(name)
-
-
-def _is_free(element: Mapping[str, Any], name: str, value: object) -> bool:
-    """Whether a field can take a value and lose none: every leaf has an empty list of children."""
-    return name not in element or is_equal(element[name], value) or (name == "children" and element[name] == [])
-
-
-def accept(source: str | bytes | Mapping[str, object], *, repair: bool = True) -> Site:
-    """Read, repair losslessly and check a site from a model or an importer.
-
-    Args:
-        source: a JSON object, its text, or a SpecStream that builds one.
-        repair: move misplaced fields first; without it their rule refuses them, as upstream's validator does.
-
-    Raises:
-        SpecError: it breaks a rule (the spec's fault).
-    """
-    if isinstance(source, bytes):
-        source = source.decode(errors="surrogateescape")  # what is no UTF-8 is refused as text below
-    site = site_of(read_document(source)) if isinstance(source, str) else parse_site(source)
-    if repair:
-        site = auto_fix(site)
-    require_valid(site)
-    return site
+    tables = [page["elements"] for page in pages.values() if isinstance(page.get("elements"), dict)]
+    for element in chain.from_iterable(elements.values() for elements in tables):
+        props = element.get("props") if isinstance(element, dict) else None
+        if not isinstance(props, dict):
+            continue
+        for name in sorted(props.keys() & _LIFTED_FIELDS):
+            is_leaf = name == "children" and element.get(name) == []  # every leaf has an empty list of children
+            if is_leaf or element.get(name, props[name]) == props[name]:
+                element[name] = props.pop(name)
 
 
 def props_of(node: Node, component: Component) -> Props:
@@ -157,29 +114,23 @@ def _shared_elements(site: Site) -> list[tuple[str, JsonObject, str]]:
     ]
 
 
-class _Examined(NamedTuple):
-    """All findings but those on links, and the trees of the pages if there is no error."""
-
-    findings: list[Finding]
-    trees: Mapping[str, Node] = MappingProxyType({})
-
-
-def _examine(site: Site) -> _Examined:
+def _checked(site: Site) -> tuple[Mapping[str, Node], list[Finding]]:
+    """Return the trees of a valid site's pages, and warnings."""
     catalog = components()
-    findings: list[Finding] = []
-    for path, page in sorted(site.pages.items()):
-        findings += check_page(page, catalog, base=pointer("pages", path))
-    if not errors_of(findings):
-        findings += _check_shared(site)
-    if errors_of(findings):
-        return _Examined(findings)
-    try:
-        trees = resolve_site(site, with_hidden=True)
-        may_hide = any("visible" in element for page in site.pages.values() for element in page["elements"].values())
-        shown_trees = resolve_site(site) if may_hide else trees
-    except SpecError as error:
-        return _Examined([*findings, *error.findings])
-    return _Examined(findings + _check_resolved(site, trees, catalog), shown_trees)
+    pages = sorted(site.pages.items())
+    found = [finding for path, page in pages for finding in check_page(page, catalog, base=pointer("pages", path))]
+    _refuse(errors_of(found))
+    _refuse(_check_shared(site))
+    trees = resolve_site(site, with_hidden=True)
+    may_hide = any("visible" in element for page in site.pages.values() for element in page["elements"].values())
+    shown_trees = resolve_site(site) if may_hide else trees
+    _refuse(_check_resolved(site, trees, catalog))
+    return shown_trees, found
+
+
+def _refuse(findings: Sequence[Finding]) -> None:
+    if findings:
+        raise SpecError(tuple(findings[:_MAX_FINDINGS]))
 
 
 def _check_resolved(site: Site, trees: Mapping[str, Node], catalog: Mapping[str, Component]) -> list[Finding]:
@@ -217,7 +168,8 @@ def _check_links(site: Site, trees: Mapping[str, Node]) -> list[Finding]:
         (path, node, place, href)
         for path, below in nodes.items()
         for node in below
-        for place, href in _hrefs(node.props)
+        for place, href in strings_in(node.props)
+        if place[-1] == "href"
     ]
     for path, node, place, href in links:
         target, _, fragment = languages.towards(href, path).removeprefix("/").partition("#")
@@ -231,12 +183,3 @@ def _check_links(site: Site, trees: Mapping[str, Node]) -> list[Finding]:
             rule = "that page has no section of this name"
             findings[Finding("broken_link", where, rule, "warning")] = None
     return list(findings)
-
-
-def _hrefs(value: JsonObject | list[Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield every address that a value links to, with its place."""
-    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-        if key == "href" and isinstance(item, str):
-            yield (key,), item
-        elif isinstance(item, _HOLDERS):
-            yield from (((key, *place), href) for place, href in _hrefs(item))

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from sites.spec.catalog import components
 from sites.spec.languages.versions import lang_of, primary
-from sites.spec.model import JsonObject, Site
+from sites.spec.model import JsonObject, Site, strings_in
 
 _NEGATED: Final = (
     r"not|no|never|don't|without|instead of|rather than|nicht|kein\w*|ohne|statt|ne|pas|sans|plutôt que|sin|en vez de"
@@ -151,7 +151,4 @@ def _share(texts: object, lang: str) -> int:
 
 def _text(value: object) -> str:
     """Return the strings in JSON data, one a line."""
-    if isinstance(value, str):
-        return value
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return "\n".join(filter(None, map(_text, parts)))
+    return "\n".join(text for _, text in strings_in(value))

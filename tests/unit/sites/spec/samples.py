@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from copy import deepcopy
 from functools import cache
@@ -11,8 +10,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from sites.errors import Finding, SpecError
 from sites.spec.catalog import components
-from sites.spec.model import Site, parse_site
+from sites.spec.model import Site, parse_site, strings_in
+from sites.spec.validate import require_valid
 
 
 def demo_text() -> str:
@@ -22,6 +23,19 @@ def demo_text() -> str:
 @cache
 def demo_site() -> Site:
     return parse_site(demo_text())
+
+
+def findings(source: Any) -> tuple[Finding, ...]:
+    """What is wrong with a site, or with the document of one."""
+    try:
+        require_valid(source if isinstance(source, Site) else parse_site(source))
+    except SpecError as error:
+        return error.findings
+    return ()
+
+
+def codes(source: Any) -> set[str]:
+    return {finding.code for finding in findings(source)}
 
 
 def page(**elements: Any) -> dict[str, Any]:
@@ -64,7 +78,7 @@ def with_every_text(spec: dict[str, Any], text: str) -> dict[str, Any]:
     made = deepcopy(spec)
     for item in made["elements"].values():
         model = components()[item["type"]].props
-        for place in text_places(item["props"]):
+        for place, _ in [*strings_in(item["props"])]:
             for length in (len(text), 60, 20):
                 changed = deepcopy(item["props"])
                 holder = changed
@@ -78,20 +92,8 @@ def with_every_text(spec: dict[str, Any], text: str) -> dict[str, Any]:
     return made
 
 
-def text_places(value: Any, place: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Where in a JSON value a text stands."""
-    if isinstance(value, str):
-        return [place]
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [found for key, item in pairs for found in text_places(item, (*place, key))]
-
-
 def reordered(value: Any) -> Any:
     """The same JSON value with the keys of every object in the opposite order."""
     if isinstance(value, dict):
         return {key: reordered(value[key]) for key in reversed(list(value))}
     return [reordered(item) for item in value] if isinstance(value, list) else value
-
-
-def as_text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sites.errors import SpecError
 from sites.spec import model
 from sites.spec.model import INDEX, MAX_JSON_DEPTH, MAX_SITE_BYTES, Site, check_json, loads_strict, parse_site
-from tests.unit.sites.spec.samples import as_text, demo_site, demo_text, element, page, reordered
+from tests.unit.sites.spec.samples import demo_site, demo_text, element, page, reordered
 
 quoted = st.text(alphabet='"\\\\ab/', max_size=6)
 
@@ -27,7 +27,7 @@ def test_one_plain_json_render_spec_becomes_the_index_page() -> None:
 
 
 def test_text_bytes_and_objects_give_the_same_site() -> None:
-    text = as_text({"pages": {INDEX: page()}})
+    text = json.dumps({"pages": {INDEX: page()}})
     assert parse_site(text) == parse_site(text.encode()) == parse_site({"pages": {INDEX: page()}})
 
 

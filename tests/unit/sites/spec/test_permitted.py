@@ -45,14 +45,9 @@ def test_what_needs_a_script_is_left_out_where_a_profile_allows_none() -> None:
             contact=element("ContactForm", email="a@b.example", hours=HOURS, timezone="Europe/Berlin"),
         )
     )
-    assert permitted(site, PROFILES["default"]) == (site, ())
+    assert permitted(site, PROFILES["default"]).site is site
     assert not scan(render(site), PROFILES["static"], profile_name="static").passed
     found, notes = permitted(site, PROFILES["static"])
     assert scan(render(found), PROFILES["static"], profile_name="static").findings == ()
     assert len(notes) == 1
     assert b"9:00-18:00" in render(found)[INDEX]
-
-
-def test_a_site_that_asks_for_nothing_of_it_is_left_alone() -> None:
-    site = parse_site(page(film=element("Video", title="Oven", href=ELSEWHERE)))
-    assert permitted(site, PROFILES["static"]).site is site

@@ -54,21 +54,11 @@ def test_exactly_half_is_not_more_than_half() -> None:
     assert loses_copy(parse_site(text(98)), parse_site(text(40)))
 
 
-def test_words_that_cannot_be_reached_from_a_root_are_lost() -> None:
-    detached = text(98)
-    detached["elements"]["page"]["children"] = []
-    assert loses_copy(parse_site(text(98)), parse_site(detached))
-
-
-def test_words_that_are_hidden_are_lost() -> None:
-    hidden = text(98)
-    hidden["elements"]["text"]["visible"] = False
-    assert loses_copy(parse_site(text(98)), parse_site(hidden))
-
-
 def test_words_below_a_hidden_or_detached_element_are_not_copy() -> None:
     spec = text(5)
     spec["elements"]["lost"] = element("Text", text="never shown")
+    spec["elements"]["hidden"] = {**element("Text", text="nor this"), "visible": False}
+    spec["elements"]["page"]["children"].append("hidden")
     assert copy_of(parse_site(spec)) == ("A page", "w0 w1 w2 w3 w4")
 
 

@@ -139,10 +139,6 @@ def kinds_of(site: Site) -> set[str]:
     return {element["type"] for page in site.pages.values() for element in page["elements"].values()}
 
 
-def test_there_are_eight_of_them() -> None:
-    assert len(SITES) == 8
-
-
 @pytest.mark.parametrize("folder", SITES, ids=lambda folder: folder.name)
 def test_an_example_is_valid_without_a_warning(folder: Path) -> None:
     assert validate(site_of(folder)) == []

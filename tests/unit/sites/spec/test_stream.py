@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sites.errors import SpecError
-from sites.spec.model import Site
-from sites.spec.stream import compile_stream, parse_line, read_document
-from sites.spec.validate import accept
+from sites.spec.model import Site, parse_site
+from sites.spec.stream import compile_stream, read_site
 from tests.unit.sites.spec.samples import element, page
 from tests.unit.sites.spec.test_model import json_values
 
@@ -37,23 +36,18 @@ STREAM = lines(add("/root", "page"), *(add(f"/elements/{key}", value) for key, v
 
 def test_a_stream_among_prose_and_fences_builds_a_site() -> None:
     answer = f"Here is your page:\n```spec\n{STREAM}\n```\nEnjoy!"
-    assert accept(answer) == accept(SPEC) == accept(STREAM.encode())
-    assert isinstance(accept(answer), Site)
-
-
-def test_one_json_object_is_read_as_itself() -> None:
-    assert read_document(json.dumps(SPEC)) == SPEC
+    assert read_site(answer) == read_site(STREAM.encode()) == read_site(json.dumps(SPEC)) == parse_site(SPEC)
 
 
 @pytest.mark.parametrize("text", ["", "no spec here", "{", "[1]", "null", "{'op': 'add'}"])
 def test_text_that_holds_neither_is_refused(text: str) -> None:
     with pytest.raises(SpecError):
-        accept(text)
+        read_site(text)
 
 
 @pytest.mark.parametrize("line", ["", "text", "```spec", "{", "[1]", "{}", '{"op": "add"}', '{"op": "", "path": "/a"}'])
 def test_lines_that_hold_no_operation_are_skipped(line: str) -> None:
-    assert parse_line(line) is None
+    assert compile_stream(line) == {}
 
 
 @pytest.mark.parametrize(
@@ -120,7 +114,7 @@ def test_any_stream_is_compiled_or_refused(patches: list[dict[str, Any]]) -> Non
 @given(st.text(max_size=60) | st.binary(max_size=60))
 def test_any_text_is_a_site_or_refused(text: str | bytes) -> None:
     with suppress(SpecError):
-        assert isinstance(accept(text), Site)
+        assert isinstance(read_site(text), Site)
 
 
 @pytest.mark.threat("F13")

@@ -76,20 +76,24 @@ def test_words_have_the_colour_that_is_asked_for_and_grey_ones_can_be_strong() -
     assert contrast(strong["muted"], strong["bg"]) > contrast(plain["muted"], plain["bg"]) + 2
 
 
-def test_a_colour_that_nobody_could_read_is_mended_for_words_and_the_note_says_so() -> None:
-    theme = Theme(primary="gold")
-    assert palette(theme, dark=False)["fill"] == "#ffd700"
-    note = contrast_note(theme, "en")
-    assert note is not None
-    assert note.startswith("words in the colour chosen would be hard to read here")
-    assert contrast_note(Theme(primary="#1f3350"), "en") is None
-
-
-@pytest.mark.parametrize(("primary", "background"), [("#47762f", "#f5f8ee"), ("#3f7a5a", "#f5f9f4")])
-def test_a_colour_that_words_have_a_little_darker_gets_no_note(primary: str, background: str) -> None:
-    theme = Theme(preset="clay", primary=primary, background=background)
-    assert palette(theme, dark=False)["link"] != primary
-    assert contrast_note(theme, "en") is None
+@pytest.mark.parametrize(
+    ("chosen", "is_noted"),
+    [
+        ({"primary": "gold"}, True),
+        ({"primary": "#1f3350"}, False),
+        ({"preset": "clay", "primary": "#47762f", "background": "#f5f8ee"}, False),
+        ({"preset": "clay", "primary": "#3f7a5a", "background": "#f5f9f4"}, False),
+    ],
+    ids=["faint", "dark", "a little faint", "a little faint on paper"],
+)
+def test_a_colour_that_nobody_could_read_fills_buttons_and_is_mended_for_words_with_a_note(
+    chosen: dict[str, Any], is_noted: bool
+) -> None:
+    theme = Theme(**chosen)
+    colours = palette(theme, dark=False)
+    assert colours["fill"] == parse_colour(chosen["primary"])
+    assert (colours["link"] == colours["fill"]) is (chosen["primary"] == "#1f3350")
+    assert (contrast_note(theme, "en") is not None) is is_noted
 
 
 def test_text_is_larger_only_where_the_theme_says_so() -> None:
@@ -125,10 +129,6 @@ def test_a_font_is_chosen_for_all_words_for_headings_or_for_the_others(
     sheet = variables_of(":root", Theme.model_validate(chosen))
     assert f"--font: {FONTS[words].stack};" in sheet
     assert f"--font-headings: {FONTS[headings].stack};" in sheet
-
-
-def test_the_colour_that_was_asked_for_is_the_colour_of_the_buttons() -> None:
-    assert palette(Theme(primary="teal"), dark=False)["fill"] == "#008080"
 
 
 @pytest.mark.parametrize(("value", "expected"), [("#ABC", "#aabbcc"), ("Teal", "#008080"), ("#12ab34", "#12ab34")])

@@ -16,9 +16,9 @@ def in_language(lang: str) -> Site:
     return parse_site({"pages": site})
 
 
-@pytest.mark.parametrize(
-    "wish",
-    [
+WISHES: dict[tuple[str, bool], list[str]] = {
+    # known by its words
+    ("cy", True): [
         "Translate the page to French",
         "Bitte übersetze die Seite",
         "Bitte überall du statt Sie",
@@ -49,14 +49,8 @@ def in_language(lang: str) -> Site:
         "potete mettere il menù anche in tedesco?",
         "Pouvez-vous passer toute la page en italien ?",
     ],
-)
-def test_a_translation_is_known_by_its_words(wish: str) -> None:
-    assert is_translation(wish, in_language("cy"))
-
-
-@pytest.mark.parametrize(
-    "wish",
-    [
+    # a language that is only mentioned
+    ("cy", False): [
         "Say that our translators are certified",
         "Put a sentence in French below the menu",
         "Say that we also speak English and French",
@@ -73,44 +67,34 @@ def test_a_translation_is_known_by_its_words(wish: str) -> None:
         "Add our Italian lunch to the menu",
         "Add a card: authentic Italian home cooking",
     ],
-)
-def test_a_language_that_is_only_mentioned_is_no_translation(wish: str) -> None:
-    assert not is_translation(wish, in_language("cy"))
-
-
-@pytest.mark.parametrize(
-    "wish",
-    [
+    # a short page, or one of new facts: for the editor
+    ("en", False): [
         "can you put a page in polish, just what we do, prices, and ring Piotr 087 555 0163",
         "A short page in French for our guests",
         "Eine Seite auf Deutsch, nicht alles, und mit unserer Nummer 0170 1234567",
     ],
-)
-def test_a_short_page_in_another_language_or_one_of_new_facts_is_for_the_editor(wish: str) -> None:
-    assert not is_translation(wish, in_language("en"))
-
-
-@pytest.mark.parametrize(
-    "wish",
-    [
+    # a page of some sections is a translation of these, and so is a whole one
+    ("en", True): [
         "Eine Seite auf Deutsch bitte, aber nicht alles: nur worum es geht und die Pflanztage",
         "just a page with hours and contact in German",
         "Une page en allemand, seulement l'essentiel",
         "A German page with 3 things: hours, prices, contact",
-    ],
-)
-def test_a_page_of_some_sections_in_another_language_is_a_translation_of_these(wish: str) -> None:
-    assert is_translation(wish, in_language("en"))
-
-
-def test_a_whole_page_or_what_is_to_be_translated_is_no_page_of_a_few_things() -> None:
-    for wish in (
         "the page with the prices in German",
         "a page with everything in German",
         "Only the home page in German",
-    ):
-        assert is_translation(wish, in_language("en"))
-    assert is_translation("Translate only what guests read into German", in_language("en"))
+        "Translate only what guests read into German",
+    ],
+}
+"""By the language of the site, and whether it is a translation."""
+
+
+@pytest.mark.parametrize(
+    ("lang", "is_one", "wish"), [(*key, wish) for key, wishes in WISHES.items() for wish in wishes]
+)
+def test_a_translation_is_told_from_a_language_that_is_mentioned_and_from_a_new_page(
+    lang: str, is_one: bool, wish: str
+) -> None:
+    assert is_translation(wish, in_language(lang)) is is_one
 
 
 @pytest.mark.parametrize(
