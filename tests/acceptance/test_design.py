@@ -444,13 +444,16 @@ def test_a_phone_shows_a_table_of_short_values_whole_and_a_price_below_its_tag_a
     assert price == line
 
 
-def test_a_plan_that_is_sold_out_and_has_no_button_says_so_in_its_place(show: Callable[..., Page]) -> None:
+def test_a_plan_that_is_sold_out_and_has_no_button_says_so_above_its_name(show: Callable[..., Page]) -> None:
+    """At the foot of its card it was overlooked, below a badge that praised it (trial 16)."""
     plan = {"name": "First loaf", "price": "€75", "features": ["One loaf"]}
-    gone = {**plan, "name": "Croissants", "sold_out": "Back in May"}
+    gone = {**plan, "name": "Croissants", "badge": "Most loved", "sold_out": "Back in May"}
     page = show(_with(Pricing={"plans": [{**plan, "action": {"label": "Book", "href": "index.html"}}, gone]}))
-    bottom = """each => document.querySelector(each).getBoundingClientRect().bottom"""
-    assert page.evaluate(bottom, ".plan .tag") > page.evaluate(bottom, ".plan.sold-out .ticks")
-    assert abs(page.evaluate(bottom, ".plan .tag") - page.evaluate(bottom, ".plan .actions")) < 8
+    assert page.locator(".plan .badge").all_inner_texts() == ["Back in May"]
+    badge, name = (page.locator(f".plan.sold-out {part}").bounding_box() for part in (".badge", ":is(h2, h3)"))
+    assert badge is not None
+    assert name is not None
+    assert badge["y"] + badge["height"] <= name["y"]
 
 
 def test_a_name_of_one_word_stands_whole_beside_the_mark_and_the_button_of_a_phone_s_header(
