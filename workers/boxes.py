@@ -66,10 +66,10 @@ class PoolOnDemand:
                 watch()
             try:
                 box = pool.acquire(asked, image=image, watch=watch)
+                box.on_closed = self._places.release
             except BaseException:
                 self._places.release()
                 raise
-            box.on_closed = self._places.release
             return box
 
     def prepare(self) -> None:

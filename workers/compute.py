@@ -24,18 +24,15 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from monitoring import traces
 from workers.errors import ComputeChildLost, HandBack
 from workers.machine import usable_cpus, usable_memory
-
-if TYPE_CHECKING:
-    from workers.dense import Work
 
 logger = logging.getLogger(__name__)
 
@@ -128,6 +125,16 @@ class Child:
         self._connection.close()
 
 
+class Caller(Protocol):
+    """Whose call it is: an attempt that may be interrupted."""
+
+    def check(self) -> None:
+        """Raise what interrupts it, if anything does."""
+
+    def holding(self, child: Child) -> AbstractContextManager[None]:
+        """Let an interruption kill the child in this block."""
+
+
 class Children:
     """The children of one pool.
 
@@ -180,7 +187,7 @@ class Children:
 
         return os.pidfd_open(self._fork(keep))
 
-    def run(self, steps: list[Step], caller: Work, call: tuple[Callable[..., Any], Any, Any]) -> Any:
+    def run(self, steps: list[Step], caller: Caller, call: tuple[Callable[..., Any], Any, Any]) -> Any:
         """Return what a call computes in a child, and append what it timed to `steps`.
 
         Raises:
@@ -196,7 +203,7 @@ class Children:
             raise reply.error
         return reply.value
 
-    def _ask(self, call: bytes, caller: Work) -> bytes:
+    def _ask(self, call: bytes, caller: Caller) -> bytes:
         child, goes_on = self._take(caller), False
         try:
             child = child or self._fork_child()
@@ -214,7 +221,7 @@ class Children:
             self._places.put(child if goes_on else None)
         return reply
 
-    def _take(self, caller: Work) -> Child | None:
+    def _take(self, caller: Caller) -> Child | None:
         """Wait for a place: an idle child, or None for one that is yet to be forked."""
         while True:
             caller.check()

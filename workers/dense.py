@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import WorkerLostError
@@ -27,9 +27,6 @@ from celery.concurrency.base import BasePool
 
 from workers.compute import Child, Children, Step, collecting
 from workers.errors import HandBack, SoftTimeLimit, TooFewFilesError
-
-if TYPE_CHECKING:
-    from workers.attempt import Attempt
 
 ResultT = TypeVar("ResultT")
 Values = ParamSpec("Values")
@@ -45,6 +42,13 @@ _SPARE_FILES = 128
 _POLL_SECONDS = 0.05
 
 
+class Abortable(Protocol):
+    """Work that can be told from another thread to stop waiting."""
+
+    def abort(self, cause: BaseException) -> None:
+        """Let its model calls, now and later, raise `cause`."""
+
+
 class Work:
     """One task in its thread, with its deadlines on the monotonic clock."""
 
@@ -53,14 +57,14 @@ class Work:
         began = time.monotonic()
         self.soft_at = began + (soft_seconds or float("inf"))
         self.hard_at = began + (hard_seconds or float("inf"))
-        self._attempt: Attempt | None = None
+        self._attempt: Abortable | None = None
         self._child: Child | None = None
         """Computes for it."""
         self._cause: BaseException | None = None
         self._interrupted = threading.Event()
 
     @contextmanager
-    def interruptible(self, attempt: Attempt) -> Iterator[None]:
+    def interruptible(self, attempt: Abortable) -> Iterator[None]:
         """Let an interruption end what this attempt waits for."""
         self._attempt = attempt
         try:

@@ -338,5 +338,5 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Run one agent on a directory, without a run, a ledger or a queue."""
-    options = {"task": task, "dir": directory, "url": url, "token-file": token_file}
+    options = {"task": task, "dir": directory, "url": url or None, "token-file": token_file}
     become(ctx, "workers.runs.alone", name, options={**options, "dry-run": dry_run, "json": as_json})

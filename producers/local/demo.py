@@ -270,7 +270,7 @@ class Demo:
         argv = [sys.executable, "-m", "producers.cli", "submit", str(case.body["prompt"]), "--json"]
         if "site" in case.body:
             argv += ["--site", str(case.body["site"])]
-        own = {URL: self._embedded.api_url, KEY: self._embedded.api_key}  # as `pointsman up` gives them
+        own = {URL: self._embedded.api_url, KEY: self._embedded.api_key, "no_proxy": "127.0.0.1"}  # as beside `up`
         environment = {**self._embedded.environment, **own}
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:

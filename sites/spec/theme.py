@@ -243,8 +243,9 @@ def palette(theme: Theme, *, dark: bool) -> dict[str, str]:
         words = readable(own, grounds, MIN_TEXT_CONTRAST + 0.1)
         colours |= {"button": own, "on-button": _text_on(own), "button-words": words}
     if theme.style is not None:
-        inked = {**colours, "ink": parse_colour(theme.ink)} if theme.ink else colours
-        colours |= _of_style(inked, is_night=is_night, is_dark=is_dark)
+        grounds = [colours[name] for name in ("bg", "surface", "tint")]
+        ink = _inked(theme.ink, colours["ink"], grounds) if theme.ink else colours["ink"]
+        colours |= _of_style({**colours, "ink": ink}, is_night=is_night, is_dark=is_dark)
     return colours | _words_of(theme, colours)
 
 

@@ -17,6 +17,7 @@ from sites.spec.expressions import SHARED_TYPE, Node, resolve_site, walk
 from sites.spec.html import is_external
 from sites.spec.languages.versions import keys_below_root, languages_of
 from sites.spec.model import INDEX, JsonObject, Site, pointer, strings_in
+from sites.spec.state import is_equal
 from sites.spec.structure import MISPLACED_FIELDS, check_page
 
 _MAX_FINDINGS = 100
@@ -71,7 +72,7 @@ def auto_fix(pages: Mapping[str, JsonObject]) -> None:
             continue
         for name in sorted(props.keys() & _LIFTED_FIELDS):
             is_leaf = name == "children" and element.get(name) == []  # every leaf has an empty list of children
-            if is_leaf or element.get(name, props[name]) == props[name]:
+            if is_leaf or name not in element or is_equal(element[name], props[name]):
                 element[name] = props.pop(name)
 
 

@@ -97,7 +97,7 @@ def _colours(site: Site) -> str:
     return (
         f"The theme's colours as visitors see them: primary {shown['fill']}, accent {shown['accent']}, background "
         f"{shown['bg']}, deep {shown['deep']}{made}; buttons and links on deep ground are {shown['deep-accent']}, made "
-        "of accent; with `accent` true a button keeps that on light ground."
+        "of accent, which a button with `accent` true has on light ground."
     )
 
 

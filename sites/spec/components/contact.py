@@ -196,7 +196,7 @@ def _outline_contact(section: OutlineSection, business: Business) -> JsonObject:
     """Read items as questions, further ways, and whether the form has no message or an optional one."""
     kinds = [item["detail"] for item in section.items if item.get("detail") in _MESSAGES]
     message = {"message": _MESSAGES[kinds[-1]]} if kinds else {}
-    further = [*outlined_links(section), *(link.model_dump() for link in business.ways)]
+    further = [*(link.model_dump() for link in business.ways), *outlined_links(section)]
     links = [*{link["href"]: link for link in further}.values()]
     ways = {"links": links[:6]} if links else {}
     items = [

@@ -149,11 +149,11 @@ def _with_number(link: JsonObject, business: Business) -> JsonObject:
     """Return a button that rings or texts with the number on it, which a desktop can only show."""
     known = "; ".join([business.phone or "", *(way.label for way in business.ways)])
     number = next((found[0] for found in _NUMBER.finditer(known) if rings(link["href"], found[0])), "")
-    if _NUMBER.search(link["label"]):
+    if not number or any(rings(link["href"], found[0]) for found in _NUMBER.finditer(link["label"])):
         return link
     whole = number.replace(" ", "\N{NO-BREAK SPACE}")
-    apart = " · " if number and link["label"][-1].isdigit() else " "
-    return link | {"label": f"{link['label']}{apart}{whole}"[:60].rstrip()}
+    words = link["label"][: 57 - len(whole)].rstrip()
+    return link | {"label": f"{words} · {whole}" if words[-1:].isdigit() else f"{words} {whole}"}
 
 
 def _art_for(business: Business) -> str:
@@ -173,8 +173,8 @@ def _art_for(business: Business) -> str:
     words=("hero", "hero section", "hero banner", "banner", "opening", "masthead", "intro"),
     slots=("aside",),
     outline=_outline_hero,
-    outline_hint="items: up to 2 buttons (the first also in the header) with detail tel:NUMBER (shown behind its "
-    "label), #contact, ...; then up to 4 facts as title",
+    outline_hint="items: up to 2 buttons (in the header: a call or the first) with detail tel:NUMBER "
+    "(its label shows it), #contact, ...; then up to 4 facts as title",
 )
 def _hero(props: HeroProps, ctx: RenderContext) -> Html:
     props = props.with_call()

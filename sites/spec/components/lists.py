@@ -362,7 +362,7 @@ class Plan(Offer):
     action: Link | None = None
     image: Picture | None = None
     badge: Label | None = None
-    """A word such as "Most loved"; the plan that has one stands out."""
+    """A word such as "Most loved"; the plan that has one stands out, unless it is sold out."""
     tone: Literal["filled", "accent"] | None = None
     """The ground of its card: none of its own by default."""
 

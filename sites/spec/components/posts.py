@@ -69,7 +69,7 @@ def _picture(opening: Mapping[str, Any], ctx: RenderContext) -> Html | None:
     """Return what the opening of a post shows, but not the site's mark."""
     if shown := opening.get("image"):
         return image(ctx, Picture.model_validate(shown).model_copy(update={"alt": ""}))
-    shown = opening.get("drawing", {})
+    shown = opening.get("drawing") or {}
     return Drawing.model_validate(shown).html() if shown.get("shapes") and not opening.get("marked") else None
 
 

@@ -137,11 +137,13 @@ def test_a_number_to_ring_is_the_first_button_and_a_further_way_to_write_stands_
 
 
 def test_each_button_that_rings_has_its_number() -> None:
-    said = (("Ring after 6", "tel:0161555017"), ("Marek", "tel:600000144"))
+    said = (("Ring 10.00 - 18.00", "tel:0161555017"), ("Marek", "tel:600000144"))
     hero = {"kind": "Hero", "items": [{"title": title, "detail": detail} for title, detail in said]}
     contact = {"phone": "0161 555 017", "ways": [{"title": "Marek", "detail": "600 000 144"}]}
     labels = [action["label"] for action in home(hero, contact=contact)["hero"]["props"]["actions"]]
-    assert labels == ["Ring after 6 · 0161\xa0555\xa0017", "Marek 600\xa0000\xa0144"]
+    assert labels == ["Ring 10.00\xa0-\xa018.00 · 0161\xa0555\xa0017", "Marek 600\xa0000\xa0144"]
+    long = {"kind": "Hero", "items": [{"title": "Ring " + "and ring " * 6, "detail": "tel:0161555017"}]}
+    assert home(long, contact=contact)["hero"]["props"]["actions"][0]["label"].endswith("and 0161\xa0555\xa0017")
 
 
 RING = ("Ring Bev", "tel:+45 70123456")
@@ -544,10 +546,11 @@ def test_further_ways_to_reach_a_business_stand_where_the_first_do_and_in_the_fo
     known: dict[str, str], place: str
 ) -> None:
     """A second number and a messenger had no place but a button (trial 14)."""
-    parts = ({"kind": kind} for kind in ("Hero", "MapLink", "ContactForm"))
+    others = [{"title": f"Shop {number}", "detail": f"https://shop-{number}.example/"} for number in range(6)]
+    parts = ({"kind": "Hero"}, {"kind": "MapLink"}, {"kind": "ContactForm", "items": others})
     outline = with_sections(*parts, contact={**known, "ways": WAYS})
     elements = expand_outline(outline).pages[INDEX]["elements"]
-    shown = elements[place]["props"]["links"], elements["footer"]["props"].get("social", [])
+    shown = elements[place]["props"]["links"][: len(LINKS)], elements["footer"]["props"].get("social", [])
     in_footer = LINKS if place == "contact" else []
     assert [[(link["label"], link["href"]) for link in links] for links in shown] == [LINKS, in_footer]
     holders = [key for key in elements if elements[key]["props"].get("links")]

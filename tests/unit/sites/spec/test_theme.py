@@ -40,7 +40,8 @@ colours = st.integers(0, 0xFFFFFF).map(lambda number: f"#{number:06x}")
 
 def worst(theme: Theme) -> float:
     palettes = [palette(theme, dark=dark) for dark in (False, True)]
-    return min(contrast(colours[text], colours[ground]) for colours in palettes for text, ground in TEXT_ON_GROUND)
+    pairs = [*TEXT_ON_GROUND, *([("on-panel", "panel")] if theme.style else [])]
+    return min(contrast(colours[text], colours[ground]) for colours in palettes for text, ground in pairs)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -55,13 +56,14 @@ def test_every_preset_is_readable_in_light_and_dark(preset: str) -> None:
     background=colours,
     deep=st.none() | colours,
     ink=st.none() | colours,
-    is_strong=st.booleans(),
+    look=st.sampled_from(
+        [{}, {"style": "poster"}, {"contrast": "strong", "fills": "true", "style": "display", "mode": "dark"}]
+    ),
 )
 def test_no_choice_of_colours_makes_a_page_unreadable(
-    primary: str, accent: str, background: str, deep: str | None, ink: str | None, is_strong: bool
+    primary: str, accent: str, background: str, deep: str | None, ink: str | None, look: dict[str, str]
 ) -> None:
-    strong = {"contrast": "strong", "fills": "true", "style": "display", "mode": "dark"} if is_strong else {}
-    chosen = {"primary": primary, "accent": accent, "background": background, "deep": deep, "ink": ink, **strong}
+    chosen = {"primary": primary, "accent": accent, "background": background, "deep": deep, "ink": ink, **look}
     assert worst(Theme.model_validate(chosen)) >= MIN_TEXT_CONTRAST
 
 

@@ -83,12 +83,13 @@ def test_whose_post_it_is_stands_behind_its_date_on_the_page_and_in_lists() -> N
         ({}, 1),
         ({"shapes": []}, 0),  # nobody has drawn it yet
         ({"marked": True}, 0),
+        ({"drawing": None}, 0),
     ],
 )
 def test_a_list_shows_what_is_drawn_for_a_post_but_not_the_mark(opening: dict[str, Any], count: int) -> None:
-    drawing = {"of": "an otter", "shapes": opening.get("shapes", ["ground rect 0 0 600 500"])}
+    drawing = {"of": "an otter", "shapes": opening.pop("shapes", ["ground rect 0 0 600 500"])}
     drawn = post("Otters", "2026-05-30")
-    drawn["elements"]["intro"]["props"] |= {"drawing": drawing, "marked": opening.get("marked", False)}
+    drawn["elements"]["intro"]["props"] |= {"drawing": drawing, "marked": False, **opening}
     shown = html.document_fromstring(render(with_posts(b=drawn))["news.html"])
     assert len(shown.xpath("//li[contains(@class, 'post')]/*[local-name() = 'svg']")) == count
 
