@@ -516,6 +516,7 @@ def test_an_end_writes_one_notification_and_one_audit_row_and_frees_the_site(sho
     (row,) = audit_rows(shop, job.id, "job_ended")
     assert (row.tier, row.prompt, row.input_hash) == (1, "Make the header blue", base.digest)
     assert (row.output_hash, row.scan, row.approval) == ("none", "none", "none")
+    assert row.detail == {"state": state.value, "reason": "time_limit"}
     assert shop.active(site) == base.id
 
 

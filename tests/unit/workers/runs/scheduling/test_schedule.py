@@ -23,7 +23,7 @@ from tests.unit.workers.runs.scheduling.fake_run import (
 )
 from workers.runs.scheduling.ending import CancelSteps, StartStep
 from workers.runs.scheduling.schedule import context_of, next_actions
-from workers.runs.scheduling.view import NOT_RETRIED, Facts, GateView, StepView
+from workers.runs.scheduling.view import Facts, GateView, StepView
 
 FIX = Players(plan=FIX_CHOICE)
 
@@ -73,7 +73,11 @@ def test_nothing_is_staged_of_a_step_that_still_runs() -> None:
     assert seen == {StepState.PENDING: (), StepState.RUNNING: (), StepState.COMPLETED: ("plan_1",)}
 
 
-@pytest.mark.parametrize("reason", sorted(NOT_RETRIED))
+@pytest.mark.req("P-054")
+@pytest.mark.parametrize(
+    "reason",
+    [Reason.COST_CAP, Reason.TIME_LIMIT, Reason.NO_PROVIDER_KEY, Reason.COMMAND_REFUSED, Reason.SCAN_REFUSED],
+)
 def test_what_would_end_the_same_again_is_not_retried(reason: Reason) -> None:
     game = fixing({"fix-frontend": reason})
 

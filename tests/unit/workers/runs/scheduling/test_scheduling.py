@@ -252,6 +252,7 @@ def test_a_build_runs_in_the_phases_of_the_pipeline(parts: int, backend: bool) -
         REVIEWERS,
         ("summary_1",),
     ]
+    assert {game.step(name).depends_on for name in frontends} == {("setup",)}
     assert game.step("summary_1").agent == "orchestrator:summary"
     assert game.published
 
