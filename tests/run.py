@@ -13,7 +13,7 @@ CORE = (
     "jobs/test_lifecycle.py::test_an_answer_ends_the_job_with_its_text",
     "jobs/test_spec_jobs.py::test_a_direct_edit_makes_no_model_call_and_costs_nothing",
     "jobs/test_patch_jobs.py::test_a_model_s_patch_is_applied_by_rules_and_everything_else_stays",
-    "gateway/test_gateway.py::test_a_streamed_call_is_billed_as_the_provider_bills_it",
+    "gateway/test_gateway.py::test_cached_input_is_billed_at_its_own_prices",
     "jobs/test_publish.py::test_of_two_approved_jobs_with_one_base_one_is_published_and_the_other_conflicts",
 )
 """A job's way through real servers: what `make quick` runs of `tests/integration`."""

@@ -103,7 +103,7 @@ def check_nothing_happened(rig: Rig, site: UUID, maker: PlayedMaker) -> None:
     assert rig.shop.scalar("SELECT count(*) FROM event WHERE kind = 'ended'") == 1
 
 
-@pytest.mark.req("H-038", "H-039", "H-040", "H-074", "H-076", "H-078", "H-079")
+@pytest.mark.req("H-038", "H-039", "H-040", "H-074", "H-076", "H-078", "H-079", "H-080")
 def test_a_session_s_files_become_a_candidate_and_its_box_is_gone(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
     site = plain_site(rig, tmp_path)
     seen = f"assert {{p: pathlib.Path(p).read_bytes() for p in {list(BASE)!r}}} == {BASE!r}"
