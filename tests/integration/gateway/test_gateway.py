@@ -131,8 +131,9 @@ def leave_after(world: World, held: Held, body: dict[str, Any], *, seconds: floa
 
 def test_cached_input_is_billed_at_its_own_prices(rehearsed: Rehearsed) -> None:
     held = rehearsed.attempt()
-    for _ in range(2):
+    for calls in (1, 2):
         ask(rehearsed, held, prompt=[Text("You know a lot. " * 500, ends_prefix=True), Text("What do you know?")])
+        assert [call.state for call in rehearsed.calls()] == ["settled"] * calls, "booked before the last byte is sent"
     assert rehearsed.own_bill() == rehearsed.provider_bill(2)
     written, read = rehearsed.calls()
     assert written.cache_write_tokens == read.cache_read_tokens > 1000
@@ -391,7 +392,7 @@ def test_a_change_that_leaves_a_caller_its_right_holds_for_its_next_call(rehears
     rehearsed.check_books()
 
 
-@pytest.mark.req("S-066", "S-067")
+@pytest.mark.req("S-066", "S-067", "P-037")
 def test_each_tenants_calls_go_to_its_own_provider_with_its_own_key(ledger: Ledger, ledger_url: str) -> None:
     def reply(played: ScriptedProvider, http: web.Request) -> Any:
         return stream(played, http, opening(), block(), closing(output_tokens=5))
