@@ -107,3 +107,9 @@ def test_a_move_that_had_come_before_the_backup_of_the_new_cell_copies_nothing_a
     bring_back(two, "west", source)
     move_tenant(two.directory, "acme", "west", timing=NOW)
     assert two.fingerprint(two.west, without=("audit",)) == before
+
+
+def test_a_tenant_that_has_come_since_the_backup_is_named(two: Two, tmp_path: Path) -> None:
+    source = take_backup(two, "west", tmp_path / "backup")
+    move_tenant(two.directory, "acme", "west", timing=NOW)
+    assert bring_back(two, "west", source).placed.missing == ("acme",)

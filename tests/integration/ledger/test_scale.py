@@ -17,6 +17,7 @@ from ledger.runs.run import overdue_gates
 from ledger.runs.steps import find_unmerged_runs
 from ledger.store import Ledger, Statement, create_ledger_engine
 from ledger.submission import accept_all
+from monitoring import gauges
 from producers.dispatch import sweeping
 from producers.intake.decisions import limits_of
 from producers.use_cases.job_search import JobFilter
@@ -64,6 +65,7 @@ STEPS: dict[str, Callable[[Session], Any]] = {
     "lapsed_attempts": find_lapsed_attempts,
     "presume_lost_calls": presume_lost_calls,
     "unabsorbed_runs": find_unmerged_runs,
+    "ages_of_queues": gauges._read_queues,  # at each scrape
     "stale_jobs": lambda s: stale_jobs(s, dict.fromkeys(QueueName, 3600.0)),
 }
 
