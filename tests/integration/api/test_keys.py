@@ -7,18 +7,20 @@ import re
 import pytest
 from sqlalchemy import select
 
-from ledger.record_tables import AuditRow
+from ledger.record_tables import ApiKey, AuditRow
 from ledger.store import Ledger
 from producers.errors import AuthenticationError, InvalidInputError, MissingScopeError, UnknownTenantError
 from producers.use_cases.tenants import Caller, Scope, authenticate, create_key, create_tenant, keys_of, revoke
 
 
-def test_a_secret_opens_its_tenant_with_its_scopes(ledger: Ledger) -> None:
+def test_a_secret_opens_its_tenant_with_its_scopes_and_is_stored_nowhere(ledger: Ledger) -> None:
     with ledger.begin() as session:
         create_tenant(session, "acme")
         secret = create_key(session, "acme", name="ci", scopes=("submit", "read"))
         assert re.fullmatch(r"pmk_[A-Za-z0-9_-]{43}", secret)
         assert authenticate(session, secret) == Caller("acme", "ci", frozenset({Scope.SUBMIT, Scope.READ}))
+        stored = [row.model_dump_json() for kept in (ApiKey, AuditRow) for row in session.scalars(select(kept)).all()]
+    assert secret.removeprefix("pmk_") not in "".join(stored)
 
 
 def test_a_revoked_key_opens_nothing_and_its_name_is_free_again(ledger: Ledger) -> None:
