@@ -112,6 +112,13 @@ def test_the_shipped_policy_has_a_price_for_every_model_that_it_names() -> None:
     assert [finding.verdict for finding in check_policy(platform_policy())] == [Verdict.OK]
 
 
+@pytest.mark.parametrize("words", ["sorry, too many clients already", "remaining connection slots are reserved for x"])
+def test_exhausted_connections_are_not_taken_for_a_ledger_that_is_away(words: str) -> None:
+    found = judge_refusal(f"connection failed: ... FATAL:  {words}\nMultiple attempts failed")
+    assert words in found.seen
+    assert "max_connections" in found.hint
+
+
 def test_the_worst_finding_is_the_verdict() -> None:
     assert worst([]) is worst([ok("a")]) is Verdict.OK
     assert worst([ok("a"), warn("b", "", "c")]) is Verdict.WARN
