@@ -1182,23 +1182,3 @@ def test_access_money_and_personal_data_of_a_project_are_debated_at_high_stakes(
 def test_a_small_edit_of_a_named_file_of_a_project_is_a_patch(prompt: str) -> None:
     decided = route(prompt, site=SiteSignals(files=300, has_js=True, has_build=True))
     assert (decided.tier, decided.debate) == (Tier.PATCH, Debate.NONE)
-
-
-CHARACTERS = st.sampled_from(
-    [
-        "fix",
-        " ",
-        "\n",
-        '"',
-        "13:26 ROUTE",
-        "→ ANSWER",
-        "\n  Triggers: []",
-        "a]\n/b/",
-        "src/x.ts",
-        "`",
-        "```",
-        "[",
-        "\r",
-        ",",
-    ]
-)
