@@ -15,6 +15,8 @@ from typer.testing import CliRunner, Result
 
 from producers.cli import _MODULE_OF, EXAMPLES, PANELS, app
 from producers.commands.context import print_table
+from workers.main import parse_arguments
+from workers.runs.alone import _parser
 
 ROOT = Path(__file__).parents[3]
 COMMANDS = ROOT / "producers" / "commands"
@@ -163,7 +165,7 @@ def test_every_command_of_every_module_is_found_by_its_name() -> None:
             ["--concurrency=3", "--pool=prefork", "--idle-children=0", "--check"],
             ["tools", "steps"],
         ),
-        ("worker", "workers.main", [], []),
+        ("worker", "workers.main", [], ["control"]),
         ("agent run", "workers.runs.alone", ["--task=Fix it", "--dir=.", "--url=http://x", "--json"], ["research"]),
         ("agent run", "workers.runs.alone", ["--task=-x", "--dir=.", "--token-file=t", "--dry-run"], ["painter"]),
     ],
@@ -175,6 +177,7 @@ def test_a_program_takes_the_place_of_its_command_with_all_that_was_said(
     monkeypatch.setattr(os, "execve", lambda _, told, __: begun.append(told))
     run(*command.split(), *options, *arguments)
     assert begun == [[sys.executable, "-m", module, *options, "--", *arguments]]
+    {"workers.main": parse_arguments, "workers.runs.alone": _parser().parse_args}[module](begun[0][3:])
 
 
 @pytest.mark.parametrize("arguments", [("nope",), ("submit",), ("submit", "x", "--nope"), ("job", "no-uuid")])
