@@ -601,6 +601,7 @@ def test_an_open_stream_of_the_console_ends_soon_after_its_session_or_key_is_rev
         assert "event: over" not in text, "the browser asks again, and is led to the login"
 
 
+@pytest.mark.req("H-072")
 def test_the_tier_is_overridden_in_place_of_a_job_and_a_second_click_makes_no_second_one(
     world: World, tmp_path: Path
 ) -> None:
