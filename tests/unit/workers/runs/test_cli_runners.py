@@ -487,7 +487,7 @@ def test_without_a_wall_nothing_is_started_at_all(tmp_path: Path) -> None:
     assert box.is_closed
 
 
-@pytest.mark.req("S-056", "S-077", "S-081")
+@pytest.mark.req("S-055", "S-056", "S-077", "S-081")
 @pytest.mark.threat("D9")
 def test_instructions_lie_in_the_box_before_anything_runs_and_the_prompt_is_on_no_command_line(tmp_path: Path) -> None:
     shop = Shop(tmp_path, "http://127.0.0.1:1")

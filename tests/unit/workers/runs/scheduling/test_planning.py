@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.workers.runs.scheduling.fake_run import BOOK, make_book, plan_of, step
+from workers.errors import ResultInvalidError
 from workers.runs.scheduling.plan import choose_template, expand_template
 from workers.runs.scheduling.planning import Judgement, PlanContext, ProblemCode, effective_writes, judge, judge_plan
+from workers.runs.scheduling.view import parse_result
 
 ALONE = PlanContext()
 KEY = "sk-" + "ant-api03-" + "q" * 40
@@ -61,6 +63,8 @@ SERVICE_FIELDS = (
     "timeout_seconds",
     "max_tokens",
     "provider",
+    "account",
+    "key",
     "credential",
     "credentials",
     "api_key",
@@ -73,12 +77,14 @@ SERVICE_FIELDS = (
 
 @pytest.mark.req("S-019", "S-024", "S-025", "S-075", "S-076", "S-023")
 @pytest.mark.parametrize("name", SERVICE_FIELDS)
-def test_what_the_service_decides_is_refused_in_a_plan_and_in_a_step(name: str) -> None:
+def test_what_the_service_decides_is_refused_in_a_plan_in_a_step_and_in_a_result(name: str) -> None:
     assert found({**good(), name: 5}) == [("forbidden_field", None)]
     assert found(plan_of(step("dev", "frontend-dev", **{name: 5}), step("test", "qa", "dev"))) == [
         ("forbidden_field", "dev")
     ]
     assert found({"template": "build", name: 5}) == [("forbidden_field", None)]
+    with pytest.raises(ResultInvalidError, match=f"^{name}: is not a field"):
+        parse_result(json.dumps({"status": "complete", "summary": "Done.", name: 5}).encode())
 
 
 @pytest.mark.req("S-082", "S-076", "S-021")

@@ -24,6 +24,7 @@ from tests.unit.workers.runs.scheduling.fake_run import (
 from tests.unit.workers.runs.scheduling.test_scheduling import contexts_of
 from workers.runs.scheduling.ending import AdoptPlan
 
+MINOR = [{"severity": "minor", "title": "a long line"}] * 9
 REVIEWERS = ("code-review", "qa", "security")
 
 
@@ -73,16 +74,28 @@ def test_the_loop_ends_early_when_issues_do_not_get_fewer(after: int, expected: 
 
 
 @pytest.mark.req("P-057")
-def test_issues_are_counted_over_all_reviewers() -> None:
-    moved = {"qa": [blocking(3), blocking(1)], "security": [blocking(2), blocking(4)]}
+def test_each_cycle_is_measured_by_the_one_before_it() -> None:
+    assert cycles(fixing(counted(9, 5, 7, 0), book=make_book(remediation_cycles=4, rework_cycles=0))) == 2
 
-    assert cycles(fixing({**moved, "r1_qa": done(), "r1_security": done()})) == 1
+
+@pytest.mark.req("P-057")
+@pytest.mark.parametrize(
+    ("by_qa", "by_security", "expected"),
+    [
+        ([blocking(3), blocking(1)], [blocking(2), blocking(4)], 1),
+        ([blocking(3), blocking(2), done()], [blocking(2), blocking(2), done()], 2),
+        ([done(issues=[*blocking(3).issues, *MINOR]), blocking(3)], done(), 1),
+    ],
+    ids=["moved", "fewer", "minor ones do not count"],
+)
+def test_blocking_issues_are_counted_over_all_reviewers(by_qa: Any, by_security: Any, expected: int) -> None:
+    found = {"qa": by_qa, "security": by_security}
+
+    assert cycles(fixing({**found, "r1_qa": done(), "r1_security": done()})) == expected
 
 
 def test_minor_issues_are_nobodys_work() -> None:
-    minor = done(issues=[{"severity": "minor", "title": "a long line"}] * 9)
-
-    assert cycles(fixing({"qa": minor})) == 0
+    assert cycles(fixing({"qa": done(issues=MINOR)})) == 0
 
 
 @pytest.mark.req("P-023")
