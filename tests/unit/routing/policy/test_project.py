@@ -175,6 +175,7 @@ def test_a_loop_can_be_made_shorter_and_not_longer(field: str) -> None:
     assert f"rules.{field}: a project may lower the platform's {here}" in refusal(rules={field: here + 1})
 
 
+@pytest.mark.req("P-006")
 def test_retries_can_be_turned_off() -> None:
     assert lowered(rules={"max_retries": 0}).runs.max_retries == 0
 

@@ -304,6 +304,7 @@ def test_a_report_speaks_for_the_manifest_of_its_bytes_alone(tmp_path: Path) -> 
     assert report({**CLEAN, "data.json": b"[]"}).report_digest != report(CLEAN).report_digest
     built = ContentStore(tmp_path).put_tree(BUILT_SITE, public="dist")
     assert built_report().digest == built.digest, "of which a part is served"
+    assert ContentStore(tmp_path).put_tree(BUILT_SITE).digest != built.digest, "which is what was judged"
 
 
 def test_a_scan_that_finds_too_much_closes_every_gate() -> None:
