@@ -77,6 +77,13 @@ def test_an_error_has_one_end_and_one_reason(error: BaseException, state: State,
     assert "secretword" not in decision.detail
 
 
+@pytest.mark.parametrize("error", [NoProviderKeyError("no key"), ProviderError(500, "broke"), RemoteError("gone")])
+def test_what_a_person_has_to_mend_is_told_in_its_own_words(error: Exception) -> None:
+    decision = decide_end(error)
+    assert isinstance(decision, Ended)
+    assert decision.detail == str(error)
+
+
 @pytest.mark.parametrize("error", [FencedCallError("f"), LeaseLostError()])
 def test_a_job_that_was_taken_away_is_left_without_a_word(error: BaseException) -> None:
     assert decide_end(error) == Abandon()

@@ -43,6 +43,12 @@ def test_a_patch_of_the_site_gives_a_valid_new_site_and_leaves_the_old_one() -> 
     assert site == demo_site()
 
 
+def test_a_field_that_an_edit_misplaces_among_the_props_is_put_where_it_belongs() -> None:
+    edited = apply_edit(demo_site(), [{"op": "add", "path": f"{HERO}/visible", "value": False}])
+    hero = edited.pages[INDEX]["elements"]["hero"]
+    assert (hero["visible"], "visible" in hero["props"]) == (False, False)
+
+
 def test_all_six_operations_of_rfc_6902_work() -> None:
     elements = f"/pages/{INDEX}/elements"
     edited = apply_edit(
