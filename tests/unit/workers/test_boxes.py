@@ -2,11 +2,14 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 
 from sandbox.box import SandboxUnavailableError
+from tests.played_cli import LocalBoxMaker
 from workers import dense
 from workers.boxes import PoolOnDemand
 from workers.errors import SoftTimeLimit
@@ -63,6 +66,24 @@ def test_no_more_boxes_are_in_use_than_a_worker_may_have_however_many_jobs_want_
         uses = [threads.submit(use) for _ in range(24)]
     assert (pool.asked, pool.in_use, pool.most) == (24, 0, 2)
     assert sum(each.exception() is None for each in uses) == 12
+
+
+def test_a_box_gives_up_its_place_once_even_where_it_cannot_be_destroyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> NoReturn:
+        raise SoftTimeLimit
+
+    boxes = PoolOnDemand(lambda: SimpleNamespace(acquire=LocalBoxMaker().create), most=1)
+    first = boxes.acquire()
+    first.close()
+    first.close()
+    second = boxes.acquire(watch=interrupt)
+    with pytest.raises(SoftTimeLimit):
+        boxes.acquire(watch=interrupt)
+    with monkeypatch.context() as patch:
+        patch.setattr(second, "_destroy", interrupt)
+        with suppress(SoftTimeLimit):
+            second.close()
+    boxes.acquire(watch=interrupt).close()
 
 
 def test_who_waits_for_a_box_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
