@@ -271,6 +271,11 @@ def test_a_session_that_was_cut_off_is_not_done_whatever_it_says(ending: Ending,
     assert judge(INIT, DONE, result=replace(FINE, ending=ending)).end is end
 
 
+@pytest.mark.parametrize(("said", "text"), [(None, "it ended with error_max_turns"), ("API Error: 500",) * 2])
+def test_a_session_that_failed_is_told_in_its_own_words_or_by_how_it_ended(said: str | None, text: str) -> None:
+    assert judge(INIT, DONE | {"subtype": "error_max_turns", "result": said}).text == text
+
+
 @pytest.mark.parametrize(
     ("events", "exit_code", "end"),
     [
