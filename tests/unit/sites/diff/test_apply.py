@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sites.diff.apply import SITE, apply_diff
@@ -328,7 +328,7 @@ def check_refusal(refused: DiffRefusedError) -> None:
     assert refused.feedback
 
 
-def check(diff: bytes) -> None:
+def check(diff: bytes | str) -> None:
     before = dict(FUZZ_FILES)
     try:
         done = apply_diff(before, diff, limits=Limits(max_steps=20_000))
@@ -347,17 +347,16 @@ def test_pieces_of_diffs_in_any_order_are_applied_or_refused(diff: bytes) -> Non
 
 
 @settings(max_examples=100)
-@given(
-    st.one_of(st.binary(max_size=400), st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
-)
-def test_any_bytes_are_applied_or_refused(diff: bytes) -> None:
+@given(st.one_of(st.binary(max_size=400), st.text(st.characters(), max_size=200)))
+@example("half of a \ud83d pair, as a reply's JSON may have it")
+def test_any_bytes_and_any_text_are_applied_or_refused(diff: bytes | str) -> None:
     for start in (
-        b"",
-        b"--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n",
-        b"*** Begin Patch\n*** Update File: f\n",
-        b"f\n<<<<<<< SEARCH\n",
+        "",
+        "--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n",
+        "*** Begin Patch\n*** Update File: f\n",
+        "f\n<<<<<<< SEARCH\n",
     ):
-        check(start + diff)
+        check(start + diff if isinstance(diff, str) else start.encode() + diff)
 
 
 @settings(max_examples=150)
