@@ -105,7 +105,7 @@ def test_a_cli_that_stands_by_edits_files_that_are_laid_while_it_waits(
         environment(plan, gateway_url=cli_box.egress.gateway_url, token="virtual"),
     )
     cli_box.stand_by(argv, env=env)
-    monkeypatch.setattr(cli_box, "_exec", None)  # from here on nothing else is started
+    monkeypatch.setattr(cli_box, "_start", None)  # from here on nothing else is started
     cli_box.put({"index.html": PAGE})
     reader = SessionReader(plan, tell=lambda news: None)
     result = cli_box.run(
