@@ -76,7 +76,8 @@ def serving(
 
         upstream = stack.enter_context(scripted_provider(script))
         own = {"own": provider(upstream.url)}
-        world = stack.enter_context(gateway_world(ledger, url, own, journal=home, reconcile_seconds=3600))
+        seldom = {"reconcile_seconds": 3600, "watch_seconds": 60}  # it does not see by itself what was lost
+        world = stack.enter_context(gateway_world(ledger, url, own, journal=home, **seldom))
         held = world.attempt()
         reply = world.post(held, message(stream=True))
         assert (reply.status_code, "message_stop" in reply.text) == (200, True)
