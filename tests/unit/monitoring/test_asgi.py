@@ -6,7 +6,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -72,10 +72,11 @@ def connect(url: str) -> Iterator[Connect]:
 
 
 def until_closed(made: socket.socket) -> bytes:
-    """Return the status line of what the server says before it closes."""
+    """Return the status line of what the server says before it closes, by a reset if it has not read all."""
     said = b""
-    while part := made.recv(65536):
-        said += part
+    with suppress(ConnectionResetError):
+        while part := made.recv(65536):
+            said += part
     return said.split(b"\r\n")[0]
 
 
