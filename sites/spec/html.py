@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track"})
 _INLINE_NAMES: Final = "a b br code em i img span strong svg path circle ellipse rect line cite time"
 _INLINE: Final = frozenset(_INLINE_NAMES.split())
+NUMBER: Final = re.compile(r"[+(]?\d[\d\s()/.\u2011-]{4,}\d")
+"""A telephone number among words."""
 _ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
 
 
@@ -272,8 +274,14 @@ def paragraph(words: str | None, class_: str | None = None) -> Html | None:
 
 
 def anchor(ctx: RenderContext, link: Link, *, class_: str | None = None) -> Html:
-    """Return a link of the page; one with a class is a button."""
-    return tag("a", link.label, class_=button_class(class_, link.accent) if class_ else None, href=ctx.url(link.href))
+    """Return a link of the page; one with a class is a button, which sets the number that it rings apart."""
+    numbers = NUMBER.finditer(link.label) if class_ else ()
+    number = next((found for found in numbers if rings(link.href, found[0])), None)
+    words: str = link.label
+    if number:
+        apart = tag("span", number[0], class_="number")
+        words = join(words[: number.start()], apart, words[number.end() :])
+    return tag("a", words, class_=button_class(class_, link.accent) if class_ else None, href=ctx.url(link.href))
 
 
 def button_class(style: str, accent: bool | str) -> str:

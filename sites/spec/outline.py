@@ -296,7 +296,8 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
     look = look_of(Theme(**_theme(outline)), page=list(pages).index(path), ground=outline.theme.ground)
     if LEGAL.fullmatch(name):
         look = look._replace(band="plain")
-    body = arranged([(part.kind, _expand(part, outline, business)) for part in wanted], business, look)
+    parts = [(part.kind, _expand(part, outline, business)) for part in wanted]
+    body = arranged([*parts[:1], *_ways_in(pages, business), *parts[1:]] if is_home else parts, business, look)
     where = _news_page(pages)
     for kind, props in body if is_home and where != INDEX else ():
         if kind == "Posts":
@@ -307,6 +308,19 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
     if len(pages) == 1 and any(kind == "MapLink" for kind, _ in body):  # where hours and further ways stand just above
         footer = {name: value for name, value in footer.items() if name not in ("hours", "social")}
     return [("Header", header_of(business)), *body, ("Footer", footer)]
+
+
+def _ways_in(pages: _Pages, business: Business) -> list[tuple[str, JsonObject]]:
+    """Return what leads from the front page to the others, by their opening words, if it lists nothing of its own."""
+    items = [
+        {"title": opening.heading[:60], "link": {"label": name, "href": path}}
+        | ({"text": opening.text} if opening.text else {})
+        for path, (name, held) in pages.items()
+        for opening in held[:1]
+        if opening.kind == "PageIntro" and opening.heading and not (business.contact_href or "").startswith(path)
+    ]
+    is_bare = items[1:] and all(part.kind != "Features" for part in pages[INDEX][1])
+    return [("Features", {"items": items})] if is_bare else []
 
 
 def _expand(section: OutlinedSection, outline: Outline, business: Business) -> JsonObject:

@@ -31,6 +31,7 @@ from sites.spec.catalog import (
 from sites.spec.drawings.shapes import WIDE, Drawing, mark_of
 from sites.spec.embeds import frame_of, framed
 from sites.spec.html import (
+    NUMBER,
     ArtName,
     Html,
     anchor,
@@ -82,7 +83,7 @@ class HeroProps(SectionProps):
 
     def with_call(self) -> Self:
         """Return the opening with its number as a link, if the heading has it, with or without a country's code."""
-        for found in _NUMBER.finditer(self.heading if self.phone else ""):
+        for found in NUMBER.finditer(self.heading if self.phone else ""):
             if rings(href := phone_url(self.phone or ""), found[0]):
                 before, after = self.heading[: found.start()], self.heading[found.end() :]
                 words = join(before, tag("a", found[0], href=href), after)
@@ -90,7 +91,6 @@ class HeroProps(SectionProps):
         return self
 
 
-_NUMBER: Final = re.compile(r"[+(]?\d[\d\s()/.\u2011-]{4,}\d")
 _LETTER: Final = re.compile(r"[^\W\d_]")
 
 
@@ -129,7 +129,7 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
     links = [*found.values()][:3]
     notes = [item["title"] for item in section.items if item.get("title") and not is_link(item)]
     props: JsonObject = {"heading": business.name, **section_props(section), "layout": business.opening}
-    if business.phone and _NUMBER.search(props["heading"]):
+    if business.phone and NUMBER.search(props["heading"]):
         props["phone"] = business.phone
     if business.tagline and business.tagline != props.get("text"):
         props["eyebrow"] = business.tagline[:60]
@@ -148,8 +148,8 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
 def _with_number(link: JsonObject, business: Business) -> JsonObject:
     """Return a button that rings or texts with the number on it, which a desktop can only show."""
     known = "; ".join([business.phone or "", *(way.label for way in business.ways)])
-    number = next((found[0] for found in _NUMBER.finditer(known) if rings(link["href"], found[0])), "")
-    if not number or any(rings(link["href"], found[0]) for found in _NUMBER.finditer(link["label"])):
+    number = next((found[0] for found in NUMBER.finditer(known) if rings(link["href"], found[0])), "")
+    if not number or any(rings(link["href"], found[0]) for found in NUMBER.finditer(link["label"])):
         return link
     whole = number.replace(" ", "\N{NO-BREAK SPACE}")
     words = link["label"][: 57 - len(whole)].rstrip()

@@ -62,16 +62,15 @@ _OF_VISIT: Final = frozenset({"phone", "address", "hours", "timezone", "links"})
 def opening_of(theme: JsonObject, name: str, hero: JsonObject, *, trade: Trade | None, drawn: bool) -> HeroLayout:
     """Return how a new site opens: as its trade does, else by its style and by what it says.
 
-    Few words, which would leave a hole beside a picture, stand above a wide one.
+    Words that would leave a hole beside a picture stand above a wide one: few, or all of a poster that has no facts.
     """
     if trade and trade.opening != "split":
         return trade.opening
     has_facts = any("detail" not in item for item in hero.get("items", ()))
-    is_poster = theme["style"] == "poster"
-    if drawn and len(hero.get("text") or "") <= _FEW_WORDS and not (is_poster and has_facts):
+    if theme["style"] == "poster":
+        return "wide" if drawn and not has_facts else "statement"
+    if drawn and len(hero.get("text") or "") <= _FEW_WORDS:
         return "wide"
-    if is_poster:
-        return "statement"
     if theme["style"] == "editorial" and has_facts and len(hero.get("heading") or name) <= _TITLE:
         return "masthead"
     return "mirrored" if sum(name.encode()) % 3 == 0 else "split"

@@ -142,6 +142,8 @@ def test_each_button_that_rings_has_its_number() -> None:
     contact = {"phone": "0161 555 017", "ways": [{"title": "Marek", "detail": "600 000 144"}]}
     labels = [action["label"] for action in home(hero, contact=contact)["hero"]["props"]["actions"]]
     assert labels == ["Ring 10.00\xa0-\xa018.00 · 0161\xa0555\xa0017", "Marek 600\xa0000\xa0144"]
+    page = render(expand_outline(with_sections(hero) | {"contact": contact}))[INDEX].decode()
+    assert '">Ring 10.00\xa0-\xa018.00 · <span class="number">0161\xa0555\xa0017</span></a>' in page
     long = {"kind": "Hero", "items": [{"title": "Ring " + "and ring " * 6, "detail": "tel:0161555017"}]}
     assert home(long, contact=contact)["hero"]["props"]["actions"][0]["label"].endswith("and 0161\xa0555\xa0017")
 
@@ -301,6 +303,26 @@ def test_an_entry_of_the_opening_with_the_words_of_a_heading_leads_to_it() -> No
     props = home(hero, form)["hero"]["props"]
     assert props["actions"] == [{"label": "Ask for a boat", "href": "find-us.html#contact"}]
     assert props["notes"] == ["Dogs free"]
+
+
+def test_a_front_page_that_lists_nothing_of_its_own_leads_to_the_others_by_their_opening_words() -> None:
+    sections = [
+        {"kind": "Hero", "heading": "Bread"},
+        {"kind": "PageIntro", "page": "Courses", "heading": "Bake with us", "text": "Saturdays, for six."},
+        {"kind": "PageIntro", "page": "Prices", "heading": "What it costs"},
+        {"kind": "PageIntro", "page": "Find us", "heading": "Ring the bell"},
+        {"kind": "ContactForm", "page": "Find us"},
+    ]
+    [courses, prices] = home(*sections)["features"]["props"]["items"]
+    assert courses == {
+        "title": "Bake with us",
+        "text": "Saturdays, for six.",
+        "link": {"label": "Courses", "href": "courses.html"},
+    }
+    assert prices == {"title": "What it costs", "link": {"label": "Prices", "href": "prices.html"}}
+    assert "features" not in home(*sections[:2], *sections[3:]), "one other page is one click in the menu"
+    own = {"kind": "Features", "heading": "In our oven", "items": [{"title": "Rye"}]}
+    assert home(*sections, own)["features"]["props"]["heading"] == "In our oven"
 
 
 def test_a_further_page_does_not_say_its_name_again_below_its_opening() -> None:

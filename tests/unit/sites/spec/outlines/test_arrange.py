@@ -111,7 +111,7 @@ def test_a_heading_that_is_the_address_is_said_once(heading: str, shown: str) ->
         ("editorial", FACTS | {"items": []}, "mirrored"),
         ("tiles", LONG, "wide"),
         ("display", LONG, "wide"),
-        ("poster", LONG, "wide"),
+        ("poster", {"text": "We collect swarms of honeybees. " * 3}, "wide"),
         ("poster", {"items": [{"title": "From £6"}]}, "statement"),
     ],
     ids=[
