@@ -245,7 +245,8 @@ def add_versions(
     by_page: dict[str, _ByElement] = {}
     for entry, text in _translated(entries, replies):
         by_page.setdefault(entry.page, {}).setdefault(entry.element, []).append((entry.keys, text))
-    shared = _shared(site)
+    elements = (element for page in site.pages.values() for element in page["elements"].values())
+    shared = {element["props"]["of"] for element in elements if element["type"] == SHARED_TYPE}
     ordered = sorted(by_page, key=lambda path: (path != INDEX, path))
     pages = [path for path in ordered if path != INDEX or by_page[path].keys() - shared]
     document, left, written = site.to_dict(), [], []
@@ -269,19 +270,19 @@ def add_versions(
 def left_over(
     site: Site, entries: Sequence[Entry], replies: Sequence[Mapping[str, Any]], *, told_in: str = "en"
 ) -> tuple[str, ...]:
-    """Return what a translation leaves as it is on the pages that it is about, one sentence each without its full stop.
+    """Return what a translation leaves as it is, one sentence each without its full stop.
 
-    Names, addresses and the like are not told, nor where the texts stay in their language.
+    It is about the sections with a text of it, and about the pages with half of theirs unless only some sections are
+    wanted. Names, addresses and the like are not told, nor where the texts stay in their language.
     """
     done = {(entry.page, entry.element, entry.keys) for entry, _ in _translated(entries, replies)}
-    own = {page for page, element, _ in done if element not in _shared(site)}
-    pages = own or {page for page, _, _ in done}
     elements = {(page, element) for page, element, _ in done}
+    found, of_page = Counter(page for page, _, _ in done), Counter(entry.page for entry in entries)
+    pages = {page for page in found if not _is_partial(replies) and found[page] * 2 >= of_page[page]}
     kept = [
         entry.text
         for entry in entries
-        if entry.page in pages
-        and (not _is_partial(replies) or (entry.page, entry.element) in elements)
+        if (entry.page in pages or (entry.page, entry.element) in elements)
         and (entry.page, entry.element, entry.keys) not in done
         and "address" not in entry.keys
         and len(entry.text.split()) >= _SENTENCE_WORDS
@@ -291,12 +292,6 @@ def left_over(
     notes = [_kept_note(kept, told_in)] if kept and not is_same else []
     data = sorted(path for path in pages if site.pages[path].get("state"))
     return (*notes, *(say("the data that {page} repeats stay as they are", told_in, page=path) for path in data))
-
-
-def _shared(site: Site) -> frozenset[str]:
-    """Return the keys of what other pages show of the index page: translated for them, it is not about that page."""
-    elements = (element for page in site.pages.values() for element in page["elements"].values())
-    return frozenset(element["props"]["of"] for element in elements if element["type"] == SHARED_TYPE)
 
 
 def _kept_note(kept: Sequence[str], lang: str) -> str:

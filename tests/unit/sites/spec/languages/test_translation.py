@@ -72,7 +72,7 @@ def test_texts_that_only_address_visitors_otherwise_take_their_forms_along() -> 
     assert changed.pages[INDEX]["elements"]["contact"]["props"]["familiar"] is True
     assert b"Dein Name" in render(changed)[INDEX]
     assert left_over(site, texts, [reply]) == ()
-    assert left_over(site, texts, [{**reply, "source": "en"}])
+    assert left_over(site, texts, [{**reply, "source": "en", "texts": [{"n": 0, "text": "Seite"}, new]}])
     back = {**reply, "texts": [{"n": number, "text": "Besuchen Sie uns, wir zeigen Ihnen alles"}]}
     assert apply_translation(changed, entries_of(changed), [back]).to_dict() == site.to_dict()
     spec["elements"]["contact"]["props"]["familiar"] = True
@@ -231,12 +231,14 @@ def test_a_section_that_has_become_another_is_replaced_only_whole_and_otherwise_
 
 
 def test_sentences_that_no_reply_translates_are_told_and_names_are_not() -> None:
-    (note,) = left_over(demo_site(), TEXTS, [reply(f"{INDEX} header")])
+    most = reply(*{f"{INDEX} {entry.element}" for entry in TEXTS} - {f"{INDEX} faq"})
+    (note,) = left_over(demo_site(), TEXTS, [most])
     assert "texts stay as they are, such as" in note
-    (german,) = left_over(demo_site(), TEXTS, [reply(f"{INDEX} header")], told_in="de")
+    (german,) = left_over(demo_site(), TEXTS, [most], told_in="de")
     assert "Texte bleiben, wie sie sind, etwa" in german
     named = [{"n": n, "text": "x"} for n, entry in enumerate(TEXTS) if len(entry.text.split()) > 3]
     assert left_over(demo_site(), TEXTS, [{"texts": named}]) == ()
+    assert left_over(demo_site(), TEXTS, [reply(f"{INDEX} faq")]) == (), "the others were not asked for"
 
 
 def test_words_of_a_shared_footer_that_come_with_one_page_make_the_index_no_page_of_the_translation() -> None:
