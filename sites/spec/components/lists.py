@@ -398,8 +398,6 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
         features = [line[2:162] for line in lines if line.startswith("- ") and line[2:].strip()][:12]
         text = "\n".join(line for line in lines if not line.startswith("- "))
         plan |= ({"text": text} if text else {}) | ({"features": features} if features else {})
-        if business.contact_href:
-            plan["action"] = {"label": business.say("Get in touch"), "href": business.contact_href}
     return props
 
 
