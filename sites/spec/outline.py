@@ -130,6 +130,8 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         trade=None if chosen or outline.drawing else trade,
         drawn=drawing is not None,
     )
+    action = _first_action(pages, to_contact := f"{where}#contact" if where else direct, outline.lang)
+    is_quiet = outline.theme.ground == "none" and len(pages) == 1  # the opening's button is the one spark
     return Business(
         name=outline.name,
         tagline=outline.tagline,
@@ -139,9 +141,9 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         area=contact.area,
         ways=ways,
         hours=tuple(line.model_dump() for line in contact.hours),
-        links=tuple(_navigation(pages, outline.lang)),
-        contact_href=(to_contact := f"{where}#contact" if where else direct),
-        action=_first_action(pages, to_contact, outline.lang),
+        links=tuple(link for link in _navigation(pages, outline.lang) if not action or link.label != action.label),
+        contact_href=to_contact,
+        action=None if is_quiet else action,
         lang=outline.lang,
         familiar=address_of(words, outline.lang),
         art=None if chosen == "none" else chosen or (trade.art if trade else None),

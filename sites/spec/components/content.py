@@ -55,8 +55,6 @@ from sites.spec.html import (
 )
 from sites.spec.model import JsonObject
 
-_ENOUGH: Final = 2
-"""Buttons of an opening that needs no further one."""
 ANY_ART: Final = ("tiles", "orbit", "waves", "rays", "arches")
 """Drawings that suit any trade."""
 
@@ -139,10 +137,9 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
         props["art"] = _art_for(business)
     if (drawing := section.drawing or business.drawing) and not section.image:
         props["drawing"] = {"of": drawing}
-    is_written_to = any(link["href"] == business.contact_href or link["href"].startswith("mailto:") for link in links)
-    if business.contact_href and len(links) < _ENOUGH and not is_written_to:
-        links.append({"label": business.say("Get in touch"), "href": business.contact_href})
-    return props | ({"actions": links[:3]} if links else {}) | ({"notes": notes[:4]} if notes else {})
+    if business.contact_href and not links:
+        links = [{"label": business.say("Get in touch"), "href": business.contact_href}]
+    return props | ({"actions": links} if links else {}) | ({"notes": notes[:4]} if notes else {})
 
 
 def _with_number(link: JsonObject, business: Business) -> JsonObject:

@@ -103,14 +103,16 @@ def shape_of(theme: Theme, style: Style) -> Mapping[str, str]:
 def plain_of(theme: Theme, ground: Ground | None) -> Mapping[str, str]:
     """Return the ground of bands and the colour of words where all is dark on light ground, else nothing.
 
-    Bands are no pink, and of a site whose colour is to stay small they are no further colour.
+    Bands are no pink, and of a site whose colour is to stay small they are no further colour; where it also has another
+    for words, buttons alone have its own.
     """
     primary, _, background = chosen_colours(theme)
     ink = theme.ink or mix(BLACK, primary, 0.1)
     hue, share = (BLACK, 0.06) if is_red(primary) else (primary, 0.1)
     share = 0 if ground == "none" else share
     deep = theme.deep if theme.deep and luminance(parse_colour(theme.deep)) >= DARK else mix(background, hue, share)
-    return {"deep": deep, "ink": ink} if _is_plain(theme) else {}
+    spark = {"primary": theme.ink, "buttons": primary} if ground == "none" and theme.ink else {}
+    return {**spark, **({"deep": deep, "ink": ink} if _is_plain(theme) else {})}
 
 
 def _is_plain(theme: Theme) -> bool:

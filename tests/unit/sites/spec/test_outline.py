@@ -103,12 +103,11 @@ def test_a_button_leads_where_the_outline_says() -> None:
     ("given", "labels"),
     [
         ([], ["Get in touch"]),
-        ([("Ring", "tel:+4423")], ["Ring", "Get in touch"]),
-        ([("Ring", "tel:+4423"), ("Send a photo", "mailto:us@bakery.example")], ["Ring", "Send a photo"]),
+        ([("Ring", "tel:+4423")], ["Ring"]),
         ([("Ring", "tel:+4423"), ("The rooms", "#features")], ["Ring", "The rooms"]),
     ],
 )
-def test_an_opening_has_a_button_to_get_in_touch_where_none_leads_there_and_two_would_be_too_many(
+def test_an_opening_has_the_buttons_that_its_outline_gives_it_and_one_to_get_in_touch_if_none(
     given: list[tuple[str, str]], labels: list[str]
 ) -> None:
     hero = {"kind": "Hero", "heading": "x", "items": [{"title": title, "detail": href} for title, href in given]}
@@ -775,6 +774,23 @@ def test_an_entry_that_has_no_figure_stands_below_those_that_have(kind: str, key
     props = home({"kind": kind, "items": [priced, *bare]})[key]["props"]
     assert len(props["items"]) == 1
     assert props["note"] == "Needles: Bring yours in. Repairs? By hand."
+
+
+def test_a_colour_for_one_button_alone_is_on_no_other_and_in_no_words() -> None:
+    """A hatter wanted black and white, and one red for one button: prices and a second button were red (issue 20)."""
+    theme = {"primary": "#b3122b", "ink": "#000000", "ground": "none", "art": "none"}
+    hero = {"kind": "Hero", "items": [{"title": "Write", "detail": "#contact"}]}
+    elements = home(hero, {"kind": "PriceList", "items": [{"title": "Felt", "detail": "240"}]}, theme=theme)
+    assert {"primary": "#000000", "buttons": "#b3122b"}.items() <= elements["page"]["props"]["theme"].items()
+    assert "action" not in elements["header"]["props"]
+
+
+def test_what_the_menu_would_say_beside_the_same_button_is_left_out() -> None:
+    ring = {"title": "Ring Terry", "detail": "tel:+4423"}
+    call = {"kind": "CallToAction", "menu": "Ring Terry", "items": [ring]}
+    header = home({"kind": "Hero", "items": [ring]}, call)["header"]["props"]
+    assert header["action"]["label"] == "Ring Terry"
+    assert "Ring Terry" not in {link["label"] for link in header["links"]}
 
 
 def test_colour_stays_small_and_letters_are_large_where_the_owner_wants_it() -> None:
