@@ -237,7 +237,7 @@ class CallToActionProps(SectionProps):
 
 def _outline_call(section: OutlineSection, business: Business) -> JsonObject:
     actions = [
-        {"label": item["title"][:60], "href": href}
+        _with_number({"label": item["title"][:60], "href": href}, business)
         for item in section.items
         if item.get("title") and (href := _called(item.get("detail"), business))
     ]
