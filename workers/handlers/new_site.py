@@ -164,5 +164,4 @@ def _with_versions(
             site = add_versions(site, texts.entries, group, told_in=owner).site
         except SpecError as error:
             return Poor(Reason.SPEC_INVALID, str(error))
-    summary += f" ({', '.join([source, *further])})"
     return _new_site(inputs, spec=site.canonical(), summary=summary, left=left)
