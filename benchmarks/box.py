@@ -20,10 +20,11 @@ from benchmarks.answer import Answer, Comparison
 from benchmarks.engine import box_engine
 from benchmarks.question import Survey, say
 from routing.jobs import ENDS
-from sandbox.box import WORKSPACE, BoxSpec, Clocks
+from sandbox.box import Box
+from sandbox.box_spec import WORKSPACE, BoxSpec
 from sandbox.docker.engine import Engine
 from sandbox.docker.recipe import Slot, box_container, workspace_volume
-from sandbox.execution import Box
+from sandbox.execution import Clocks
 from sandbox.pool import Reaper, build_maker, build_pool, build_spec
 from tests.box.fleet import Fleet, running_fleet
 from tests.engine import TestEngine

@@ -14,9 +14,9 @@ from producers.diagnosis import Finding, ok, warn
 from routing.config import read_settings
 from routing.errors import PolicyError
 from routing.policy.services import OfferedService
-from sandbox.box import SandboxError, SandboxUnavailableError
 from sandbox.config import BoxSettings
 from sandbox.docker.engine import Engine
+from sandbox.errors import SandboxError, SandboxUnavailableError
 from sandbox.image.rootfs import parts_digest
 from sandbox.pool import open_engine
 

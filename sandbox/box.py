@@ -1,277 +1,49 @@
-"""The values of a box, in which untrusted code runs, and its errors with whose fault each is."""
+"""A box: the files put into it, the commands run in it, and the files collected from it.
+
+There are two kinds: a container (`sandbox.docker`), and a local directory without isolation for tests and machines
+without an engine (`sandbox.local_box`). One conformance suite runs against both.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
-from pathlib import Path
-from typing import NamedTuple
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
-from routing.policy.services import Service
-from sites.files import INSTALLED, check_tree, is_planted
+from monitoring import traces
+from sandbox.box_spec import WORKSPACE, BoxLimits, BoxSpec, Egress
+from sandbox.errors import BoxFrozenError, BoxLostError
+from sandbox.execution import Channel, Clocks, ExecResult, OnLine, OutputLimits, follow
+from sandbox.tarball import CollectRules, stream_limit, unpack
+from sites.content_store import ContentStore, Manifest
+from sites.files import check_tree, is_planted
 
-MEBIBYTE = 1_048_576
-WORKSPACE = "/workspace"
-KILLED = 137
-"""The exit code of what SIGKILL ended, whoever sent it, and of whoever says so."""
-EGRESS_HOST = "egress"
-"""The forwarder's host name inside a box, from the hosts file: there is no DNS."""
-GATEWAY_PORT = 8080
-MIRROR_PORT = 8081
-
-
-class SandboxError(Exception):
-    """Base of all errors of this package."""
-
-
-class SandboxUnavailableError(SandboxError, ConnectionError):
-    """The engine or the image is missing (the operator's fault); `pointsman doctor` says more."""
-
-    def __init__(self, reason: str, hint: str) -> None:
-        super().__init__(reason, hint)
-        self.reason = reason
-        self.hint = hint
-
-    def __str__(self) -> str:
-        return f"no box can be made: {self.reason}: {self.hint}"
-
-
-class SandboxStartupError(SandboxError):
-    """A box could not be started with its required posture, so it was not started (the engine's fault, or ours)."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(reason, detail)
-        self.reason = reason
-        self.detail = detail
-
-    def __str__(self) -> str:
-        return f"the box was not started: {self.reason}: {self.detail}"
-
-
-class ServiceFailedError(SandboxError):
-    """A service beside a box did not become ready, or ended (its settings' fault: the project's or the operator's)."""
-
-    def __init__(self, title: str, why: str, said: str) -> None:
-        """Name the service, say why it failed, and give the end of its log, without keys."""
-        super().__init__(title, why, said)
-        self.title = title
-        self.why = why
-        self.said = said
-
-    def __str__(self) -> str:
-        return f"{self.title} {self.why}; its last words:\n{self.said or '(none)'}"
-
-
-class BoxLostError(SandboxError, ConnectionError):
-    """A box, or the engine that runs it, is gone (the operator's fault, or transient)."""
-
-
-class BoxFrozenError(SandboxError):
-    """A frozen box was used (our fault)."""
-
-
-class UncontainedSessionError(SandboxError):
-    """A program without permission checks would have run outside a container (our fault, or the operator's)."""
-
-
-class RegistryConfigError(SandboxError, ValueError):
-    """The package manager's configuration is unreadable or names no usable registry (the operator's fault)."""
-
-
-class MirrorRefusedError(SandboxError):
-    """The mirror refused a request (below 500 the caller's fault, else the registry's)."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(status, message)
-        self.status = status
-        self.message = message
-
-    def __str__(self) -> str:
-        return self.message
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class BoxLimits:
-    """Resource limits of one box."""
+class Standby:
+    """A command that was started before its job was known."""
 
-    memory_bytes: int = 2048 * MEBIBYTE
-    """Includes the workspace's files, which are in memory."""
-    cpus: float = 2.0
-    processes: int = 256
-    workspace_bytes: int = 512 * MEBIBYTE
-    workspace_files: int = 60_000
-    file_bytes: int = 64 * MEBIBYTE
-    """Size of one file including its holes, since a sparse file is sent in full."""
-    lifetime_seconds: int = 900
-    """A box ends by itself after this, even if its worker is dead."""
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    channel: Channel
 
+    def hand_over(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Channel | None:
+        """Return the channel if the command still waits and is exactly the wanted one; otherwise end it."""
+        is_wanted = (tuple(argv), dict(env), cwd) == (self.argv, dict(self.env), WORKSPACE)
+        if is_wanted and self.channel.exit_code() is None:
+            return self.channel
+        self.dismiss()
+        return None
 
-def beside(limits: BoxLimits, services: Sequence[Service]) -> BoxLimits:
-    """Return what its services leave of a box's limits.
-
-    Raises:
-        SandboxUnavailableError: they take more than half of it (the operator's fault).
-    """
-    left = replace(
-        limits,
-        memory_bytes=limits.memory_bytes - sum(service.memory_bytes for service in services),
-        cpus=limits.cpus - sum(service.cpus for service in services),
-        processes=limits.processes - sum(service.processes for service in services),
-    )
-    for name in ("memory_bytes", "cpus", "processes"):
-        if getattr(left, name) * 2 < getattr(limits, name):
-            what = name.removesuffix("_bytes")
-            raise SandboxUnavailableError(
-                "services_too_large",
-                f"the services beside a box take more than half of its {what}: raise `POINTSMAN_BOX__` limits,"
-                " or lower theirs (`runs.services` of the policy)",
-            )
-    return left
-
-
-class Target(NamedTuple):
-    """An address outside the box to which the forwarder leads."""
-
-    host: str
-    """An IP address; empty for the engine's host, as seen from the outer network."""
-    port: int
-
-
-@dataclass(frozen=True)
-class BoxSpec:
-    """What a box is made from. Boxes of equal specs are interchangeable until used."""
-
-    image: str
-    """Image id (`sha256:...`), never a tag."""
-    gateway: Target
-    mirror: Target | None = None
-    limits: BoxLimits = field(default_factory=BoxLimits)
-    runtime: str | None = None
-    """An OCI runtime of the engine, such as `runsc`; None for its default."""
-    project_image: str | None = None
-    """Image id of the box itself, where its project has one of its own; forwarder and bridge are always of `image`."""
-
-    @property
-    def of_box(self) -> BoxSpec:
-        """The spec of the box's own container."""
-        return replace(self, image=self.project_image or self.image)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 in hex, by which the pool compares specs."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class Egress:
-    """The only way out of a box."""
-
-    address: str
-    """The forwarder's address as the gateway sees it, to which an attempt's token is bound."""
-    gateway_url: str
-    """As seen from inside."""
-    mirror_url: str | None
-    """As seen from inside; None if the spec names no mirror."""
-
-
-@dataclass(frozen=True)
-class Clocks:
-    """Time limits of a command, in seconds."""
-
-    soft_seconds: float
-    """After this a clock inside the box sends SIGINT; the command then has `grace_seconds` to end."""
-    hard_seconds: float
-    """After this the whole box is frozen."""
-    start_seconds: float | None = None
-    """Limit for the first byte on stdout."""
-    idle_seconds: float | None = None
-    """Limit of a silence on stdout."""
-    grace_seconds: float = 10.0
-
-    @classmethod
-    def within(
-        cls, soft: float, *, grace: float, start_seconds: float | None = None, idle_seconds: float | None = None
-    ) -> Clocks:
-        """Return the clocks of a command that is interrupted after `soft` seconds and has `grace` to end."""
-        return cls(soft, soft + grace + 2, start_seconds, idle_seconds, grace)
-
-
-@dataclass(frozen=True)
-class OutputLimits:
-    """Limits of a command's output."""
-
-    total_bytes: int = 10 * MEBIBYTE
-    """Stdout and stderr together."""
-    line_bytes: int = MEBIBYTE
-    """One line of stdout, including its line feed."""
-    stderr_tail_bytes: int = 65_536
-    """How much of the end of stderr to keep."""
-
-
-class Ending(StrEnum):
-    """Why a command ended. Everything but `exited` was cut off by us."""
-
-    EXITED = "exited"
-    START_TIMEOUT = "start_timeout"
-    IDLE_TIMEOUT = "idle_timeout"
-    SOFT_TIMEOUT = "soft_timeout"
-    HARD_TIMEOUT = "hard_timeout"
-    OUTPUT_LIMIT = "output_limit"
-    LINE_LIMIT = "line_limit"
-    STOPPED = "stopped"
-    """The caller's `on_line` asked for it."""
-    BOX_LOST = "box_lost"
-    """The box or its engine went away under the command."""
-
-
-@dataclass(frozen=True)
-class ExecResult:
-    """How a command ended. A nonzero status is a result, not an error."""
-
-    ending: Ending
-    exit_code: int | None
-    """None when the command was cut off."""
-    stdout: bytes
-    """Empty if `on_line` took the lines."""
-    stderr: bytes
-    """The end of stderr."""
-    output_bytes: int
-    seconds: float
-    oom_kills: int | None = None
-    """Processes that the kernel killed since the last command for the box's memory limit; None if nobody counted."""
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the command exited with status 0."""
-        return self.ending is Ending.EXITED and self.exit_code == 0
-
-    @property
-    def is_resource_limit(self) -> bool:
-        """Whether the kernel killed the command for its memory use (threat A6)."""
-        return self.ending is Ending.EXITED and self.exit_code == KILLED and self.oom_kills != 0
-
-    def check_box(self) -> None:
-        """Check that the box outlived the command, before its status is taken for anybody's fault.
-
-        Raises:
-            BoxLostError: it, or its engine, went away.
-        """
-        if self.ending is Ending.BOX_LOST:
-            raise BoxLostError("the box went away under a command")
-
-    @property
-    def of_a_lost_box(self) -> ExecResult:
-        """The same, where the box went away under the command: what killed it is no status of its own."""
-        return replace(self, ending=Ending.BOX_LOST, exit_code=None)
-
-
-OnLine = Callable[[bytes], bool | None]
-"""Takes each line of stdout without its line feed; returning False stops the command."""
+    def dismiss(self) -> None:
+        """Close the command's stdin, which ends it."""
+        self.channel.end_input()
+        self.channel.close()
 
 
 @dataclass(frozen=True)
@@ -284,20 +56,6 @@ class Injected:
     """Paths left out because a tool would obey them (threat D1); sorted."""
 
 
-@dataclass(frozen=True)
-class CollectRules:
-    """What may come out of a workspace."""
-
-    max_bytes: int
-    """Limit of all files together."""
-    max_files: int = 5_000
-    max_file_bytes: int = 20 * MEBIBYTE
-    ignored: frozenset[str] = frozenset({INSTALLED})
-    """Names of directories to skip unread, at any depth."""
-    planted: Callable[[str], bool] = is_planted
-    """Whether a path is configuration that a tool would obey (threat D2); one refuses the whole output."""
-
-
 def select_files(
     files: Mapping[str, bytes], planted: Callable[[str], bool], *, limits: BoxLimits
 ) -> tuple[dict[str, bytes], Injected]:
@@ -308,37 +66,183 @@ def select_files(
     return checked, Injected(len(checked), sum(map(len, checked.values())), tuple(sorted(dropped)))
 
 
-# An owner label holds the machine's boot, the process namespace, the process id and its start time. From another
-# machine or namespace nobody can tell whether the owner lives; there only the deadline counts.
-_START_FIELD = 19
-"""Index of the start time in /proc/PID/stat, after the command's closing bracket."""
-_STATE_FIELD = 0
+class Box(ABC):
+    """A box for one job. Every method but `close` fails once it is closed."""
 
+    is_walled = False
+    """Whether it isolates what runs in it."""
 
-def current_owner() -> str:
-    """Return the owner label of this process."""
-    pid = os.getpid()
-    return f"{_namespace()}.{pid}.{_start_of(pid)}"
+    def __init__(self, id: str, spec: BoxSpec, egress: Egress) -> None:
+        self.id = id
+        """For logs and receipts."""
+        self.egress = egress
+        """The only way out."""
+        self.is_warm = False
+        """Whether it waited in a pool."""
+        self.token: str | None = None
+        """Of the standby command, if any. It is worthless until it is bound to an attempt."""
+        self.on_closed: Callable[[], None] = lambda: None
+        """Called once it is destroyed."""
+        self._spec = spec
+        self._standby: Standby | None = None
+        self._has_run = False
+        self._is_frozen = False
+        self._is_closed = False
 
+    def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
+        """Start a command that waits for its input on stdin.
 
-def is_alive(owner: str) -> bool | None:
-    """Return whether a label's process is alive; None if that cannot be told from here."""
-    rest, _, started = owner.rpartition(".")
-    namespace, _, pid = rest.rpartition(".")
-    if namespace != _namespace() or not pid.isdigit():
-        return None
-    return _start_of(int(pid)) == started
+        The next `run` of exactly this command continues it; any other ends it first. No outside data has reached it by
+        then, so files may still be put.
 
+        `token` is a new secret in `env`, to be bound to the attempt that uses the box.
 
-def _namespace() -> str:
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
-    namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
-    return f"{boot}-{namespace}"
+        Raises:
+            BoxLostError: the box is gone.
+        """
+        self._check_usable()
+        channel = self._start(argv, env=env, cwd=WORKSPACE, clocks=None)
+        self._standby, self.token = Standby(tuple(argv), env, channel), token
 
+    def put(self, files: Mapping[str, bytes], *, planted: Callable[[str], bool] = is_planted) -> Injected:
+        """Put files into the workspace, before the first `run`: nothing untrusted may be running.
 
-def _start_of(pid: int) -> str:
-    """Return when a process started, in clock ticks since boot; empty if it is gone or a zombie."""
-    with suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return "" if fields[_STATE_FIELD] in "ZX" else fields[_START_FIELD]
-    return ""
+        Raises:
+            PathRefusedError: a name breaks a rule (the sender's fault).
+            TreeRefusedError: the tree breaks a rule (the sender's fault).
+            BoxLostError: the box or its engine is gone (the operator's fault, or transient).
+        """
+        self._check_usable()
+        if self._has_run:
+            raise BoxFrozenError("files must be put before the first command")
+        checked, injected = select_files(files, planted, limits=self._spec.limits)
+        self._lay(checked)
+        return injected
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        clocks: Clocks,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str = WORKSPACE,
+        on_line: OnLine | None = None,
+        watch: Callable[[], None] | None = None,
+    ) -> ExecResult:
+        """Run a command as the unprivileged user until it ends or is cut off.
+
+        After an ending by the hard clock, an output limit or `on_line` the box is frozen: nothing in it moves any more,
+        and its files can be collected. `on_line` runs in this thread, and so does `watch`, every half second at least,
+        whether the command says anything or not; what they raise freezes the box and goes on.
+
+        Raises:
+            BoxFrozenError: the box is frozen (ours).
+            BoxLostError: the box was gone before the command began.
+        """
+        self._check_usable()
+        self._has_run = True
+        began, standby, self._standby = time.monotonic(), self._standby, None
+        with traces.span("box exec", facts={"process.executable.name": argv[0].rpartition("/")[2]}) as span:
+            channel = standby.hand_over(argv, env or {}, cwd) if standby is not None else None
+            result = follow(
+                channel or self._start(argv, env=env or {}, cwd=cwd, clocks=clocks),
+                freeze=self._freeze_quietly,
+                stdin=stdin,
+                clocks=clocks,
+                limits=OutputLimits(),
+                on_line=on_line,
+                watch=watch,
+                began=began,
+            )
+            span.note({"process.exit.code": result.exit_code, "pointsman.ending": result.ending.value})
+            return result.of_a_lost_box if self._is_closed else self._judged(result)
+
+    def collect(self, content_store: ContentStore, rules: CollectRules) -> Manifest:
+        """Freeze the box for good and store its files by content.
+
+        Raises:
+            PathRefusedError: a name breaks a rule (the fault of the code in the box, as all of these).
+            TreeRefusedError: one reason code: `symlink hardlink fifo device sparse planted name_collision
+                file_as_directory file_too_large too_many_bytes too_many_files too_many_members stream_too_long
+                bad_archive not_a_directory`.
+            BoxLostError: the box is gone, and its files with it.
+        """
+        self.freeze()
+        limits = self._spec.limits
+        longest = stream_limit(workspace_bytes=limits.workspace_bytes, workspace_files=limits.workspace_files)
+        with self._packed() as chunks:
+            return unpack(chunks, content_store, rules, max_stream_bytes=longest)
+
+    @abstractmethod
+    def check_services(self, *, watch: Callable[[], None]) -> None:
+        """Check that the services beside the box still run; what `watch` raises ends the wait for those about to end.
+
+        Raises:
+            ServiceFailedError: one has ended.
+            BoxLostError: the engine is gone.
+        """
+
+    @abstractmethod
+    def is_usable(self) -> bool:
+        """Return whether it is unchanged since it was created."""
+
+    def freeze(self) -> None:
+        """Stop everything in the box for good; its files stay readable. A frozen box is left as it is.
+
+        Raises:
+            BoxLostError: the box is gone.
+        """
+        if self._is_closed:
+            raise BoxLostError("the box is closed")
+        if not self._is_frozen:
+            self._stop()
+            self._is_frozen = True
+
+    def close(self) -> None:
+        """Destroy the box and everything that belongs to it. Never fails; may be called again, at any time."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            if self._standby is not None:
+                self._standby.dismiss()
+            self._destroy()
+        finally:
+            self.on_closed()
+
+    def _freeze_quietly(self) -> None:
+        try:
+            self.freeze()
+        except BoxLostError:
+            logger.warning("box_lost", extra={"box": self.id})
+
+    def _check_usable(self) -> None:
+        if self._is_closed:
+            raise BoxLostError("the box is closed")
+        if self._is_frozen:
+            raise BoxFrozenError("the box is frozen")
+
+    @abstractmethod
+    def _lay(self, files: Mapping[str, bytes]) -> None:
+        """Write checked files into the workspace."""
+
+    @abstractmethod
+    def _start(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, clocks: Clocks | None) -> Channel:
+        """Start a command; without clocks its time has not begun yet."""
+
+    def _judged(self, result: ExecResult) -> ExecResult:
+        """Return a result with what only this kind of box can tell of it."""
+        return result
+
+    @abstractmethod
+    def _packed(self) -> AbstractContextManager[Iterable[bytes]]:
+        """Open the archive of the workspace."""
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """Stop all processes for good."""
+
+    @abstractmethod
+    def _destroy(self) -> None:
+        """Remove everything; never fails."""

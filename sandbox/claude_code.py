@@ -20,7 +20,8 @@ from typing import Any, Literal
 
 from pydantic_core import from_json
 
-from sandbox.box import Ending, ExecResult, UncontainedSessionError
+from sandbox.errors import UncontainedSessionError
+from sandbox.execution import Ending, ExecResult
 
 MAX_TEXT = 2000
 """Maximum characters of a text."""

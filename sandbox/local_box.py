@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sandbox.box import WORKSPACE, BoxSpec, Clocks, Egress
-from sandbox.execution import Box, Exchanged
+from sandbox.box import Box
+from sandbox.box_spec import WORKSPACE, BoxSpec, Egress
+from sandbox.execution import Clocks, Exchanged
 from sites.directories import write_directory
 
 _PIECE_BYTES = 262_144

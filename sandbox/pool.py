@@ -19,17 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from routing.policy.services import Service
-from sandbox.box import (
-    MEBIBYTE,
-    BoxLimits,
-    BoxSpec,
-    SandboxError,
-    SandboxStartupError,
-    SandboxUnavailableError,
-    Target,
-    current_owner,
-    is_alive,
-)
+from sandbox.box import Box
+from sandbox.box_spec import MEBIBYTE, BoxLimits, BoxSpec, Target
 from sandbox.config import BoxConfig
 from sandbox.docker.box import DockerMaker
 from sandbox.docker.engine import (
@@ -41,8 +32,9 @@ from sandbox.docker.engine import (
     translating_use_errors,
 )
 from sandbox.docker.recipe import DEADLINE, OWNER, SLOT, Slot, outer_network
-from sandbox.execution import Box
+from sandbox.errors import SandboxError, SandboxStartupError, SandboxUnavailableError
 from sandbox.image.rootfs import image_reference, parts_digest
+from sandbox.owner import current_owner, is_alive
 
 logger = logging.getLogger(__name__)
 

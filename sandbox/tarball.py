@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import IO
 
-from sandbox.box import WORKSPACE, CollectRules
+from sandbox.box_spec import MEBIBYTE, WORKSPACE
 from sites.archives import MEMBER_OVERHEAD, CountedStream, open_tar, refused_kind, tar_members
 from sites.content_store import ContentStore, Entry, Manifest
 from sites.errors import TreeRefusedError
-from sites.files import NameSet, media_type_of
+from sites.files import INSTALLED, NameSet, is_planted, media_type_of
 
 OWNER = 1000
 """The image's own user and group, where a box has no other."""
@@ -23,6 +24,20 @@ _FILE_MODE, _RUNNABLE_MODE = 0o644, 0o755
 _SCRIPT = b"#!"
 """What names its interpreter may be run: a tree of files by content has no modes."""
 _MAX_MEMBERS = 120_000
+
+
+@dataclass(frozen=True)
+class CollectRules:
+    """What may come out of a workspace."""
+
+    max_bytes: int
+    """Limit of all files together."""
+    max_files: int = 5_000
+    max_file_bytes: int = 20 * MEBIBYTE
+    ignored: frozenset[str] = frozenset({INSTALLED})
+    """Names of directories to skip unread, at any depth."""
+    planted: Callable[[str], bool] = is_planted
+    """Whether a path is configuration that a tool would obey (threat D2); one refuses the whole output."""
 
 
 def pack(files: Mapping[str, bytes], *, owner: int = OWNER) -> bytes:

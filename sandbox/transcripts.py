@@ -18,8 +18,9 @@ from uuid import UUID, uuid5
 from pydantic_core import from_json
 
 from routing.redaction import REDACTED, redact, redact_all
-from sandbox.box import WORKSPACE, SandboxError
+from sandbox.box_spec import WORKSPACE
 from sandbox.claude_code import CLI_VERSION
+from sandbox.errors import SandboxError
 
 MAX_BYTES = 2_097_152
 """Of one transcript; the beginning and the end are kept."""

@@ -10,10 +10,10 @@ from contextlib import closing, contextmanager
 import uvicorn
 
 from gateway.bearers import address_of
-from sandbox.box import MirrorRefusedError, SandboxStartupError
+from sandbox.box import Box
 from sandbox.config import BoxConfig, MirrorConfig
 from sandbox.docker.engine import translating_start_errors
-from sandbox.execution import Box
+from sandbox.errors import MirrorRefusedError, SandboxStartupError
 from sandbox.package_mirror.app import Mirror, server_config
 from sandbox.package_mirror.registries import read_all
 from sandbox.pool import Reaper, build_maker, open_engine

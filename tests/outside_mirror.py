@@ -16,8 +16,8 @@ import httpx2
 import uvicorn
 
 from routing.policy.platform import platform_policy
-from sandbox.box import RegistryConfigError
 from sandbox.config import MirrorConfig
+from sandbox.errors import RegistryConfigError
 from sandbox.package_mirror.app import fleet_mirror, server_config
 from sandbox.package_mirror.registries import read_all, read_registries
 

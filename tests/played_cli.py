@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox.box import WORKSPACE, BoxSpec, Clocks, ExecResult, OnLine, Target
+from sandbox.box_spec import WORKSPACE, BoxSpec, Target
 from sandbox.claude_code import CLI_VERSION, CONVERSATION_FILE
+from sandbox.execution import Clocks, ExecResult, OnLine
 from sandbox.local_box import LocalBox
 from tests.services import wait_until
 

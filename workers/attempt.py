@@ -28,7 +28,7 @@ from routing.policy.platform import ModelCall, Policy
 from routing.policy.prices import BudgetExceeded, Usage
 from routing.queues import QUEUES, CallPurpose, Limits, QueueName
 from routing.rounds import TRANSCRIPT, brief_worker, quote_answers
-from sandbox.execution import Box
+from sandbox.box import Box
 from sites.content_store import ContentStore
 from sites.releases import manifest_of
 from sites.spec.model import Site as SiteSpec

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NoReturn
 from ledger.attempts import new_token
 from monitoring import traces
 from routing.policy.services import Service
-from sandbox.box import SandboxError, SandboxUnavailableError
+from sandbox.box import Box
 from sandbox.claude_code import SessionPlan, arguments, environment
 from sandbox.config import BoxConfig
-from sandbox.execution import Box
+from sandbox.errors import SandboxError, SandboxUnavailableError
 from workers import dense
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from routing.errors import CallFailure
 from routing.failures import OUTAGES
 from routing.jobs import Reason, State
 from routing.scheduling import retry_delay_seconds
-from sandbox.box import (
+from sandbox.errors import (
     BoxFrozenError,
     BoxLostError,
     SandboxStartupError,

@@ -14,7 +14,7 @@ from gateway.errors import GatewayError, GatewayUnreachableError, ProviderBusyEr
 from ledger.events import EventKind
 from monitoring import traces
 from routing.policy.prices import TOKENS_PER_PRICE, BudgetExceeded, Price, price_of
-from sandbox.box import Clocks, ExecResult
+from sandbox.box import Box
 from sandbox.claude_code import (
     CONVERSATION_FILE,
     End,
@@ -25,7 +25,7 @@ from sandbox.claude_code import (
     encode_prompt,
     environment,
 )
-from sandbox.execution import Box
+from sandbox.execution import Clocks, ExecResult
 from sandbox.transcripts import MAX_RESUMED_BYTES, Transcript, TranscriptRefusedError, conversation, unpack
 from sites.errors import BlobCorruptError, BlobMissingError
 from workers.attempt import Attempt

@@ -166,7 +166,7 @@ def _known_errors() -> tuple[type[Exception], ...]:
     from ledger.errors import LedgerError
     from producers.errors import ProducerError
     from routing.errors import RoutingError
-    from sandbox.box import SandboxError
+    from sandbox.errors import SandboxError
     from sites.errors import SiteError
 
     own = (RoutingError, ProducerError, LedgerError, SandboxError, GatewayError, SiteError)

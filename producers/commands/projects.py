@@ -28,7 +28,7 @@ from producers.commands.context import (
 )
 from producers.commands.trials import HERE, IN_A_BOX, Trial, try_commands
 from producers.harmless import harmless
-from sandbox.box import SandboxError
+from sandbox.errors import SandboxError
 
 project_app = typer.Typer(no_args_is_help=True, help="Code projects.")
 

@@ -15,9 +15,10 @@ from typing import NamedTuple
 from pydantic import BaseModel
 
 from routing.config import read_settings, strip_settings
-from sandbox.box import BoxSpec, Clocks, Ending, Target
+from sandbox.box import Box
+from sandbox.box_spec import BoxSpec, Target
 from sandbox.config import BoxConfig, MirrorConfig
-from sandbox.execution import Box
+from sandbox.execution import Clocks, Ending
 
 _TAIL_BYTES = 4096
 _TAIL_LINES = 15

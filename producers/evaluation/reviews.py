@@ -51,7 +51,7 @@ from routing.policy.agents import FINISH_TOOL, RESULT_FILE
 from routing.policy.platform import Policy, load_policy
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.queues import QueueName
-from sandbox.box import WORKSPACE
+from sandbox.box_spec import WORKSPACE
 from sites.repository.workspace import BASE, Step, Workspace
 
 _TASKS: Mapping[Reviewer, str] = {

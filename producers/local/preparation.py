@@ -30,8 +30,8 @@ from producers.servers import write_private
 from routing.config import strip_settings
 from routing.errors import RoutingError
 from routing.policy.platform import load_policy
-from sandbox.box import SandboxError, SandboxUnavailableError
 from sandbox.config import BoxConfig
+from sandbox.errors import SandboxError, SandboxUnavailableError
 from sites.errors import SiteError
 
 if TYPE_CHECKING:

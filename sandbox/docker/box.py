@@ -13,27 +13,16 @@ from docker.api import APIClient
 
 from monitoring import traces
 from routing.policy.services import Service
-from sandbox.box import (
-    EGRESS_HOST,
-    GATEWAY_PORT,
-    KILLED,
-    MIRROR_PORT,
-    WORKSPACE,
-    BoxLostError,
-    BoxSpec,
-    Clocks,
-    Egress,
-    ExecResult,
-    SandboxStartupError,
-    beside,
-    current_owner,
-)
+from sandbox.box import Box
+from sandbox.box_spec import EGRESS_HOST, GATEWAY_PORT, MIRROR_PORT, WORKSPACE, BoxSpec, Egress, beside
 from sandbox.docker import recipe, services
 from sandbox.docker.engine import Engine, translating_start_errors, translating_use_errors
 from sandbox.docker.exec_channel import ExecChannel, run_quickly
 from sandbox.docker.recipe import TOOLS, Kind, Slot, check_box, check_forwarder, check_inner, check_volume
 from sandbox.docker.terminal import attend
-from sandbox.execution import Box
+from sandbox.errors import BoxLostError, SandboxStartupError
+from sandbox.execution import KILLED, Clocks, ExecResult
+from sandbox.owner import current_owner
 from sandbox.tarball import pack
 
 logger = logging.getLogger(__name__)

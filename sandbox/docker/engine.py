@@ -19,9 +19,9 @@ import docker.errors
 import requests.exceptions
 import urllib3.exceptions
 
-from sandbox.box import BoxLostError, SandboxError, SandboxStartupError, SandboxUnavailableError
 from sandbox.docker import recipe
 from sandbox.docker.recipe import INSTALL, KIND, PARTS, SLOT, Kind, Slot, check_given_outer
+from sandbox.errors import BoxLostError, SandboxError, SandboxStartupError, SandboxUnavailableError
 from sites.disk import locked_file
 
 UNREACHABLE = (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from docker.types import IPAMConfig, IPAMPool, LogConfig, Mount, Ulimit
 
-from sandbox.box import GATEWAY_PORT, MEBIBYTE, MIRROR_PORT, WORKSPACE, BoxSpec, Target
+from sandbox.box_spec import GATEWAY_PORT, MEBIBYTE, MIRROR_PORT, WORKSPACE, BoxSpec, Target
 from sandbox.docker.seccomp import SECCOMP
 
 UIDS: Final = range(0x7000_0000, 0x7FFF_0000)

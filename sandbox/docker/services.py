@@ -17,10 +17,11 @@ from docker.types import Mount, Ulimit
 
 from routing.policy.services import Service
 from routing.redaction import redact
-from sandbox.box import MEBIBYTE, BoxSpec, ServiceFailedError
+from sandbox.box_spec import MEBIBYTE, BoxSpec
 from sandbox.docker import recipe
 from sandbox.docker.engine import Engine
 from sandbox.docker.recipe import Kind, Slot
+from sandbox.errors import ServiceFailedError
 
 _POLL_SECONDS = 0.1
 _PROBE = 'exec 3<>"/dev/tcp/$0/$1"'

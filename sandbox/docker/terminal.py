@@ -19,7 +19,7 @@ from typing import Any
 import docker.errors
 from docker.api import APIClient
 
-from sandbox.box import WORKSPACE
+from sandbox.box_spec import WORKSPACE
 from sandbox.docker.engine import UNREACHABLE
 from sandbox.docker.recipe import HOME
 

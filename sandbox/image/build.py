@@ -23,8 +23,9 @@ from typing import BinaryIO, NamedTuple
 import docker
 import docker.errors
 
-from sandbox.box import WORKSPACE, SandboxUnavailableError
+from sandbox.box_spec import WORKSPACE
 from sandbox.docker.engine import check_reachable, translating_start_errors
+from sandbox.errors import SandboxUnavailableError
 from sandbox.image.rootfs import (
     CLAUDE_VERSION,
     NODE_PACKAGE,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from sandbox.box import SandboxError
+from sandbox.errors import SandboxError
 from sandbox.image.source import ImageSource, source_of_dockerfile
 
 _MAX_BYTES = 64 * 1024

@@ -18,15 +18,17 @@ from typing import Any, NamedTuple
 import docker
 import docker.errors
 
-from sandbox.box import BoxSpec, SandboxError, SandboxUnavailableError, Target, current_owner
+from sandbox.box_spec import BoxSpec, Target
 from sandbox.claude_code import CLI_VERSION
 from sandbox.config import BoxConfig
 from sandbox.docker import recipe
 from sandbox.docker.engine import UNREACHABLE, Engine, check_reachable, translating_start_errors
 from sandbox.docker.recipe import HOME, PARTS, RUN, Kind, Slot
+from sandbox.errors import SandboxError, SandboxUnavailableError
 from sandbox.image.build import ENGINE_SECONDS, PATH, Base, Progress, bootstrap, exported, import_onto, pull
 from sandbox.image.rootfs import parts_digest
 from sandbox.image.source import ImageSource
+from sandbox.owner import current_owner
 
 REPOSITORY = "pointsman-project"
 _PROBE_SECONDS = 60

@@ -19,9 +19,10 @@ from importlib import resources
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from sandbox.box import WORKSPACE, SandboxUnavailableError
+from sandbox.box_spec import WORKSPACE
 from sandbox.claude_code import CLI_VERSION
 from sandbox.docker.recipe import HOME, RUN, TOOLS
+from sandbox.errors import SandboxUnavailableError
 
 FORMAT = 3
 """Incremented when the assembly changes."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandbox.box import SandboxError
+from sandbox.errors import SandboxError
 
 
 class ImageSourceError(SandboxError, ValueError):

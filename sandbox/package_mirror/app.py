@@ -25,8 +25,8 @@ from ledger import events
 from ledger.attempts import attempt_at, hash_token
 from monitoring.asgi import Server, leave_on_signals, uvicorn_config
 from routing.policy.platform import Policy
-from sandbox.box import MirrorRefusedError
 from sandbox.config import MirrorConfig
+from sandbox.errors import MirrorRefusedError
 from sandbox.package_mirror.descriptions import SHORT, Descriptions, Form
 from sandbox.package_mirror.packages import (
     Description,

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import aiohttp
 
-from sandbox.box import MirrorRefusedError
 from sandbox.config import MirrorConfig
+from sandbox.errors import MirrorRefusedError
 from sandbox.package_mirror.packages import Outbound, Packument, read_packument
 from sandbox.package_mirror.python_packages import ACCEPTED, read_index
 from sandbox.package_mirror.registries import Registries

@@ -27,8 +27,8 @@ from pydantic_core import from_json, to_json
 from gateway.errors import AddressRefusedError
 from gateway.network import public_socket
 from routing.addresses import refusal_of
-from sandbox.box import MirrorRefusedError, RegistryConfigError
 from sandbox.config import MirrorConfig
+from sandbox.errors import MirrorRefusedError, RegistryConfigError
 from sandbox.package_mirror.registries import Registries, host_of
 
 logger = logging.getLogger(__name__)

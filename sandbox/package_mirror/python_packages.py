@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 
 from pydantic_core import from_json, to_json
 
-from sandbox.box import MirrorRefusedError
+from sandbox.errors import MirrorRefusedError
 from sandbox.package_mirror.packages import Digest, Origin, Packument
 
 SIMPLE_JSON = "application/vnd.pypi.simple.v1+json"

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from sandbox.box import RegistryConfigError
 from sandbox.config import MirrorConfig
+from sandbox.errors import RegistryConfigError
 
 _SECONDS = 60
 _MAX_NPMRC_BYTES = 256 * 1024

@@ -17,11 +17,11 @@ from producers.use_cases.sites import Sites
 from routing.policy.platform import Policy, platform_policy
 from routing.policy.services import Service
 from routing.queues import QueueName, Tier
-from sandbox.box import ExecResult, Injected
+from sandbox.box import Box, Injected
 from sandbox.config import BoxConfig
 from sandbox.docker.box import DockerBox
 from sandbox.docker.engine import Engine
-from sandbox.execution import Box
+from sandbox.execution import ExecResult
 from sandbox.image.rootfs import image_reference
 from sites.content_store import ContentStore
 from tests.engine import Listener, TestEngine

@@ -9,9 +9,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from sandbox.box import MEBIBYTE, BoxFrozenError, BoxLostError, Clocks, CollectRules, Ending
+from sandbox.box import Box
+from sandbox.box_spec import MEBIBYTE
 from sandbox.docker.box import DockerMaker
-from sandbox.execution import Box
+from sandbox.errors import BoxFrozenError, BoxLostError
+from sandbox.execution import Clocks, Ending
+from sandbox.tarball import CollectRules
 from sites.content_store import ContentStore
 from sites.errors import PathRefusedError, TreeRefusedError
 from tests.played_cli import LocalBoxMaker

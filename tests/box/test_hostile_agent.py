@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from sandbox.box import WORKSPACE, Clocks, CollectRules
+from sandbox.box_spec import WORKSPACE
 from sandbox.docker.box import DockerBox
-from sandbox.tarball import unpack
+from sandbox.execution import Clocks
+from sandbox.tarball import CollectRules, unpack
 from sites.content_store import ContentStore, Manifest
 from sites.errors import PathRefusedError, TreeRefusedError
 from tests.box.ground import Ground, Watch, ground

@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 from docker.errors import NotFound
 
-from sandbox.box import BoxLostError, Clocks, Ending, SandboxStartupError, SandboxUnavailableError
+from sandbox.box import Box
 from sandbox.docker import recipe
 from sandbox.docker.box import DockerBox, DockerMaker
 from sandbox.docker.engine import Engine, is_outer_network
 from sandbox.docker.recipe import Slot
-from sandbox.execution import Box
+from sandbox.errors import BoxLostError, SandboxStartupError, SandboxUnavailableError
+from sandbox.execution import Clocks, Ending
 from sandbox.pool import Pool, Reaper, build_maker, build_pool, check_boxes
 from tests.acceptance.installation import settle
 from tests.engine import TestEngine

@@ -19,9 +19,10 @@ from producers.image_checks import check_images
 from producers.use_cases.runs import Projects
 from routing.config import read_settings
 from routing.policy.services import OfferedService
-from sandbox.box import Clocks, SandboxUnavailableError
 from sandbox.docker.box import DockerBox, DockerMaker
 from sandbox.docker.engine import Engine
+from sandbox.errors import SandboxUnavailableError
+from sandbox.execution import Clocks
 from sandbox.image.project import build_for_project
 from sandbox.image.source import ImageSource, source_of_dockerfile
 from sites.content_store import ContentStore

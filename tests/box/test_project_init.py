@@ -15,10 +15,11 @@ from producers.cli import app
 from routing.policy.platform import platform_policy
 from routing.policy.project import Commands
 from routing.policy.project_proposal import READ_FILES, propose
-from sandbox.box import GATEWAY_PORT, MIRROR_PORT, WORKSPACE, Clocks
+from sandbox.box import Box
+from sandbox.box_spec import GATEWAY_PORT, MIRROR_PORT, WORKSPACE
 from sandbox.config import MirrorConfig
 from sandbox.docker.box import DockerBox
-from sandbox.execution import Box
+from sandbox.execution import Clocks
 from sandbox.trial import Listen, open_trial_box
 from tests.engine import TestEngine
 from tests.outside_mirror import python_file_hosts, unreachable

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from routing.policy.platform import platform_policy
-from sandbox.box import Clocks, CollectRules, Ending
 from sandbox.claude_code import End, SessionReader, arguments, encode_prompt, environment
 from sandbox.docker.box import DockerBox
 from sandbox.docker.engine import Engine
+from sandbox.execution import Clocks, Ending
 from sandbox.pool import build_maker
+from sandbox.tarball import CollectRules
 from sites.content_store import ContentStore
 from tests.engine import Listener, TestEngine
 from workers.handlers.agent import session_plan

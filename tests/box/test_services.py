@@ -16,9 +16,10 @@ import pytest
 
 from ledger.store import Ledger, create_ledger_engine
 from routing.policy.services import OfferedService, ProjectService, Service, services_of
-from sandbox.box import Clocks, SandboxStartupError, SandboxUnavailableError, ServiceFailedError
 from sandbox.docker.box import DockerBox, DockerMaker
 from sandbox.docker.engine import Engine
+from sandbox.errors import SandboxStartupError, SandboxUnavailableError, ServiceFailedError
+from sandbox.execution import Clocks
 from sandbox.pool import Reaper, build_maker
 from sites.content_store import ContentStore
 from tests.box.service_images import OFFERS, build_service_images

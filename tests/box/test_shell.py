@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from ledger.store import Ledger, create_ledger_engine
-from sandbox.box import CollectRules
 from sandbox.docker.box import DockerBox
 from sandbox.docker.engine import Engine
 from sandbox.docker.terminal import MOST_BYTES, plain_text
+from sandbox.tarball import CollectRules
 from sites.content_store import ContentStore
 from tests.box.test_leftovers import standing
 from tests.engine import TestEngine

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ledger.start_attempt import Claim
-from sandbox.box import Clocks
 from sandbox.docker.box import DockerBox
+from sandbox.execution import Clocks
 from tests.box.ground import Ground, Watch, ground
 from tests.engine import TestEngine
 from tests.services import Postgres, wait_until

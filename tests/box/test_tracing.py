@@ -9,8 +9,8 @@ from monitoring import traces
 from monitoring.config import TracingConfig
 from monitoring.trace_recorder import Recorder
 from routing.policy.services import Service
-from sandbox.box import Clocks
 from sandbox.docker.box import DockerBox, DockerMaker
+from sandbox.execution import Clocks
 from workers.boxes import PoolOnDemand
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.box import BoxLostError, Clocks, CollectRules, Ending
 from sandbox.docker.box import DockerBox, DockerMaker
 from sandbox.docker.engine import Engine
+from sandbox.errors import BoxLostError
+from sandbox.execution import Clocks, Ending
+from sandbox.tarball import CollectRules
 from sites.content_store import ContentStore
 from sites.errors import TreeRefusedError
 from tests.engine import HOST, Listener, TestEngine

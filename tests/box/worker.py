@@ -4,8 +4,8 @@ import sys
 import threading
 
 from routing.policy.services import ProjectService, services_of
-from sandbox.box import Clocks
 from sandbox.config import BoxConfig
+from sandbox.execution import Clocks
 from sandbox.pool import build_pool, open_engine
 from tests.box.service_images import OFFERS
 

@@ -13,8 +13,10 @@ from dataclasses import replace
 
 from routing.jobs import Reason, State
 from routing.queues import QueueName
-from sandbox.box import Clocks, CollectRules, Ending, ExecResult, SandboxError, SandboxUnavailableError
-from sandbox.execution import Box
+from sandbox.box import Box
+from sandbox.errors import SandboxError, SandboxUnavailableError
+from sandbox.execution import Clocks, Ending, ExecResult
+from sandbox.tarball import CollectRules
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.files import CONVENTIONAL, INDEX, INSTALLED, is_built, package_of, part_of, public_of, sources_of
 from sites.scan.file_types import foreign_sources, is_package_file

@@ -33,8 +33,8 @@ from routing.errors import PolicyError
 from routing.policy.agents import RESULT_FILE, is_covered
 from routing.policy.platform import Policy, load_policy
 from routing.queues import QueueName
-from sandbox.box import SandboxError
 from sandbox.config import BoxConfig
+from sandbox.errors import SandboxError
 from sites.content_store import ContentStore
 from sites.directories import Worktree
 from sites.errors import PathRefusedError, SiteError, TreeRefusedError

@@ -29,10 +29,13 @@ from routing.policy.agents import RESULT_FILE
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, nanousd_of
 from routing.policy.project import Commands
 from routing.policy.services import Service
-from sandbox.box import WORKSPACE, BoxLostError, BoxSpec, Clocks, CollectRules, Ending, ExecResult, Target
+from sandbox.box import Box
+from sandbox.box_spec import WORKSPACE, BoxSpec, Target
 from sandbox.claude_code import End, SessionPlan, Verdict, ticket_role
-from sandbox.execution import Box
+from sandbox.errors import BoxLostError
+from sandbox.execution import Clocks, Ending, ExecResult
 from sandbox.local_box import LocalBox
+from sandbox.tarball import CollectRules
 from sites.content_store import ContentStore
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.files import is_planted

@@ -37,10 +37,10 @@ from routing.policy.platform import Policy, load_policy
 from routing.policy.project import ProjectConfig, for_project
 from routing.policy.services import Service, services_of
 from routing.redaction import redact
-from sandbox.box import SandboxError
+from sandbox.box import Box
 from sandbox.config import BoxConfig
 from sandbox.docker.terminal import plain_text
-from sandbox.execution import Box
+from sandbox.errors import SandboxError
 from sandbox.pool import build_maker, open_engine
 from sites.content_store import ContentStore
 from sites.errors import SiteError, WriteConflictError

@@ -20,7 +20,7 @@ from producers.dispatch.housekeeping import collect_garbage
 from producers.use_cases.sites import Sites
 from routing.policy.platform import Policy
 from routing.queues import QueueName, Tier
-from sandbox.box import SandboxStartupError
+from sandbox.errors import SandboxStartupError
 from sandbox.local_box import LocalBox
 from sandbox.pool import Pool
 from sites.content_store import ContentStore, review_diff

@@ -11,7 +11,7 @@ import pytest
 from ledger.tables import Release
 from producers.use_cases.sites import Sites
 from routing.queues import Tier
-from sandbox.box import SandboxStartupError
+from sandbox.errors import SandboxStartupError
 from sites.releases import manifest_of
 from tests.integration.jobs.test_agent_jobs import edit, maker, steps
 from tests.integration.jobs.test_patch_jobs import COPIES, HOURS, PAGE, built_site, patch, plain_site

@@ -12,7 +12,8 @@ from sqlalchemy.exc import OperationalError
 from ledger.errors import GateRefusedError, NoOpenGateError
 from ledger.store import Ledger
 from routing.jobs import State
-from sandbox.box import BoxLostError, BoxSpec, Target
+from sandbox.box_spec import BoxSpec, Target
+from sandbox.errors import BoxLostError
 from sandbox.local_box import LocalBox
 from tests.factories import Shop
 from tests.integration.runs.run_world import PROJECT, Yard

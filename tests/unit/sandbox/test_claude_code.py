@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.policy.platform import Profile
-from sandbox.box import Ending, ExecResult
 from sandbox.claude_code import (
     CLI_VERSION,
     CONVERSATION_FILE,
@@ -31,6 +30,7 @@ from sandbox.claude_code import (
     environment,
     read_line,
 )
+from sandbox.execution import Ending, ExecResult
 from sandbox.image.rootfs import CLAUDE_VERSION, own_files
 from sites.scan.engine import scan
 

@@ -3,9 +3,28 @@
 import pytest
 from pydantic import ValidationError
 
-from sandbox.box import Target
+from sandbox.box_spec import Target
 from sandbox.config import BoxConfig
 from sandbox.pool import build_spec
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"subnets": "8.8.8.0/24"},
+        {"subnets": "10.0.0.0/28"},
+        {"install": "A B"},
+        {"install": ""},
+        {"engine": "docker.sock"},
+        {"gateway_host": "evil.example"},
+        {"warm": -1},
+        {"base_image": "-x"},
+        {"nope": 1},
+    ],
+)
+def test_a_setting_of_boxes_that_means_harm_or_nothing_is_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        BoxConfig(**fields)  # type: ignore[arg-type]
 
 
 def test_a_network_of_the_operator_s_needs_the_gateway_s_address_on_it() -> None:

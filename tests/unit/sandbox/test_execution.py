@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.box import Clocks, Ending, ExecResult, OnLine, OutputLimits
-from sandbox.execution import Exchanged, follow
+from sandbox.execution import Clocks, Ending, Exchanged, ExecResult, OnLine, OutputLimits, follow
 
 LIMITS = OutputLimits(total_bytes=1000, line_bytes=100, stderr_tail_bytes=10)
 

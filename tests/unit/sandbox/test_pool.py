@@ -1,28 +1,17 @@
 """What the doctor says of an engine that does not answer: what is wrong, and what helps here."""
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from ipaddress import IPv4Network
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandbox.box import (
-    BoxLostError,
-    BoxSpec,
-    SandboxStartupError,
-    SandboxUnavailableError,
-    Target,
-    current_owner,
-    is_alive,
-)
+from sandbox.box import Box
+from sandbox.box_spec import BoxSpec, Target
 from sandbox.config import BoxConfig
 from sandbox.docker.engine import Engine, Leftover
-from sandbox.execution import Box
+from sandbox.errors import BoxLostError, SandboxStartupError, SandboxUnavailableError
 from sandbox.local_box import LocalBox
 from sandbox.pool import Pool, Reaper, check_boxes, engine_hint, is_due, sweep_periodically
 from tests.played_cli import LocalBoxMaker
@@ -264,29 +253,6 @@ def test_a_label_that_says_nothing_protects_nothing(deadline: str | None) -> Non
 
 def test_the_outer_network_is_the_installations_and_stays() -> None:
     assert not due(kind="outer", owner=None, deadline=None, now=10**12)
-
-
-@pytest.mark.threat("A13")
-def test_a_process_is_known_to_live_or_to_be_dead_its_zombie_too() -> None:
-    own = current_owner()
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    place, start = own.rpartition(".")[0].rpartition(".")[0], own.rpartition(".")[2]
-    childs = f"{place}.{child.pid}.{Path(f'/proc/{child.pid}/stat').read_text().rpartition(')')[2].split()[19]}"
-    try:
-        assert is_alive(own) is True
-        assert is_alive(childs) is True
-        assert is_alive(f"{place}.{os.getpid()}.{int(start) + 1}") is False
-        child.kill()
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert is_alive(childs) is False
-    finally:
-        child.communicate()
-    assert is_alive(childs) is False
-
-
-@pytest.mark.parametrize("owner", ["", "x", "elsewhere-1.5.6", "a.b.c.d", "..", "1.2"])
-def test_a_process_elsewhere_cannot_be_judged(owner: str) -> None:
-    assert is_alive(owner) is None
 
 
 def test_a_sweep_that_finds_no_engine_is_tried_again_until_told_to_stop(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.box import CollectRules
-from sandbox.tarball import pack, stream_limit, unpack
+from sandbox.tarball import CollectRules, pack, stream_limit, unpack
 from sites.content_store import ContentStore, Manifest
 from sites.errors import PathRefusedError, TreeRefusedError
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sandbox.box import MirrorRefusedError
+from sandbox.errors import MirrorRefusedError
 from sandbox.trial import OneBox
 
 

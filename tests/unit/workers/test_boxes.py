@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from sandbox.box import SandboxUnavailableError
+from sandbox.errors import SandboxUnavailableError
 from tests.played_cli import LocalBoxMaker
 from workers import dense
 from workers.boxes import PoolOnDemand

@@ -27,7 +27,7 @@ from gateway.forges.forge import ForgeError
 from routing.jobs import ENDS, MOVES, Reason, State
 from routing.policy.platform import platform_policy
 from routing.scheduling import retry_delay_seconds
-from sandbox.box import SandboxUnavailableError, UncontainedSessionError
+from sandbox.errors import SandboxUnavailableError, UncontainedSessionError
 from sites.errors import (
     BlobMissingError,
     ObstructedError,

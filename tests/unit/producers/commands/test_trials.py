@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from producers.commands.trials import try_in
-from sandbox.box import BoxSpec, Target
+from sandbox.box_spec import BoxSpec, Target
 from sandbox.local_box import LocalBox
 
 

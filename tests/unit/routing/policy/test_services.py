@@ -1,4 +1,4 @@
-"""What a project may take of the operator's services, and what a box keeps beside them."""
+"""What a project may take of the operator's services."""
 
 from typing import Any
 
@@ -9,8 +9,7 @@ from pydantic import ValidationError
 from routing.errors import ProjectConfigError
 from routing.policy.platform import platform_policy
 from routing.policy.project import ProjectConfig, read_project
-from routing.policy.services import OfferedService, ProjectService, services_of
-from sandbox.box import BoxLimits, SandboxUnavailableError, beside
+from routing.policy.services import OfferedService, services_of
 
 POLICY = platform_policy()
 LEAST = {"repo": {"url": "https://forge.example/acme/shop.git"}, "stack": {"language": "python"}}
@@ -52,13 +51,3 @@ def test_what_is_not_offered_or_breaks_a_rule_is_refused_with_its_place(services
 def test_an_offer_s_data_are_plain_directories(data: str) -> None:
     with pytest.raises(ValidationError):
         OfferedService(image="redis:7", port=1, data=(data,))
-
-
-def test_services_are_taken_out_of_the_box_and_never_more_than_half_of_it() -> None:
-    asked = {"cache": ProjectService(image="redis"), "db": ProjectService(image="postgresql")}
-    services = services_of(asked, POLICY.runs.services)
-    left = beside(BoxLimits(), services)
-    assert (left.memory_bytes >> 20, left.cpus, left.processes) == (2048 - 256 - 128, 1.0, 256 - 128)
-    assert left.workspace_bytes == BoxLimits().workspace_bytes
-    with pytest.raises(SandboxUnavailableError, match=r"services_too_large: .*more than half of its cpus"):
-        beside(BoxLimits(cpus=1.9), services)

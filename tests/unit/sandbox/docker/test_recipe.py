@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from routing.policy.services import MAX_SERVICES
-from sandbox.box import BoxLimits, BoxSpec, Target
+from sandbox.box_spec import BoxLimits, BoxSpec, Target
 from sandbox.docker import recipe
 from sandbox.docker.engine import reason_of
 from sandbox.docker.recipe import (

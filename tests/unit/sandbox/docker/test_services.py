@@ -10,9 +10,9 @@ import pytest
 from docker.api import APIClient
 
 from routing.policy.services import OfferedService, ProjectService, services_of
-from sandbox.box import ServiceFailedError
 from sandbox.docker import services
 from sandbox.docker.services import Part, check_running
+from sandbox.errors import ServiceFailedError
 
 SECONDS = 0.3
 

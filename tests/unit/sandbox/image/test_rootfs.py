@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.box import SandboxUnavailableError
+from sandbox.errors import SandboxUnavailableError
 from sandbox.image.rootfs import COMMANDS, PLATFORMS, File, assemble, image_reference, is_kept, own_files
 
 

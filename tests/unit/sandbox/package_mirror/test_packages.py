@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.box import MirrorRefusedError, RegistryConfigError
 from sandbox.config import MirrorConfig
+from sandbox.errors import MirrorRefusedError, RegistryConfigError
 from sandbox.package_mirror.packages import (
     Description,
     Digest,

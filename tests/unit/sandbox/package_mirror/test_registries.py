@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.box import RegistryConfigError
+from sandbox.errors import RegistryConfigError
 from sandbox.package_mirror.registries import Registries, parse_registries, read_registries
 
 NPMRC = """

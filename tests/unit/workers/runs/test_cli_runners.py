@@ -17,8 +17,9 @@ from routing.jobs import Reason, State
 from routing.policy.platform import platform_policy
 from routing.policy.project import Commands
 from routing.queues import QueueName
-from sandbox.box import BoxLostError, Clocks, UncontainedSessionError
 from sandbox.claude_code import SITE, SessionPlan, arguments, ticket_role
+from sandbox.errors import BoxLostError, UncontainedSessionError
+from sandbox.execution import Clocks
 from sites.content_store import ContentStore
 from tests.factories import make_attempt
 from tests.played_cli import LosingMaker, PlayedMaker
