@@ -25,7 +25,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         ("Review", "approve undo reject revise gate site"),
         (
             "Operate",
-            "doctor queue tenant people key webhook circuit circuits dead replay dismiss audit capacity dashboards "
+            "doctor queue tenant people key webhook circuit dead replay dismiss audit capacity dashboards "
             "backup restore broker cells",
         ),
         (
@@ -50,7 +50,7 @@ _MODULE_OF = {
         "people": "people",
         "cells": "cells",
         "tenants": "tenant",
-        "operate": "key queue audit broker circuit circuits",
+        "operate": "key queue audit broker circuit",
         "capacity": "capacity",
         "images": "image",
         "installation": "up demo doctor dashboards backup restore box",

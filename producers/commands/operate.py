@@ -265,16 +265,15 @@ def acl(
 
 
 circuit_app = typer.Typer(no_args_is_help=True, help="Provider circuits, each for one model of one provider account.")
-app = typer.Typer()
 
 
-@app.command()
-def circuits(ctx: typer.Context, as_json: AsJson = False) -> None:
+@circuit_app.command("list")
+def list_circuits(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the provider circuits that have tripped: their state, the reason, and how long they stay open."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from ledger import provider_circuits as ledger_circuits
+        from ledger.provider_circuits import circuits
 
-        views = ledger_circuits.circuits(session)
+        views = circuits(session)
     if as_json:
         print_json([view._asdict() for view in views])
         return
@@ -286,7 +285,7 @@ def circuits(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 
 @circuit_app.command("reset")
-def reset(
+def reset_circuit(
     ctx: typer.Context,
     provider: Annotated[str, typer.Argument(metavar="PROVIDER", help="The provider account, as the gateway names it.")],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model.")],
@@ -294,11 +293,11 @@ def reset(
 ) -> None:
     """Reset a model's circuit, so that the jobs waiting for it start. It trips again if the provider still fails."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from ledger.provider_circuits import reset_circuit
+        from ledger import provider_circuits
 
-        is_known = reset_circuit(session, provider, model)
+        is_known = provider_circuits.reset_circuit(session, provider, model)
     if not is_known:
-        fail(f"the circuit of {provider}/{model} has never tripped; `pointsman circuits` lists those that have")
+        fail(f"the circuit of {provider}/{model} has never tripped; `pointsman circuit list` names those that have")
     print_result(
         {"provider": provider, "model": model, "state": "closed"}, f"the circuit of {provider}/{model} is reset"
     )

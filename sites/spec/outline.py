@@ -154,9 +154,10 @@ def _business(outline: Outline, pages: _Pages) -> Business:
 
 
 def _first_action(pages: _Pages, to_contact: str | None, lang: str) -> Link | None:
-    """Return the header's button: the opening's to ring, which no menu has, or its first, or one to get in touch.
+    """Return the header's button: the opening's telephone number, else its first link, else one to get in touch.
 
-    Of several pages, one that leads to another is in the menu, and would lead that page to itself.
+    On a site of several pages a link to a section is left to the menu, which names its page; only the one to the
+    contact form is kept, such as `contact.html#contact`.
     """
     links: list[Link] = []
     for item in (item for section in pages[INDEX][1] if section.kind == "Hero" for item in section.items):

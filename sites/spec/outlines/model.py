@@ -21,7 +21,7 @@ MAX_FURTHER: Final = 2
 
 
 class _Outlined(BaseModel, frozen=True, extra="forbid"):
-    """Base of all that a model writes of a new site, to whom the descriptions of fields are told."""
+    """Base of what a model writes for a new site. The descriptions of fields are part of its tool's schema."""
 
 
 class OutlinedItem(_Outlined):

@@ -102,7 +102,7 @@ def test_what_commands_print_for_programs_is_json(shop: Shop, tmp_path: Path) ->
         ("key", "create"),
         ("key", "list"),
         ("key", "revoke", "default"),
-        ("circuits",),
+        ("circuit", "list"),
         ("webhook", "secret"),
         ("webhook", "list"),
         ("webhook", "show", made["id"]),
@@ -124,7 +124,7 @@ def test_a_circuit_that_was_reset_is_told_as_the_list_of_circuits_tells_it(shop:
         " VALUES ('acme', 'm', 9, 0, 0, now() + interval '1 hour', 'failing', now())"
     )
     done = run(shop, "circuit", "reset", "acme", "m", "--json")
-    (circuit,) = json.loads(run(shop, "circuits", "--json").stdout)
+    (circuit,) = json.loads(run(shop, "circuit", "list", "--json").stdout)
     assert json.loads(done.stdout)["state"] == circuit["state"] == "closed"
     assert run(shop, "circuit", "reset", "acme", "n").exit_code == 1
 
