@@ -29,6 +29,7 @@ from routing.policy.platform import Policy, platform_policy
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from sites.content_store import ContentStore
 from workers.attempt import Attempt as WorkerAttempt
+from workers.attempt import HandlerResources
 from workers.outcomes import Ended, Outcome
 
 
@@ -251,7 +252,7 @@ def make_attempt(
     made = WorkerAttempt(
         claim=Claim(job, attempt, "token", policy or platform_policy(), base=Release() if files else None),
         content_store=ContentStore(Path("/none")),
-        gateway_url="http://127.0.0.1:1",
+        resources=HandlerResources(gateway_url="http://127.0.0.1:1"),
         check=lambda: None,
         report=lambda kind, data: None,
         budget_exceeded=lambda: None,

@@ -178,10 +178,27 @@ class Inputs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HandlerResources:
+    """What every attempt's handler uses of its process."""
+
+    gateway_url: str
+    boxes: PoolOnDemand = field(default_factory=no_boxes)
+    """Where untrusted code runs."""
+    accounts: AccountsConfig = field(default_factory=AccountsConfig)
+    """Accounts at forges and trackers."""
+    runs: RunsConfig = field(default_factory=RunsConfig)
+    """Where workspaces of runs are, and how they reach their projects."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The worker's own, without Pointsman's settings: for the one runner that works on its machine (ADR-013)."""
+    known_keys: tuple[str, ...] = ()
+    """Secrets of this installation, which no output may contain."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Attempt(Inputs):
     """One attempt at one job, as its handler sees it: it waits for models and boxes here, and computes by `compute`."""
 
-    gateway_url: str
+    resources: HandlerResources
     check: Callable[[], None]
     """Raises when the job was cancelled or taken away; called between steps."""
     report: Report
@@ -198,22 +215,12 @@ class Attempt(Inputs):
     """For how many seconds the circuit of a model stays open; 0 while it has to be tested yet, None if closed."""
     spent_nanousd: int = 0
     """What the job had spent when the attempt began, over all rounds and tiers."""
-    boxes: PoolOnDemand = field(default_factory=no_boxes)
-    """Where untrusted code runs."""
     charge_unmetered: Callable[[int, str], BudgetExceeded | None] = _cannot_charge
     """Charges, in nanodollars, the most that a step may cost whose calls bypass the gateway; returns the budget that it
     exceeds.
     """
     step_order: StepOrder | None = None
     """The order, where the job is a step of a run."""
-    accounts: AccountsConfig = field(default_factory=AccountsConfig)
-    """Accounts at forges, with which projects are fetched."""
-    runs: RunsConfig = field(default_factory=RunsConfig)
-    """Where workspaces of runs are, and how they reach their projects."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """The worker's own, without Pointsman's settings: for the one runner that works on its machine (ADR-013)."""
-    known_keys: tuple[str, ...] = ()
-    """Secrets of this installation, which no output may contain."""
     tokens: list[str] = field(default_factory=list)
     """Tokens of the standby sessions that it took over."""
     began: float = field(default_factory=time.monotonic)
@@ -260,7 +267,7 @@ class Attempt(Inputs):
     @property
     def secrets(self) -> tuple[str, ...]:
         """What no output may contain: the installation's keys and the tokens of its sessions."""
-        return (*self.known_keys, *self.session_keys)
+        return (*self.resources.known_keys, *self.session_keys)
 
     @property
     def is_pinned(self) -> bool:
@@ -270,9 +277,8 @@ class Attempt(Inputs):
     @cached_property
     def models(self) -> ModelClient:
         """The model client, which knows only the gateway and this attempt's token."""
-        return ModelClient(
-            self.gateway_url, self.claim.token, timeout_seconds=self.limits.hard_seconds, replies=self.replies
-        )
+        url, seconds = self.resources.gateway_url, self.limits.hard_seconds
+        return ModelClient(url, self.claim.token, timeout_seconds=seconds, replies=self.replies)
 
     @cached_property
     def replies(self) -> dict[str, Any]:
@@ -404,7 +410,7 @@ class Attempt(Inputs):
 
     def was_gateway_away(self) -> bool:
         """Whether the gateway is away, or stood still during this attempt, and so took up its time."""
-        return is_away(self.gateway_url, within_seconds=time.monotonic() - self.began)
+        return is_away(self.resources.gateway_url, within_seconds=time.monotonic() - self.began)
 
     def await_circuit(self, model: str) -> None:
         """Check a model's circuit, and the content store, before starting what costs more than a model call.

@@ -36,16 +36,13 @@ from monitoring import logs, traces
 from monitoring.config import CellsConfig
 from routing.errors import UnknownMessageError
 from routing.jobs import PAID_REPLIES, JobMessage, Reason, State, is_end
-from routing.policy.agents import AccountsConfig
 from routing.policy.platform import Pauses, Policy
 from routing.policy.prices import BudgetExceeded
 from routing.queues import QueueName
 from routing.scheduling import CONTROL_RETRIES, retry_delay_seconds
 from sites.content_store import ContentStore
 from workers import dense
-from workers.attempt import Attempt
-from workers.boxes import PoolOnDemand, no_boxes
-from workers.config import RunsConfig
+from workers.attempt import Attempt, HandlerResources
 from workers.errors import HandBack, SoftTimeLimit
 from workers.lease import Lease, LeaseKeeper
 from workers.outcomes import Deferred, Ended, Outcome
@@ -156,24 +153,13 @@ _MOVED_ON = Ended(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resources:
+class Resources(HandlerResources):
     """What every task needs; opened after the fork."""
 
     ledger: Ledger
     content_store: ContentStore
     policy: Policy
-    gateway_url: str
     worker: str
-    boxes: PoolOnDemand = field(default_factory=no_boxes)
-    """Where untrusted code runs."""
-    known_keys: tuple[str, ...] = ()
-    """Secrets of this installation, which no release may contain."""
-    accounts: AccountsConfig = field(default_factory=AccountsConfig)
-    """Accounts at forges and trackers."""
-    runs: RunsConfig = field(default_factory=RunsConfig)
-    """Where the workspaces of runs are."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """The worker's own, without Pointsman's settings."""
     fleet: FleetBudget = field(default_factory=lambda: FleetBudget(CellsConfig()))
     """The budget that what passes no gateway is charged to."""
     leases: LeaseKeeper = field(default_factory=LeaseKeeper)
@@ -261,7 +247,7 @@ def _open_attempt(claimed: Claim, resources: Resources, *, lease: Lease, began: 
     return Attempt(
         claim=claimed,
         content_store=resources.content_store,
-        gateway_url=resources.gateway_url,
+        resources=resources,
         check=lease.check,
         report=reporter.report,
         budget_exceeded=reporter.budget_exceeded,
@@ -269,14 +255,9 @@ def _open_attempt(claimed: Claim, resources: Resources, *, lease: Lease, began: 
         begin_scan=reporter.begin_scan,
         circuit_wait=reporter.circuit_wait,
         spent_nanousd=claimed.booked_nanousd,
-        boxes=resources.boxes,
         began=began,
         charge_unmetered=reporter.charge,
         step_order=order,
-        accounts=resources.accounts,
-        runs=resources.runs,
-        environment=resources.environment,
-        known_keys=resources.known_keys,
     )
 
 

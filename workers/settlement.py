@@ -140,7 +140,7 @@ def _prepare_candidate(attempt: Attempt, outcome: Candidate) -> Settlement:
 
 def _scan(attempt: Attempt, work: Callable[..., ResultT], kept: Candidate, **named: str) -> ResultT:
     """Compute a release from files that no key may be in."""
-    return attempt.compute(work, kept, known_keys=attempt.known_keys, new_keys=attempt.session_keys, **named)
+    return attempt.compute(work, kept, known_keys=attempt.resources.known_keys, new_keys=attempt.session_keys, **named)
 
 
 def _release_and_hidden_text(

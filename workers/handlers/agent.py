@@ -139,7 +139,7 @@ def edit_with_agent(attempt: Attempt) -> Outcome:
 
 def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) -> Work:
     with attempt.step("provision"):
-        box = attempt.boxes.acquire()
+        box = attempt.resources.boxes.acquire()
     try:
         attempt.enter(box, token=box.token)
         with attempt.step("inject"):
@@ -249,7 +249,7 @@ def _built(attempt: Attempt, candidate: Candidate) -> Outcome:
     if not build_commands(candidate.files):
         return candidate
     try:
-        box = attempt.boxes.acquire(watch=attempt.closing_watcher())
+        box = attempt.resources.boxes.acquire(watch=attempt.closing_watcher())
     except (SandboxError, SoftTimeLimit) as error:
         return without_box(candidate, error)
     with closing(box):

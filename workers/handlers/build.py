@@ -58,7 +58,7 @@ def build_commands(files: Mapping[str, bytes]) -> tuple[tuple[str, ...], ...]:
 def build_in_box(attempt: Attempt, make: Callable[[], Outcome]) -> Outcome:
     """Make a candidate and build it; the box is taken before, because making it may cost money."""
     try:
-        box = attempt.boxes.acquire()
+        box = attempt.resources.boxes.acquire()
     except SandboxUnavailableError as error:
         detail = f"the site has a build, which runs in a box, and {error}"
         return Ended(State.FAILED, Reason.NOT_AVAILABLE, detail)

@@ -79,7 +79,7 @@ def by_model(attempt: Attempt, task: Task) -> Outcome:
         begun = Begun.of(replies[0], prompts[0].tool) if is_cut and len(replies) == 1 and number < tries else None
         if begun:
             continue
-        may_mend, keys = number < tries, attempt.known_keys
+        may_mend, keys = number < tries, attempt.resources.known_keys
         result = _CUT if is_cut else attempt.compute(_use, task, replies, may_mend=may_mend, known_keys=keys)
         if isinstance(result, Task):
             return by_model(attempt, result)

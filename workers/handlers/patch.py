@@ -134,7 +134,7 @@ def _patch(attempt: Attempt, shown: _Shown) -> Outcome:
                 return declined
             refused = declined
             continue
-        may_mend, keys = number < tries, attempt.known_keys
+        may_mend, keys = number < tries, attempt.resources.known_keys
         result = attempt.compute(_apply, reply.input, seen=shown.seen, may_mend=may_mend, known_keys=keys)
         if not isinstance(result, _Refused):
             return result

@@ -40,7 +40,7 @@ from sites.directories import Worktree
 from sites.errors import PathRefusedError, SiteError, TreeRefusedError
 from sites.files import NameSet, is_planted
 from sites.repository.trees import LeftOut, Snapshot, TreeLimits
-from workers.attempt import Attempt
+from workers.attempt import Attempt, HandlerResources
 from workers.boxes import EnginePool, PoolOnDemand, no_boxes, open_engine_pool
 from workers.config import RunsConfig
 from workers.errors import ResultInvalidError, WorkerError
@@ -159,14 +159,19 @@ def _objection(path: str, names: NameSet) -> str | None:
 
 
 def attempt_alone(
-    policy: Policy, *, url: str, token: str, runs: RunsConfig, tell: Callable[[str], None], **place: Any
+    policy: Policy,
+    resources: HandlerResources,
+    *,
+    token: str,
+    content_store: ContentStore,
+    tell: Callable[[str], None],
 ) -> Attempt:
     """Return an attempt that exists in this process only; `tell` prints one line of progress.
 
-    `url` is a Messages API: a gateway, or the fake provider.
+    The gateway of `resources` may be any Messages API, the fake provider's too.
     """
     queue = QueueName.STEPS.value
-    tenant = runs.codex_tenant or _TENANT
+    tenant = resources.runs.codex_tenant or _TENANT
     job_id = uuid4()
     job = ClaimedJob(id=job_id, tenant=tenant, state="running", prompt="", root_id=job_id, queue=queue)
     row = ClaimedAttempt(uuid4(), job_id, 1, queue, None, 1, "alone", datetime.now(UTC))
@@ -177,14 +182,13 @@ def attempt_alone(
 
     return Attempt(
         claim=Claim(job, row, token, policy),
-        gateway_url=url,
+        content_store=content_store,
+        resources=resources,
         check=lambda: None,
         report=report,
         budget_exceeded=lambda: None,
         bind_egress=lambda address, token: None,
         charge_unmetered=lambda nanousd, model: None,
-        runs=runs,
-        **place,
     )
 
 
@@ -250,12 +254,9 @@ def _attempt(given: argparse.Namespace, settings: AloneSettings) -> Iterator[Att
         stack.callback(boxes.close)
         yield attempt_alone(
             policy,
-            url=url,
+            HandlerResources(gateway_url=url, boxes=boxes, runs=settings.runs, environment=strip_settings(os.environ)),
             token=token,
             content_store=ContentStore(Path(home)),
-            boxes=boxes,
-            runs=settings.runs,
-            environment=strip_settings(os.environ),
             tell=lambda news: print(news, file=sys.stderr),
         )
 

@@ -119,7 +119,7 @@ def run_claude_code(order: AgentOrder, attempt: Attempt) -> AgentRun:
     attempt.await_circuit(order.model)
     given = {**order.files, INSTRUCTIONS: order.instructions.encode()}
     with attempt.step("provision"):
-        box = attempt.boxes.acquire(order.services, image=order.image, watch=attempt.watcher())
+        box = attempt.resources.boxes.acquire(order.services, image=order.image, watch=attempt.watcher())
     try:
         attempt.enter(box)
         with attempt.step("inject"):
@@ -222,7 +222,7 @@ def run_check(
     if not commands:
         return _result(files, "The project has no build.", [])
     with attempt.step("provision"):
-        box = attempt.boxes.acquire(services, image=image, watch=attempt.watcher())
+        box = attempt.resources.boxes.acquire(services, image=image, watch=attempt.watcher())
     try:
         attempt.enter(box)
         put(box, files)
@@ -300,7 +300,7 @@ def run_codex(order: AgentOrder, attempt: Attempt) -> AgentRun:
         "auth_retry": retried,
         "tokens": "unknown",
     }
-    failed = _codex_failure(result, attempt.environment) or refused
+    failed = _codex_failure(result, attempt.resources.environment) or refused
     if files is None:
         return AgentRun(None, failed, facts=facts)
     kept = {path: data for path, data in files.items() if not path.startswith(f"{CODEX_HOME}/")}
@@ -309,7 +309,7 @@ def run_codex(order: AgentOrder, attempt: Attempt) -> AgentRun:
 
 def _codex_refusal(order: AgentOrder, attempt: Attempt) -> Failed | None:
     """Return why Codex may not run here; nothing was started."""
-    tenant = attempt.runs.codex_tenant
+    tenant = attempt.resources.runs.codex_tenant
     if not tenant:
         return Failed(State.FAILED, Reason.NOT_AVAILABLE, "runtime codex_local is off in this installation")
     if attempt.claim.job.tenant != tenant:
@@ -349,7 +349,7 @@ def may_retry_codex(result: ExecResult, inherited: Mapping[str, str]) -> bool:
 
 def _with_codex_retry(box: LocalBox, order: AgentOrder, attempt: Attempt) -> tuple[ExecResult, bool]:
     result = _run_codex(box, order, attempt, home=box.workspace / CODEX_HOME)
-    if not may_retry_codex(result, attempt.environment):
+    if not may_retry_codex(result, attempt.resources.environment):
         return result, False
     logger.warning("codex_auth_fallback", extra={"agent": order.name})
     attempt.report(EventKind.PROGRESS, {"text": "codex had no authentication in its home: tried once without it"})
@@ -360,10 +360,10 @@ def _run_codex(box: LocalBox, order: AgentOrder, attempt: Attempt, *, home: Path
     attempt.check()
     soft = max(session_seconds(order, attempt) - _GRACE_SECONDS, _LEAST_SECONDS)
     return box.run(
-        codex_arguments(order, command=attempt.runs.codex_command),
+        codex_arguments(order, command=attempt.resources.runs.codex_command),
         clocks=Clocks.within(soft, grace=_GRACE_SECONDS),
         stdin=f"{order.instructions}\n\n{order.prompt}".encode("utf-8", "replace"),
-        env=codex_environment(attempt.environment, home=home),
+        env=codex_environment(attempt.resources.environment, home=home),
         watch=attempt.watcher(),
     )
 

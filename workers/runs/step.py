@@ -278,14 +278,16 @@ def _going_on(start: _Start, order: AgentOrder, attempt: Attempt) -> AgentOrder:
 def _start(attempt: Attempt, order: StepOrder) -> _Start:
     project = ProjectConfig.model_validate(order.project_config)
     policy = for_project(attempt.policy, project)
-    workspace = Workspace.of_run(attempt.runs.root, order.workspace_id or order.run_id, limits=tree_limits(policy.runs))
+    workspace = Workspace.of_run(
+        attempt.resources.runs.root, order.workspace_id or order.run_id, limits=tree_limits(policy.runs)
+    )
     base = order.base_commit
     with attempt.step("workspace"):
         if base is None:
             base = create_workspace(
                 workspace,
-                remote_of(project, attempt.accounts, tenant=attempt.claim.job.tenant),
-                remote_rules(attempt.runs, policy.runs, seconds=_CLONE_SECONDS),
+                remote_of(project, attempt.resources.accounts, tenant=attempt.claim.job.tenant),
+                remote_rules(attempt.resources.runs, policy.runs, seconds=_CLONE_SECONDS),
                 limits=pack_limits(policy.runs),
             )
         return _Start(order, policy, project, workspace, base, workspace.read(base))

@@ -130,7 +130,8 @@ def test_a_session_whose_site_finds_no_place_to_build_is_kept_while_there_is_tim
     boxes.acquire()
     attempt = make_attempt(queue=QueueName.AGENT)
     closing = attempt.limits.soft_seconds - attempt.policy.agent.closing_seconds
-    attempt = replace(attempt, boxes=boxes, began=time.monotonic() - closing + 0.2)
+    resources = replace(attempt.resources, boxes=boxes)
+    attempt = replace(attempt, resources=resources, began=time.monotonic() - closing + 0.2)
     files = {"package.json": json.dumps({"scripts": {"build": "vite build"}}).encode()}
     candidate = Candidate(files=files, summary="Done.", diff="", facts={"how": "a code agent"})
     ended = _built(attempt, candidate)

@@ -14,8 +14,7 @@ from sites.content_store import ContentStore
 from sites.directories import Worktree
 from sites.repository.trees import Snapshot, TreeLimits
 from tests.played_cli import PlayedMaker
-from workers.attempt import Attempt
-from workers.config import RunsConfig
+from workers.attempt import Attempt, HandlerResources
 from workers.runs.alone import attempt_alone, read_project, run_alone
 
 FILES = {"README.md": b"# Shop\n", "package.json": b"{}\n", "src/app.js": b"export const a = 1;\n"}
@@ -38,12 +37,9 @@ def place_in(home: Path, model: str) -> Attempt:
     )
     return attempt_alone(
         platform_policy(),
-        url=model,
+        HandlerResources(gateway_url=model, boxes=maker),  # type: ignore[arg-type]
         token="t",
         content_store=ContentStore(home / "content-store"),
-        boxes=maker,
-        runs=RunsConfig(),
-        environment={},
         tell=lambda news: None,
     )
 

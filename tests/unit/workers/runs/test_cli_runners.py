@@ -94,7 +94,7 @@ def test_a_step_s_token_is_ended_before_its_box_is_destroyed(
     def bind(address: str | None, token: str | None) -> None:
         bound.append((address, maker.boxes[-1].is_closed))
 
-    attempt = attempt_in(tmp_path, boxes=maker, gateway_url=gateway, bind_egress=bind)
+    attempt = replace(attempt_in(tmp_path, boxes=maker, gateway_url=gateway), bind_egress=bind)
     _ = run_check(PROJECT, attempt) if runs == "check" else run_claude_code(ORDER, attempt)
     assert bound == [("127.0.0.1", False), (None, False)]
     assert maker.boxes[-1].is_closed
@@ -178,13 +178,9 @@ class Desk:
             return self.room
 
         inherited = {"PATH": os.defpath, "HOME": str(self.home), "POINTSMAN_SECRET": "no", **environment}
-        return replace(
-            made,
-            content_store=ContentStore(self.home / "content-store"),
-            runs=config or default,
-            environment=inherited,
-            charge_unmetered=charge,
-        )
+        resources = replace(made.resources, runs=config or default, environment=inherited)
+        store = ContentStore(self.home / "content-store")
+        return replace(made, content_store=store, resources=resources, charge_unmetered=charge)
 
     def run(self, body: str, environment: Mapping[str, str] | None = None, **fields: Any) -> AgentRun:
         import sys
@@ -344,12 +340,9 @@ Changes = Mapping[str, bytes | None]
 
 def attempt_in(home: Path, **fields: object) -> Attempt:
     made = make_attempt(queue=QueueName.STEPS)
-    changes = {
-        "content_store": ContentStore(home / "content-store"),
-        "environment": {"PATH": os.defpath, "HOME": str(home)},
-        **fields,
-    }
-    return replace(made, **changes)  # type: ignore[arg-type]
+    own = {"environment": {"PATH": os.defpath, "HOME": str(home)}, **fields}
+    resources = replace(made.resources, **own)  # type: ignore[arg-type]
+    return replace(made, content_store=ContentStore(home / "content-store"), resources=resources)
 
 
 def script(changes: Changes, *, fails: bool) -> str:
@@ -394,7 +387,7 @@ class Shop:
         program.write_text(body)
         program.chmod(0o755)
         config = RunsConfig(codex_tenant="acme", codex_command=str(program))
-        attempt = attempt_in(self.home, runs=config, charge_unmetered=lambda nanousd, model: None)
+        attempt = replace(attempt_in(self.home, runs=config), charge_unmetered=lambda nanousd, model: None)
         return run_codex(ORDER, attempt)
 
 
