@@ -1,10 +1,10 @@
-"""Answer a question or do read-only work: a model with two file tools over the release, which can change nothing."""
+"""Answer a question or do read-only work: a model with file tools over the release, which can change nothing."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gateway.client import ModelClient, ModelReply, Text, ToolResult, ToolUse, Turn
@@ -15,6 +15,8 @@ from routing.jobs import Reason, State, read_stored
 from routing.policy.platform import ModelCall, Tools
 from sites.excerpts import show_text
 from workers.attempt import Attempt, Inputs
+from workers.errors import ToolRefusedError
+from workers.file_tools import FileTools
 from workers.outcomes import Answered, Ended, Outcome
 
 MAX_TURNS = 6
@@ -22,34 +24,13 @@ MAX_TURNS = 6
 MAX_FILE_CHARACTERS = 12_000
 """How much of a file one call shows."""
 
-_FILE_TOOLS: list[dict[str, Any]] = [
-    {
-        "name": "list_files",
-        "description": "List the site's files with their sizes in bytes.",
-        "input_schema": {"type": "object", "properties": {}, "additionalProperties": False},
-    },
-    {
-        "name": "read_file",
-        "description": f"Read one text file of the site, {MAX_FILE_CHARACTERS} characters from `offset`; with `find` "
-        "only the lines that hold this text, with those beside them, such as the rules of a class in a style sheet.",
-        "input_schema": {
-            "type": "object",
-            "properties": {
-                "path": {"type": "string"},
-                "offset": {"type": "integer", "minimum": 0},
-                "find": {"type": "string"},
-            },
-            "required": ["path"],
-            "additionalProperties": False,
-        },
-    },
-]
+_TOOLS = ("list_files", "read_file", "search_files")
 
 
 def answer_question(attempt: Attempt) -> Outcome:
     """Ask the model, serve its file tools, return its text."""
     question = attempt.compute(_question) if attempt.start is not None else [Text(attempt.asked)]
-    tools = _FILE_TOOLS if len(question) > 1 else []
+    tools = FileTools({}).definitions(_TOOLS) if len(question) > 1 else []
     conversation: list[Turn] = [question]
     for turn in range(1, MAX_TURNS + 1):
         reply = _ask(attempt, conversation, tools=tools if turn < MAX_TURNS else [])
@@ -69,7 +50,15 @@ def _question(inputs: Inputs) -> list[Text]:
 
 
 def _serve_tools(inputs: Inputs, uses: Sequence[ToolUse]) -> list[ToolResult]:
-    return [serve_tool(use, inputs.files) for use in uses]
+    tools = FileTools(inputs.files, most_shown=MAX_FILE_CHARACTERS)
+    return [_serve_tool(use, tools) for use in uses]
+
+
+def _serve_tool(call: ToolUse, tools: FileTools) -> ToolResult:
+    try:
+        return ToolResult(call.id, tools.use(call.name, call.input, allowed=_TOOLS))
+    except ToolRefusedError as refused:
+        return ToolResult(call.id, str(refused), is_error=True)
 
 
 def _ask(attempt: Attempt, conversation: list[Turn], *, tools: list[dict[str, Any]]) -> ModelReply:
@@ -79,42 +68,6 @@ def _ask(attempt: Attempt, conversation: list[Turn], *, tools: list[dict[str, An
         return models.create(conversation, model=call.model, max_tokens=call.max_tokens, system=system, tools=tools)
 
     return attempt.call("answer", make)
-
-
-def serve_tool(call: ToolUse, files: Mapping[str, bytes]) -> ToolResult:
-    """Answer one tool call from the release's files; errors are reported to the model."""
-    arguments = call.input if isinstance(call.input, dict) else {}
-    if call.name == "list_files":
-        return ToolResult(call.id, "\n".join(f"{path}\t{len(data)}" for path, data in sorted(files.items())))
-    if call.name != "read_file":
-        return ToolResult(call.id, f"there is no tool {call.name!r}", is_error=True)
-    data = files.get(str(arguments.get("path", "")))
-    if data is None:
-        return ToolResult(call.id, "no such file; list_files shows what there is", is_error=True)
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return ToolResult(call.id, f"a binary file of {len(data)} bytes", is_error=True)
-    if (find := arguments.get("find")) and isinstance(find, str):
-        text = _lines_with(text, find)
-    offset = arguments.get("offset", 0)
-    start = offset if isinstance(offset, int) and offset >= 0 else 0
-    part = text[start : start + MAX_FILE_CHARACTERS]
-    rest = len(text) - start - len(part)
-    more = f"\n[{rest} more characters from offset {start + len(part)}]" if rest > 0 else ""
-    return ToolResult(call.id, part + more)
-
-
-_LINES_BESIDE = 3
-
-
-def _lines_with(text: str, sought: str) -> str:
-    """Return the lines of a text that hold another, in whatever case, with their numbers and the lines beside them."""
-    lines, wanted = text.splitlines(), sought.lower()
-    hits = [at for at, line in enumerate(lines) if wanted in line.lower()]
-    near = sorted({at for hit in hits for at in range(hit - _LINES_BESIDE, hit + _LINES_BESIDE + 1)})
-    shown = [f"{at + 1}: {lines[at]}" for at in near if 0 <= at < len(lines)]
-    return "\n".join(shown) or f"no line holds {sought[:60]!r}"
 
 
 _ACCOUNT = "pointsman"

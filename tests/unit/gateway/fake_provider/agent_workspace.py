@@ -14,7 +14,8 @@ from routing.policy.agents import API_TOOLS, RESULT_FILE, is_covered
 from routing.policy.platform import platform_policy
 from tests.unit.gateway.fake_provider.factories import make_request, tool, user
 from workers.errors import ToolRefusedError
-from workers.runs.api_runner import FileTools, finish_tool
+from workers.file_tools import FileTools
+from workers.runs.api_runner import finish_tool
 from workers.runs.scheduling.view import AgentResult, parse_result
 from workers.runs.step_context import StepBrief, claude_md, order_text
 

@@ -1,4 +1,4 @@
-"""A question's model reads the release through two tools, a few times, and can change nothing."""
+"""A question's model reads the release through tools, a few times, and can change nothing."""
 
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -17,10 +17,10 @@ from routing.policy.prices import Usage
 from routing.queues import QueueName
 from sites.excerpts import MAX_READ_BYTES
 from tests.factories import make_attempt
-from workers.handlers.answer import MAX_FILE_CHARACTERS, MAX_TURNS, answer_question, answer_tool, run_tool, serve_tool
+from workers.handlers.answer import MAX_FILE_CHARACTERS, MAX_TURNS, answer_question, answer_tool, run_tool
 from workers.outcomes import Answered, Ended
 
-FILES = {"index.html": b"<h1>Bread</h1>", "logo.png": b"\x89PNG\xff", "long.txt": b"x" * (MAX_FILE_CHARACTERS + 5)}
+FILES = {"index.html": b"<h1>Bread</h1>", "long.txt": b"x" * (MAX_FILE_CHARACTERS + 5)}
 
 
 def said(words: str = "", *uses: ToolUse) -> ModelReply:
@@ -92,7 +92,7 @@ def test_what_the_model_reads_comes_back_to_it() -> None:
     assert ask(models, FILES) == Answered("Bread.", {"model_turns": 3})
     [_, first, [listed], second, [read]] = models.asked[2]["conversation"]
     assert first.tool_uses[0].name == "list_files"
-    assert listed.text.splitlines()[0] == "index.html\t14"
+    assert listed.text.splitlines()[0] == "       14 index.html"
     assert second.tool_uses[0].name == "read_file"
     assert read == ToolResult("t1", "<h1>Bread</h1>", is_error=False)
 
@@ -105,38 +105,18 @@ def test_a_model_that_only_reads_is_asked_a_last_time_without_tools() -> None:
     assert [bool(request["tools"]) for request in models.asked] == [True] * (MAX_TURNS - 1) + [False]
 
 
-@pytest.mark.parametrize(
-    ("call", "content", "is_error"),
-    [
-        (use("read_file", {"path": "missing"}), "no such file; list_files shows what there is", True),
-        (use("read_file", {"path": "../../etc/passwd"}), "no such file; list_files shows what there is", True),
-        (use("read_file", {"path": ["index.html"]}), "no such file; list_files shows what there is", True),
-        (use("read_file", "index.html"), "no such file; list_files shows what there is", True),
-        (use("read_file", {"path": "logo.png"}), "a binary file of 5 bytes", True),
-        (use("write_file", {"path": "x"}), "there is no tool 'write_file'", True),
-        (use("read_file", {"path": "index.html", "offset": 4}), "Bread</h1>", False),
-        (use("read_file", {"path": "index.html", "offset": -4}), "<h1>Bread</h1>", False),
-        (use("read_file", {"path": "index.html", "offset": "x"}), "<h1>Bread</h1>", False),
-        (use("read_file", {"path": "index.html", "offset": 99}), "", False),
-    ],
-)
-def test_a_tool_call_is_served_from_the_release_and_from_nothing_else(call: Any, content: str, is_error: bool) -> None:
-    result = serve_tool(call, FILES)
-    assert result == ToolResult("t1", content, is_error)
+def test_a_refused_tool_call_is_told_to_the_model_which_may_answer_still() -> None:
+    models = FakeModels(said("", use("write_file", {"path": "x", "content": "y"})), said("It is done."))
+    assert ask(models, FILES) == Answered("It is done.", {"model_turns": 2})
+    [refused] = models.asked[1]["conversation"][-1]
+    assert refused == ToolResult("t1", "there is no tool 'write_file' here", is_error=True)
 
 
-def test_a_long_file_comes_in_parts() -> None:
-    part = serve_tool(use("read_file", {"path": "long.txt"}), FILES).text
-    assert part.startswith("x" * MAX_FILE_CHARACTERS + "\n[5 more characters from offset 12000]")
-    assert serve_tool(use("read_file", {"path": "long.txt", "offset": 12000}), FILES).text == "xxxxx"
-
-
-def test_lines_are_found_in_a_file_with_those_beside_them() -> None:
-    sheet = "\n".join(f".rule-{number} {{ }}" for number in range(1, 30))
-    files = {"styles.css": sheet.encode()}
-    found = serve_tool(use("read_file", {"path": "styles.css", "find": "RULE-20"}), files).text
-    assert found.splitlines() == [f"{number}: .rule-{number} {{ }}" for number in range(17, 24)]
-    assert serve_tool(use("read_file", {"path": "styles.css", "find": "nav"}), files).text == "no line holds 'nav'"
+def test_one_call_shows_only_so_much_of_a_file() -> None:
+    models = FakeModels(said("", use("read_file", {"path": "long.txt"})), said("Long."))
+    ask(models, FILES)
+    [shown] = models.asked[1]["conversation"][-1]
+    assert shown.text.startswith("x" * MAX_FILE_CHARACTERS + "\n[5 more characters: ")
 
 
 def test_a_busy_provider_is_asked_again_and_then_given_up() -> None:
