@@ -297,6 +297,7 @@ def render(
     from sites.spec.render import render as render_site
     from sites.spec.render import theme_notes
     from sites.spec.stream import read_site
+    from sites.spec.validate import validate
 
     text = read_plain_file(spec, command="render", limit=MAX_SITE_BYTES + 1)
     with clear_errors():
@@ -307,7 +308,8 @@ def render(
             fail(f"render: {spec}: {error}")
         write_directory(files, directory)
     sizes = {path: len(data) for path, data in sorted(files.items())}
-    notes = theme_notes(site, main_language(site))
+    warnings = (f"{found.path}: {found.message}" for found in validate(site))
+    notes = [*theme_notes(site, main_language(site)), *warnings]
     wrote = f"wrote {', '.join(sizes)} to {directory}"
     print_result({"ok": True, "files": sizes, "notes": notes}, wrote, *(f"note: {note}" for note in notes))
 
