@@ -8,7 +8,6 @@ a ledger that was promoted, restored or set back is compared anew with everythin
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
 import time
@@ -24,6 +23,7 @@ from gateway.journal import Entry, files_of, read_file
 from gateway.ledger_client import Ledger
 from ledger.durable import replace_file
 from ledger.operations.served_calls import Served
+from sites.disk import try_lock
 
 logger = logging.getLogger(__name__)
 
@@ -108,14 +108,8 @@ class Reconciliation:
     def _is_ours(self) -> bool:
         """Whether this process reconciles the directory; it does so until it ends."""
         if self._lock is None:
-            lock = os.open(self._directory / _LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(lock)
-                return False
-            self._lock = lock
-        return True
+            self._lock = try_lock(self._directory / _LOCK)
+        return self._lock is not None
 
     def _read_marks(self) -> _Marks:
         try:

@@ -136,6 +136,17 @@ def locked_file(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
+def try_lock(path: Path) -> int | None:
+    """Lock a file and return its descriptor, which holds the lock until it is closed; None if it is locked already."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
 @contextmanager
 def _locked(root: Path, operation: int) -> Iterator[None]:
     """Lock a store by its own directory; the kernel releases the lock with the process."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
 from multiprocessing.util import Finalize
 from pathlib import Path
 
-from sites.disk import locked_file
+from sites.disk import locked_file, try_lock
 
 _PREFIX = "pointsman-worker-"
 _LOCK = "lock"
@@ -31,8 +30,7 @@ def create_scratch() -> Path:
     with locked_file(base / f"pointsman-workers-{os.getuid()}.lock"):  # nobody sweeps a directory without its lock yet
         sweep_scratch(base)
         directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try_lock(directory / _LOCK)  # its descriptor stays open, here and in each child
     tempfile.tempdir = str(directory)
     Finalize(None, _remove, (directory,), exitpriority=_LAST)  # in no pool child that ends
     return directory
@@ -48,16 +46,12 @@ def _is_abandoned(directory: Path) -> bool:
     try:
         if directory.lstat().st_uid != os.getuid() or directory.is_symlink():
             return False
-        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        lock = try_lock(directory / _LOCK)
     except OSError:
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
+    if lock is not None:
+        os.close(lock)
+    return lock is not None
 
 
 def _remove(directory: Path) -> bool:

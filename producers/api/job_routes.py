@@ -30,12 +30,12 @@ from producers.api.requests import (
     ResourcesDep,
     SubmitCaller,
     SubmitKey,
-    asker_of,
     body_reader,
     parse_json,
     parse_model,
     presented_for_submit,
     read_body,
+    requester_of,
     resources_of,
     with_key,
 )
@@ -446,7 +446,7 @@ def resume_job(
 ) -> ContinuedView:
     """Resume a job that failed or hit a limit: the same request, from the kept work, with added budget."""
     order = parse_model(ResumeOrder, raw, key=idempotency_key)
-    return _round_view(resources.rounds.resume(job_id, order, requester=asker_of(caller)), job_id, response)
+    return _round_view(resources.rounds.resume(job_id, order, requester=requester_of(caller)), job_id, response)
 
 
 @router.post(
@@ -465,7 +465,7 @@ def revise_job(
 ) -> ContinuedView:
     """Request changes to a job's result. A preview that waits for approval ends `rejected`, reason `revised`."""
     order = parse_model(ReviseOrder, raw, key=idempotency_key)
-    return _round_view(resources.rounds.revise(job_id, order, requester=asker_of(caller)), job_id, response)
+    return _round_view(resources.rounds.revise(job_id, order, requester=requester_of(caller)), job_id, response)
 
 
 def _round_view(accepted: Accepted, parent_id: UUID, response: Response) -> ContinuedView:

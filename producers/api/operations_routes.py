@@ -21,7 +21,7 @@ from producers.api.http_rules import create_router
 from producers.api.job_routes import Body, Cursor
 from producers.api.openapi import body_of
 from producers.api.problems import problem
-from producers.api.requests import Admin, Reader, ResourcesDep, SubmitCaller, asker_of, parse_model
+from producers.api.requests import Admin, Reader, ResourcesDep, SubmitCaller, parse_model, requester_of
 from producers.use_cases.dead_letters import (
     ClustersPage,
     DeadLetterOrder,
@@ -69,14 +69,14 @@ def replay_dead_letters(resources: ResourcesDep, caller: SubmitCaller, raw: Body
     Each job succeeds or fails on its own. Replaying a job twice creates no second job.
     """
     order = parse_model(ReplayOrder, raw)
-    return resources.dead_letters.replay(order, requester=asker_of(caller))
+    return resources.dead_letters.replay(order, requester=requester_of(caller))
 
 
 @router.post("/dead-letters/dismiss", tags=["dead letters"], openapi_extra=body_of(DeadLetterOrder, _EXAMPLE))
 def dismiss_dead_letters(resources: ResourcesDep, caller: SubmitCaller, raw: Body) -> Verdicts:
     """Mark dead letters as dealt with."""
     order = parse_model(DeadLetterOrder, raw)
-    return resources.dead_letters.dismiss(order, requester=asker_of(caller))
+    return resources.dead_letters.dismiss(order, requester=requester_of(caller))
 
 
 @router.get("/queues", tags=["queues"])

@@ -18,10 +18,9 @@ from producers.api.event_streams import EventStreams
 from producers.api.key_limits import KeyLimits, Presented
 from producers.bootstrap import UseCases
 from producers.errors import BodyTooLargeError, BrokenBodyError
-from producers.intake.submit import Submitter
+from producers.intake.submit import Requester, Submitter
 from producers.use_cases.imports import Imports
 from producers.use_cases.jobs import PreviewLinks
-from producers.use_cases.rounds import Requester
 from producers.use_cases.tenants import USE_SECONDS, Caller, Scope, authenticate, check_shape, hash_secret
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import parse_as
@@ -141,7 +140,7 @@ def require(scope: Scope) -> Callable[..., Caller]:
     return caller_of
 
 
-def asker_of(caller: Caller) -> Requester:
+def requester_of(caller: Caller) -> Requester:
     """Return the author of an order over HTTP."""
     return Requester(tenant=caller.tenant, source=caller.source, actor=caller.actor)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pointsman_client.models import Problem
 
     from producers.bootstrap import Installation
-    from producers.use_cases.rounds import Requester
+    from producers.intake.submit import Requester
     from producers.use_cases.sites import Comparison
 
 
@@ -384,7 +384,7 @@ def show_comparison(comparison: Comparison | SentComparison) -> None:
 
 def requester_of(tenant: str) -> Requester:
     """Return the author of orders at a terminal."""
-    from producers.use_cases.rounds import Requester
+    from producers.intake.submit import Requester
     from routing.jobs import Source
 
     return Requester(tenant=tenant, source=Source.CLI, actor="cli")

@@ -17,7 +17,7 @@ from ledger.errors import LedgerError
 from ledger.job_control import Seen, request_cancel, undo_approval
 from ledger.jobs import lock_job
 from ledger.tables import Job, Release
-from producers.api.requests import Resources, asker_of
+from producers.api.requests import Resources, requester_of
 from producers.console.jobs import UNDO_SECONDS, approve_shown
 from producers.console.web import Approver, Viewer, acting
 from producers.errors import ProducerError
@@ -181,7 +181,7 @@ def _cancel(resources: Resources, caller: Caller, job_id: UUID, seen: Mapping[st
 
 
 def _retry(resources: Resources, caller: Caller, job_id: UUID, seen: Mapping[str, Seen]) -> UUID:
-    return resources.replays.replay(job_id, requester=asker_of(caller)).job.id
+    return resources.replays.replay(job_id, requester=requester_of(caller)).job.id
 
 
 def _approve(resources: Resources, caller: Caller, job_id: UUID, seen: Mapping[str, Seen]) -> None:

@@ -25,7 +25,7 @@ from ledger.jobs import find_job, lock_job
 from ledger.releases import find_site
 from ledger.tables import Job
 from producers.api.event_streams import News, read_events
-from producers.api.requests import Resources, asker_of
+from producers.api.requests import Resources, requester_of
 from producers.console.job_page import events_of, facts_of
 from producers.console.web import (
     Approver,
@@ -424,7 +424,7 @@ def revise(
     """Request changes to a job's result, on the same bill and possibly another tier."""
     with refusals_on(f"/jobs/{job_id}"):
         order = parse_as(ReviseOrder, {"text": text} | ({"tier": tier} if tier else {}))
-        new = viewer.resources.rounds.revise(job_id, order, requester=asker_of(viewer.caller))
+        new = viewer.resources.rounds.revise(job_id, order, requester=requester_of(viewer.caller))
     page = "runs" if is_run(new.job) else "jobs"
     return viewer.redirect(f"/{page}/{new.job.id}", notice="This round continues the previous one.")
 
@@ -433,7 +433,7 @@ def revise(
 def override(viewer: Submitter, job_id: UUID, tier: Annotated[TierName, Form()]) -> Response:
     """Repeat the request on another tier, in place of this job."""
     with refusals_on(f"/jobs/{job_id}"):
-        new = viewer.resources.replays.override(job_id, tier, requester=asker_of(viewer.caller))
+        new = viewer.resources.replays.override(job_id, tier, requester=requester_of(viewer.caller))
     return viewer.redirect(f"/jobs/{new.job.id}", notice=f"This job replaces the previous one, on tier {tier}.")
 
 
@@ -442,7 +442,7 @@ def resume(viewer: Submitter, job_id: UUID, budget: Annotated[str, Form()] = "")
     """Add budget and continue the same work."""
     with refusals_on(f"/jobs/{job_id}"):
         order = parse_as(ResumeOrder, {"budget_usd": budget})
-        new = viewer.resources.rounds.resume(job_id, order, requester=asker_of(viewer.caller))
+        new = viewer.resources.rounds.resume(job_id, order, requester=requester_of(viewer.caller))
     return viewer.redirect(f"/jobs/{new.job.id}", notice="Resumed with the added budget.")
 
 
@@ -450,5 +450,5 @@ def resume(viewer: Submitter, job_id: UUID, budget: Annotated[str, Form()] = "")
 def retry(viewer: Submitter, job_id: UUID) -> Response:
     """Repeat a failed job's request on the same bill, from the site as it is now."""
     with refusals_on(f"/jobs/{job_id}"):
-        new = viewer.resources.replays.replay(job_id, requester=asker_of(viewer.caller))
+        new = viewer.resources.replays.replay(job_id, requester=requester_of(viewer.caller))
     return viewer.redirect(f"/jobs/{new.job.id}", notice="Tried again, on the same bill.")

@@ -17,7 +17,7 @@ from ledger import audit
 from ledger.attempts import effective_policy
 from ledger.errors import ClusterNotFoundError
 from ledger.record_tables import AuditRow, AuditSeal
-from producers.api.requests import asker_of
+from producers.api.requests import requester_of
 from producers.console.charts import Bar, bars, spark
 from producers.console.presentation import cents, duration, plural
 from producers.console.web import (
@@ -168,7 +168,7 @@ def replay(
     """Replay the selected dead letters, or up to 200 of a cluster."""
     with refusals_on("/dead"):
         order = parse_as(ReplayOrder, _order(ids, signature) | ({"budget_usd": budget} if budget else {}))
-        verdicts = viewer.resources.dead_letters.replay(order, requester=asker_of(viewer.caller))
+        verdicts = viewer.resources.dead_letters.replay(order, requester=requester_of(viewer.caller))
     return viewer.render("verdicts.html", verdicts=verdicts, title="Replayed", done="replayed", **_FROM_DEAD)
 
 
@@ -177,7 +177,7 @@ def dismiss(viewer: Submitter, ids: Ids = None, signature: Signature = "") -> Re
     """Dismiss the selected dead letters, or up to 200 of a cluster."""
     with refusals_on("/dead"):
         order = parse_as(DeadLetterOrder, _order(ids, signature))
-        verdicts = viewer.resources.dead_letters.dismiss(order, requester=asker_of(viewer.caller))
+        verdicts = viewer.resources.dead_letters.dismiss(order, requester=requester_of(viewer.caller))
     return viewer.render("verdicts.html", verdicts=verdicts, title="Dismissed", done="dismissed", **_FROM_DEAD)
 
 

@@ -74,10 +74,13 @@ class Submitted(NamedTuple):
 Outcome = Submitted | Refusal
 
 
-class _Origin(NamedTuple):
+class Requester(NamedTuple):
+    """Who requests work, and through which source."""
+
     tenant: str
     source: Source
     actor: str
+    """As the audit trail names actors."""
 
 
 @dataclass(eq=False)
@@ -110,9 +113,9 @@ class Submitter:
             IdempotencyConflictError: the caller's fault.
             AdmissionRefusedError: nobody's fault: no headroom now; it says when to come back.
         """
-        origin = _origin(tenant, source, actor)
+        requester = _requester(tenant, source, actor)
         with traces.begin("submit", facts={"pointsman.source": source.value, "pointsman.tenant": tenant}) as span:
-            (outcome,) = self._submit(origin, [body], [job_id])
+            (outcome,) = self._submit(requester, [body], [job_id])
             if not isinstance(outcome, Submitted):
                 raise outcome
             _note_submitted(span, outcome)
@@ -124,11 +127,11 @@ class Submitter:
         That statement checks that the key is still good. Returns None, and nothing has happened, where more than that
         is needed, a refusal above all: `submit` is for that, once the caller is authenticated.
         """
-        origin = _Origin(tenant, Source.HTTP, actor)
+        requester = Requester(tenant, Source.HTTP, actor)
         with traces.begin("submit", facts={"pointsman.source": Source.HTTP.value, "pointsman.tenant": tenant}) as span:
             with suppress(InvalidJobError):
                 item = self._parse(0, body, None)
-                if (submitted := self._accept_on_seen(item, origin, key)) is not None:
+                if (submitted := self._accept_on_seen(item, requester, key)) is not None:
                     _note_submitted(span, submitted)
                     return submitted
             span.discard()
@@ -152,14 +155,14 @@ class Submitter:
         Raises:
             UnknownTenantError: the caller's fault.
         """
-        origin = _origin(tenant, source, actor)
+        requester = _requester(tenant, source, actor)
         facts: traces.Facts = {
             "pointsman.source": source.value,
             "pointsman.tenant": tenant,
             "pointsman.jobs": len(bodies),
         }
         with traces.begin("submit many", facts=facts) as span:
-            outcomes = self._submit(origin, bodies, [None] * len(bodies))
+            outcomes = self._submit(requester, bodies, [None] * len(bodies))
             span.note({"pointsman.refused": sum(not isinstance(one, Submitted) for one in outcomes)})
         return outcomes
 
@@ -169,9 +172,9 @@ class Submitter:
         Raises:
             InvalidJobError, IdempotencyConflictError, AdmissionRefusedError, UnknownTenantError: as `submit` does.
         """
-        origin, outcomes = _origin(tenant, source, None), dict[int, Outcome]()
+        requester, outcomes = _requester(tenant, source, None), dict[int, Outcome]()
         with self.ledger.begin() as session:
-            for routed in self._decide(session, [BatchItem(0, new_id(), request)], origin, outcomes):
+            for routed in self._decide(session, [BatchItem(0, new_id(), request)], requester, outcomes):
                 check_headroom(session, routed.stage.queue, tenant, policy=routed.policy)
                 check_uploads(session, tenant, policy=routed.policy)
         if (outcome := outcomes.get(0)) is not None and not isinstance(outcome, Submitted):
@@ -188,11 +191,11 @@ class Submitter:
         actor: str | None = None,
     ) -> None:
         """Record a refusal: all that is written about a request that breaks a rule; `actor` is as for `submit`."""
-        origin = _origin(tenant, source, actor)
+        requester = _requester(tenant, source, actor)
         with self.ledger.begin() as session:
-            record_refusals(session, [Refused(error, job_id)], **origin._asdict())
+            record_refusals(session, [Refused(error, job_id)], **requester._asdict())
 
-    def _submit(self, origin: _Origin, bodies: Sequence[object], ids: Sequence[UUID | None]) -> list[Outcome]:
+    def _submit(self, requester: Requester, bodies: Sequence[object], ids: Sequence[UUID | None]) -> list[Outcome]:
         items: list[BatchItem] = []
         outcomes: dict[int, Outcome] = {}
         for place, body in enumerate(bodies):
@@ -200,15 +203,15 @@ class Submitter:
                 items.append(self._parse(place, body, ids[place]))
             except InvalidJobError as error:
                 outcomes[place] = error
-        if len(bodies) == len(items) == 1 and (told := self._accept_on_seen(items[0], origin)) is not None:
+        if len(bodies) == len(items) == 1 and (told := self._accept_on_seen(items[0], requester)) is not None:
             return [told]
         try:
             for batch in batches(items):
-                self._accept(batch, origin, outcomes)
+                self._accept(batch, requester, outcomes)
             refused = [Refused(one, ids[place]) for place, one in outcomes.items() if not isinstance(one, Submitted)]
             if refused:
                 with self.ledger.begin() as session:
-                    record_refusals(session, refused, **origin._asdict())
+                    record_refusals(session, refused, **requester._asdict())
         except LEDGER_UNREACHABLE:
             if not any(isinstance(one, Submitted) for one in outcomes.values()):
                 raise
@@ -222,21 +225,21 @@ class Submitter:
             check_means_something(request.prompt)
         return BatchItem(place, job_id or new_id(), request)
 
-    def _accept_on_seen(self, item: BatchItem, origin: _Origin, key: KnownKey | None = None) -> Submitted | None:
+    def _accept_on_seen(self, item: BatchItem, requester: Requester, key: KnownKey | None = None) -> Submitted | None:
         """Accept an ordinary request with one statement, which checks what it was decided on.
 
         Returns:
             None, and nothing was written, for a request that is not ordinary, was made before, has no headroom, or was
             decided on what is so no longer: `_accept` looks at the ledger first.
         """
-        seen = self._seen.get(origin.tenant)
-        if seen is None or (context := seen.context_of(item.request, origin.tenant)) is None:
+        seen = self._seen.get(requester.tenant)
+        if seen is None or (context := seen.context_of(item.request, requester.tenant)) is None:
             return None
-        decide = self._decider(origin.tenant, seen.policy)
+        decide = self._decider(requester.tenant, seen.policy)
         decision = decide_on_seen(item, context, policy=seen.policy, decide=decide)
         if decision is None:
             return None
-        new = _new_job(decision, origin, decision.route.stored(), site_id=None)
+        new = _new_job(decision, requester, decision.route.stored(), site_id=None)
         with self.ledger.look() as connection:
             receipts = accept_all(connection, [new], limits=seen.limits, seen=context.seen(item.request.site, key))
         if not receipts or not receipts[0].is_new:
@@ -245,17 +248,17 @@ class Submitter:
             self._push([_push_of(new, decision)])
         return Submitted(_known_job(new), is_new=True)
 
-    def _accept(self, batch: Sequence[BatchItem], origin: _Origin, outcomes: dict[int, Outcome]) -> None:
+    def _accept(self, batch: Sequence[BatchItem], requester: Requester, outcomes: dict[int, Outcome]) -> None:
         """Accept a batch in one transaction, then push what may run at once."""
         batch_outcomes: dict[int, Outcome] = {}
         pushes = []
         with self.ledger.begin() as session:
-            routed = self._decide(session, batch, origin, batch_outcomes)
+            routed = self._decide(session, batch, requester, batch_outcomes)
             try:
                 distinct = {id(one.route): one.route for one in routed}
                 routes = {key: route.stored() for key, route in distinct.items()}
                 jobs = [
-                    _new_job(one, origin, routes[id(one.route)], site_id=_site_of(session, one, origin.tenant))
+                    _new_job(one, requester, routes[id(one.route)], site_id=_site_of(session, one, requester.tenant))
                     for one in routed
                 ]
             except AdmissionRefusedError as error:  # for a job that makes its site, which is alone in its batch
@@ -270,18 +273,18 @@ class Submitter:
                     if receipt.is_pushed:
                         pushes.append(_push_of(new, decision))
                 elif receipt.shortage is not None:
-                    batch_outcomes[decision.item.place] = _refusal(receipt.shortage, origin.tenant, decision.policy)
+                    batch_outcomes[decision.item.place] = _refusal(receipt.shortage, requester.tenant, decision.policy)
                 else:
                     batch_outcomes[decision.item.place] = _find_duplicate(session, new)
         outcomes |= batch_outcomes
         self._push(pushes)
 
     def _decide(
-        self, session: Session, batch: Sequence[BatchItem], origin: _Origin, outcomes: dict[int, Outcome]
+        self, session: Session, batch: Sequence[BatchItem], requester: Requester, outcomes: dict[int, Outcome]
     ) -> list[RoutedRequest]:
         """Decide about each request of a batch; refusals and repeats go to `outcomes`."""
-        tenant = origin.tenant
-        ids = [item.job_id for item in batch] if origin.source is Source.CELERY else []
+        tenant = requester.tenant
+        ids = [item.job_id for item in batch] if requester.source is Source.CELERY else []
         context = load_submission_context(session, tenant, [item.request for item in batch], ids=ids)
         if context is None:
             raise UnknownTenantError(tenant)
@@ -318,8 +321,8 @@ class Submitter:
             )
 
 
-def _origin(tenant: str, source: Source, actor: str | None) -> _Origin:
-    return _Origin(tenant, source, actor or f"{source.value}:{tenant}")
+def _requester(tenant: str, source: Source, actor: str | None) -> Requester:
+    return Requester(tenant, source, actor or f"{source.value}:{tenant}")
 
 
 def _sent_request(body: object) -> JobRequest:
@@ -372,15 +375,15 @@ def _site_of(session: Session, decision: RoutedRequest, tenant: str) -> UUID | N
 
 
 def _new_job(
-    decision: RoutedRequest, origin: _Origin, route_facts: Mapping[str, Any], *, site_id: UUID | None
+    decision: RoutedRequest, requester: Requester, route_facts: Mapping[str, Any], *, site_id: UUID | None
 ) -> NewJob:
     request, route = decision.request, decision.route
     is_early = request.start_at is not None and decision.question is None
     return NewJob(
         id=decision.item.job_id,
-        tenant=origin.tenant,
-        source=origin.source,
-        requested_by=origin.actor,
+        tenant=requester.tenant,
+        source=requester.source,
+        requested_by=requester.actor,
         request=request,
         state=decision.stage.state,
         queue=decision.stage.queue,

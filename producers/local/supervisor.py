@@ -6,7 +6,6 @@ What this imports stays in memory as long as an installation runs, so it is litt
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import logging
 import os
@@ -27,6 +26,7 @@ from urllib.parse import urlsplit
 from producers.errors import InstallationError
 from producers.local.fork_server import END, FORK
 from producers.servers import PREFIX, up_path, write_private
+from sites.disk import try_lock
 
 logger = logging.getLogger(__name__)
 
@@ -382,15 +382,9 @@ class Home:
         Raises:
             InstallationError: the operator's fault: another installation is running in it.
         """
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise InstallationError(
-                f"{self.path} is used by another installation that runs; stop it, or take another"
-            ) from None
-        self._lock = lock
+        self._lock = try_lock(self.path / "lock")
+        if self._lock is None:
+            raise InstallationError(f"{self.path} is used by another installation that runs; stop it, or take another")
 
     @property
     def is_locked(self) -> bool:

@@ -23,9 +23,9 @@ from ledger.notifications import NotificationMark, Wanted, message_id
 from ledger.record_tables import Notification
 from ledger.store import Ledger
 from producers.errors import AdmissionRefusedError
+from producers.intake.submit import Requester
 from producers.use_cases.jobs import Page, View, cursor_of, mark_of
 from producers.use_cases.replays import Replays
-from producers.use_cases.rounds import Requester
 from routing.config import Text
 from routing.errors import InvalidJobError
 

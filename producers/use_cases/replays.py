@@ -35,7 +35,8 @@ from ledger.runs.tables import Project, Run
 from ledger.submission import Accepted, accept
 from ledger.tables import Job, NewJob, Release
 from producers.intake.decisions import check_headroom, policy_of, policy_of_project
-from producers.use_cases.rounds import Continuation, Requester, new_job, with_stakes_of
+from producers.intake.submit import Requester
+from producers.use_cases.rounds import Continuation, new_job, with_stakes_of
 from routing.decision.router import Mode, Route, SiteSignals
 from routing.errors import MissingKeyError, PolicyError
 from routing.estimate import estimate_run

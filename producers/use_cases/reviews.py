@@ -12,7 +12,8 @@ from ledger.runs.reviews import CHECK, due_reviews, lock_review, settle_review
 from ledger.runs.tables import Project, ReviewComment, Run
 from producers.errors import AdmissionRefusedError
 from producers.intake.review_webhooks import compose_request
-from producers.use_cases.rounds import Requester, ReviseOrder, Rounds
+from producers.intake.submit import Requester
+from producers.use_cases.rounds import ReviseOrder, Rounds
 from routing.errors import InvalidJobError
 from routing.jobs import Source
 from routing.policy.project import ProjectConfig

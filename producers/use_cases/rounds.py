@@ -29,7 +29,7 @@ from ledger.submission import Accepted, accept, same_request
 from ledger.tables import Job, NewJob, Release, Site, digest_request
 from monitoring import traces
 from producers.intake.decisions import check_headroom, check_means_something, policy_of
-from producers.intake.submit import Environment
+from producers.intake.submit import Environment, Requester
 from routing.config import Text
 from routing.decision.llm_router import first_stage
 from routing.decision.router import Route, SiteSignals, decide, signals_of
@@ -42,7 +42,6 @@ from routing.jobs import (
     REVISABLE,
     REVISABLE_RUNS,
     JobRequest,
-    Source,
     State,
     parse_request,
     read_stored,
@@ -86,16 +85,6 @@ class ReviseOrder(BaseModel, frozen=True, extra="forbid"):
     budget_usd: Annotated[float, Field(gt=0, le=25, allow_inf_nan=False)] | None = None
     """What this round may cost, in USD; by default what the session's first request said, or what one job may cost."""
     idempotency_key: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Requester:
-    """Who requests a round, and through which source."""
-
-    tenant: str
-    source: Source
-    actor: str
-    """As the audit trail names actors."""
 
 
 @dataclass(frozen=True)

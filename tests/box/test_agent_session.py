@@ -16,7 +16,8 @@ import pytest
 
 from ledger.releases import active_release
 from ledger.tables import Job, Release, Site
-from producers.use_cases.rounds import Requester, ResumeOrder, Rounds
+from producers.intake.submit import Requester
+from producers.use_cases.rounds import ResumeOrder, Rounds
 from producers.use_cases.sites import Sites
 from routing.jobs import Source
 from routing.queues import QueueName, Tier

@@ -13,8 +13,9 @@ from ledger.attempts import lock_owned_job
 from ledger.events import EventKind, record
 from ledger.jobs import end, lock_job
 from ledger.tables import Job
+from producers.intake.submit import Requester
 from producers.use_cases.replays import Replays
-from producers.use_cases.rounds import Requester, ResumeOrder, Rounds
+from producers.use_cases.rounds import ResumeOrder, Rounds
 from routing.jobs import Reason, Source, State
 from routing.queues import Tier
 from tests.command_line import Run, command_line

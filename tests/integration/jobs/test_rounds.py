@@ -14,8 +14,9 @@ from ledger.operations.history_reader import examine
 from ledger.releases import sweep_site
 from ledger.tables import Job, Release
 from producers.errors import AdmissionRefusedError
+from producers.intake.submit import Requester
 from producers.use_cases.jobs import JobView, PreviewLinks, describe
-from producers.use_cases.rounds import Requester, ResumeOrder, ReviseOrder, Rounds
+from producers.use_cases.rounds import ResumeOrder, ReviseOrder, Rounds
 from producers.use_cases.sites import changes_of_job
 from routing.decision.router import Signals, SiteSignals, decide
 from routing.errors import InvalidJobError

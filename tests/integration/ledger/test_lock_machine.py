@@ -13,7 +13,8 @@ from ledger.attempts import escalate, find_lapsed_attempts, lock_owned_job, reco
 from ledger.dispatch_window import release_due, release_sites, top_up
 from ledger.errors import FencedError, LedgerError, PublishConflictError, WrongStateError
 from ledger.start_attempt import Claim
-from producers.use_cases.rounds import Requester, ReviseOrder, Rounds
+from producers.intake.submit import Requester
+from producers.use_cases.rounds import ReviseOrder, Rounds
 from routing.errors import RoutingError
 from routing.jobs import ENDS, JobMessage, Reason, Source, State
 from routing.policy.platform import DispatchWindow

@@ -26,8 +26,8 @@ from monitoring.event_metrics import fold_pending, fold_step, read_series
 from producers.dispatch import sweeping
 from producers.dispatch.housekeeping import Housekeeper
 from producers.dispatch.sweeping import CHAIN_TABLES, RowSweeper, Swept
+from producers.intake.submit import Requester
 from producers.use_cases.replays import Replays
-from producers.use_cases.rounds import Requester
 from routing.jobs import Reason, Source, State
 from routing.policy.platform import Retention
 from sites.content_store import ContentStore

@@ -18,10 +18,11 @@ from ledger.runs.reviews import due_reviews, lock_review
 from ledger.runs.tables import ReviewComment
 from ledger.tables import Job
 from producers.errors import AuthenticationError
+from producers.intake.submit import Requester
 from producers.intake.ticket_webhooks import Ignored
 from producers.intake.webhook_receiver import Taken, TicketRun, Waiting, WebhookReceiver
 from producers.use_cases.reviews import MAX_CHECK_ROUNDS, ReviewRounds
-from producers.use_cases.rounds import Requester, ReviseOrder, Rounds
+from producers.use_cases.rounds import ReviseOrder, Rounds
 from producers.use_cases.tickets import TicketWriter
 from routing.jobs import Source, State
 from routing.policy.agents import Account, AccountsConfig

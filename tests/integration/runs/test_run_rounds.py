@@ -5,7 +5,8 @@ from uuid import UUID
 import pytest
 
 from ledger.errors import NotContinuableError
-from producers.use_cases.rounds import Requester, ReviseOrder, Rounds
+from producers.intake.submit import Requester
+from producers.use_cases.rounds import ReviseOrder, Rounds
 from producers.use_cases.tickets import TicketWriter
 from routing.jobs import Reason, Source, State
 from tests.forge import Forge

@@ -21,7 +21,8 @@ from ledger.job_control import request_cancel
 from ledger.jobs import end, lock_job
 from ledger.runs.run import decide_gate, expire_gate, overdue_gates
 from ledger.runs.steps import StepReport, wake_run
-from producers.use_cases.rounds import Requester, ReviseOrder, Rounds
+from producers.intake.submit import Requester
+from producers.use_cases.rounds import ReviseOrder, Rounds
 from routing.jobs import Reason, Source, State
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
