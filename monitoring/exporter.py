@@ -26,16 +26,10 @@ from sqlmodel import Session
 from ledger.errors import ForeignMarkError
 from ledger.store import Ledger, Statement, create_ledger_engine
 from monitoring.asgi import Server, leave_on_signals, uvicorn_config
+from monitoring.backlog import forecast_backlog, read_recent_attempts
 from monitoring.event_metrics import fold_pending, has_pending, read_series
-from monitoring.gauges import (
-    PROBED,
-    Reading,
-    forecast_backlog,
-    read_gauges,
-    read_providers,
-    read_recent_attempts,
-)
-from monitoring.metrics import FOLDED, NONE, PREFIX, Kind, Metric, SeriesKey, bounds_of
+from monitoring.gauges import PROBED, read_gauges, read_providers
+from monitoring.metrics import FOLDED, NONE, PREFIX, Kind, Metric, Reading, SeriesKey, bounds_of
 from routing.policy.platform import Policy
 
 logger = logging.getLogger(__name__)

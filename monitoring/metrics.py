@@ -125,6 +125,15 @@ OPEN: Collection[str] = ()
 """The values of a label that the installation decides: accounts, models."""
 
 
+class Reading(NamedTuple):
+    """One value of a metric."""
+
+    name: str
+    labels: tuple[str, ...]
+    """Values in the order of the metric's labels."""
+    value: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """A metric and its initial series."""

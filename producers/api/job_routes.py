@@ -41,12 +41,12 @@ from producers.api.requests import (
 )
 from producers.errors import BodyTooLargeError, BrokenBodyError
 from producers.intake.submit import Submitted
+from producers.use_cases.changes import Comparison, ScanView, changes_of_job, scan_of_job
 from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
 from producers.use_cases.job_search import JobFilter
 from producers.use_cases.jobs import EventView, JobsPage, JobView, describe, page_of_jobs, tier_name
 from producers.use_cases.people import Holder
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder
-from producers.use_cases.sites import Comparison, ScanView, changes_of_job, scan_of_job
 from producers.use_cases.tenants import Caller, Scope
 from producers.use_cases.waits import cause_of
 from routing.errors import FieldError, InvalidJobError

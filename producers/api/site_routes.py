@@ -24,10 +24,11 @@ from producers.api.requests import (
 )
 from producers.intake.ticket_webhooks import Ignored
 from producers.intake.webhook_receiver import MAX_DELIVERY_BYTES, Tracker, Waiting, WebhookReceiver
+from producers.use_cases.changes import Comparison
 from producers.use_cases.imports import Order
 from producers.use_cases.run_work import ChangedFile
 from producers.use_cases.runs import GateView, ProjectView, RunView, describe_run
-from producers.use_cases.sites import Comparison, ReleaseView, SiteView, release_view, site_view
+from producers.use_cases.sites import ReleaseView, SiteView, release_view, site_view
 from producers.use_cases.tenants import Caller
 from producers.use_cases.tickets import TicketBody, job_body, may_write
 from routing.jobs import SiteName, State

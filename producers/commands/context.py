@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from producers.bootstrap import Installation
     from producers.intake.submit import Requester
-    from producers.use_cases.sites import Comparison
+    from producers.use_cases.changes import Comparison
 
 
 OK, FAILED, USAGE = 0, 1, 2

@@ -56,7 +56,7 @@ def submit(
 ) -> None:
     """Submit a ticket. Exit 0 if it was accepted (with --wait: if it succeeded or waits at a gate), 2 if refused."""
     text = read_text_file(ticket)
-    from producers.commands.jobs import follow
+    from producers.commands.progress import follow
     from producers.use_cases.tickets import read_ticket
 
     with clear_errors():
@@ -80,7 +80,7 @@ def show(
     tenant: OperatorTenant = None,
 ) -> None:
     """Show a run: its steps with state, attempts, cost and duration, its gates, and estimated and actual cost."""
-    from producers.commands.jobs import follow
+    from producers.commands.progress import follow
 
     with connected(ctx) as client:
         found = job_id_of(client, run_id)

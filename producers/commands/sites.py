@@ -107,7 +107,8 @@ def import_site(
     """
     from pointsman_client.models import State
 
-    from producers.commands.jobs import exit_with, follow, show_findings
+    from producers.commands.jobs import exit_with, show_findings
+    from producers.commands.progress import follow
 
     archive = _archive_of(path)
     with connected(ctx) as client:

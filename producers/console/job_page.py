@@ -20,10 +20,10 @@ from producers.api.requests import Resources
 from producers.console.failures import failure_of
 from producers.console.presentation import excerpt, name_of
 from producers.console.waterfall import CUTS, MOST_CUTS, MOST_PROGRESS, waterfall_of
+from producers.use_cases.changes import compare_releases, releases_of_job, scan_view
 from producers.use_cases.job_search import JobFilter, find_job_ids
 from producers.use_cases.jobs import CONSOLE_AUDIENCE, EventView, JobView, describe, describe_events
 from producers.use_cases.replays import tiers_instead
-from producers.use_cases.sites import compare_releases, releases_of_job, scan_view
 from producers.use_cases.waits import Cause, cause_of
 from routing.jobs import State
 from routing.policy.prices import decimal_usd

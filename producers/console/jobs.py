@@ -27,15 +27,7 @@ from ledger.tables import Job
 from producers.api.event_streams import News, read_events
 from producers.api.requests import Resources, requester_of
 from producers.console.job_page import events_of, facts_of
-from producers.console.web import (
-    Approver,
-    Submitter,
-    Viewer,
-    ViewerDep,
-    is_part,
-    load_templates,
-    refusals_on,
-)
+from producers.console.web import Approver, Submitter, Viewer, ViewerDep, is_part, load_templates, refusals_on
 from producers.errors import ActionRefusedError
 from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
 from producers.use_cases.fleet import ASKING

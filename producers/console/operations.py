@@ -20,14 +20,7 @@ from ledger.record_tables import AuditRow, AuditSeal
 from producers.api.requests import requester_of
 from producers.console.charts import Bar, bars, spark
 from producers.console.presentation import cents, duration, plural
-from producers.console.web import (
-    ConsoleDep,
-    Operator,
-    Submitter,
-    Viewer,
-    ViewerDep,
-    refusals_on,
-)
+from producers.console.web import ConsoleDep, Operator, Submitter, Viewer, ViewerDep, refusals_on
 from producers.use_cases.dead_letters import DeadLetterOrder, ReplayOrder
 from producers.use_cases.fleet import budgets_today, fleet_view, recently_ended, spent_by_day
 from producers.use_cases.fleet_history import MOST_ATTEMPTS, SPANS, QueueHistory, SpanName, fleet_history

@@ -28,23 +28,8 @@ from routing.policy.platform import Policy
 from sandbox.config import MirrorConfig
 from sandbox.errors import MirrorRefusedError
 from sandbox.package_mirror.descriptions import SHORT, Descriptions, Form
-from sandbox.package_mirror.packages import (
-    Description,
-    File,
-    Incoming,
-    Origin,
-    Outbound,
-    Packument,
-    Store,
-    parse_path,
-)
-from sandbox.package_mirror.python_packages import (
-    SIMPLE_JSON,
-    Distribution,
-    Project,
-    as_html,
-    parse_python_path,
-)
+from sandbox.package_mirror.packages import Description, File, Incoming, Origin, Outbound, Packument, Store, parse_path
+from sandbox.package_mirror.python_packages import SIMPLE_JSON, Distribution, Project, as_html, parse_python_path
 from sandbox.package_mirror.registries import Registries, read_all
 
 logger = logging.getLogger(__name__)

@@ -39,15 +39,7 @@ from workers.runs.api_runner import run_api
 from workers.runs.cli_runners import run_check, run_claude_code, run_codex
 from workers.runs.git.sync import create_workspace, pack_limits, remote_of, remote_rules, tree_limits
 from workers.runs.scheduling.view import AgentResult, parse_result
-from workers.runs.step_context import (
-    AgentOrder,
-    AgentRun,
-    AgentRunner,
-    Failed,
-    StepBrief,
-    agent_order,
-    changes_text,
-)
+from workers.runs.step_context import AgentOrder, AgentRun, AgentRunner, Failed, StepBrief, agent_order, changes_text
 from workers.session import Begun
 
 _KNOWN_KEY = "known-key"

@@ -21,7 +21,8 @@ from redis.exceptions import NoPermissionError
 from ledger.cells.directory import CellRecord
 from ledger.dispatch_window import Push
 from ledger.tables import Job
-from monitoring.gauges import Reading, read_broker
+from monitoring.gauges import read_broker
+from monitoring.metrics import Reading
 from producers.cells.intake import Forwarder
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher

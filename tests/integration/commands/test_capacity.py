@@ -12,8 +12,8 @@ from ledger.attempts import escalate, lock_owned_job
 from ledger.dispatch_window import pause_queue
 from ledger.operations.workers import WorkerStatus, record_heartbeat, remove_worker
 from ledger.submission import count_backlog
+from monitoring.backlog import read_recent_attempts, read_wanted_slots
 from monitoring.capacity.workload import measure
-from monitoring.gauges import read_recent_attempts, read_wanted_slots
 from producers.cli import app
 from routing.jobs import Reason, State
 from routing.queues import QueueName, Tier

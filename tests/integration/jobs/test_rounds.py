@@ -15,9 +15,9 @@ from ledger.releases import sweep_site
 from ledger.tables import Job, Release
 from producers.errors import AdmissionRefusedError
 from producers.intake.submit import Requester
+from producers.use_cases.changes import changes_of_job
 from producers.use_cases.jobs import JobView, PreviewLinks, describe
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder, Rounds
-from producers.use_cases.sites import changes_of_job
 from routing.decision.router import Signals, SiteSignals, decide
 from routing.errors import InvalidJobError
 from routing.jobs import Reason, Source, State

@@ -7,8 +7,9 @@ import time
 
 import pytest
 
+from monitoring.backlog import MOST_COUNTED
 from monitoring.exporter import read_ledger, render_metrics
-from monitoring.gauges import COUNTED_AT_MOST, MOST_COUNTED
+from monitoring.gauges import COUNTED_AT_MOST
 from tests.bulk import fill, fill_past, looks_of
 from tests.factories import Shop
 

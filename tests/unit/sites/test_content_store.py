@@ -11,13 +11,7 @@ import pytest
 from routing.jobs import Reason
 from sites.content_store import ContentStore, Entry, Manifest, change_set
 from sites.disk import Disk
-from sites.errors import (
-    BlobCorruptError,
-    ManifestError,
-    PathRefusedError,
-    StoreUnavailableError,
-    TreeRefusedError,
-)
+from sites.errors import BlobCorruptError, ManifestError, PathRefusedError, StoreUnavailableError, TreeRefusedError
 from sites.files import DEFAULT_MAX_TREE_BYTES, DEFAULT_MAX_TREE_FILES
 from workers.outcomes import Deferred
 from workers.retries import decide_end, unavailable_reason

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from producers.console.web import ConsoleSession, Sessions, load_templates
-from producers.use_cases.sites import Comparison, compare
+from producers.use_cases.changes import Comparison, compare
 from sites.content_store import Entry
 from sites.files import media_type_of
 from sites.spec.fonts.families import font_files

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from producers.commands.context import show_comparison
-from producers.use_cases.sites import MAX_DIFF_BYTES, MAX_TOTAL_DIFF_CHARS, Comparison, FileChange, compare
+from producers.use_cases.changes import MAX_DIFF_BYTES, MAX_TOTAL_DIFF_CHARS, Comparison, FileChange, compare
 from sites.content_store import Entry
 from sites.diff.apply import apply_diff
 from sites.files import media_type_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitoring.gauges import MIN_RECENT_ATTEMPTS, RecentAttempts, forecast_backlog
+from monitoring.backlog import MIN_RECENT_ATTEMPTS, RecentAttempts, forecast_backlog
 from monitoring.metrics import SeriesKey, series_key
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
