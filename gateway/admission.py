@@ -311,7 +311,7 @@ def _models_of(caller: Caller) -> frozenset[str]:
 
 
 def _least_tokens(policy: Policy, request: ModelRequest) -> int:
-    """Return the output tokens below which a reply is not worth its input, or the provider would refuse the call."""
+    """Return the least output tokens of a call: with fewer, the provider refuses it or the input is wasted."""
     return min(request.max_tokens, max(policy.gateway.min_output_tokens, request.thinking_tokens + 1))
 
 

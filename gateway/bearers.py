@@ -1,4 +1,4 @@
-"""Who calls: the attempt behind a token, whether it may still call, from which address, and whose key pays."""
+"""The caller behind a token: its attempt, whether it may still call, its address, and whose key pays."""
 
 from __future__ import annotations
 

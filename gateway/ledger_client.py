@@ -62,7 +62,7 @@ _WAIT_SECONDS = 5.0
 """How long a statement waits for a free connection, and a new connection for the server."""
 _VALUE = re.compile(r"%\((\w+)\)s")
 _WRITE_OUT = "SELECT pg_logical_emit_message(true, 'pointsman', '')"
-"""A write-ahead log record that nobody reads: its commit waits until the log is on disk up to it."""
+"""Writes a log record that nobody reads; its commit waits until the write-ahead log is on disk up to it."""
 _SERVER = """
 SELECT (pg_control_system()).system_identifier, left(pg_walfile_name(pg_current_wal_lsn()), 8),
        pg_postmaster_start_time()::text

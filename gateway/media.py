@@ -105,7 +105,7 @@ _HIDING = tuple(re.compile(rule) for rule in (rb"/[^\s/<>()\[\]]*#", rb"obj\s*\[
 """Escaped names, and values apart from their names."""
 _NUMEROUS = (b"/Kids", b"/Contents", b"/Count", b"/Filter", b"stream", b"#")
 _MOST_TIMES = 4000
-"""A file in which one of these stands more often takes too long to read."""
+"""A file with more of one of these takes too long to read."""
 _LISTS = {
     name: re.compile(rb"/%s\s*(?:\[((?:\s*\d+\s+\d+\s+R)*)\s*\]|(\d+\s+\d+\s+R))" % name)
     for name in (b"Kids", b"Contents")

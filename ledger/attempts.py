@@ -48,7 +48,7 @@ HANDED_BACK = frozenset({Reason.WORKER_STOPPED, Reason.LEDGER_UNREACHABLE})
 
 
 def new_token() -> str:
-    """Return a fresh token; it is worth something once an attempt's row holds its hash."""
+    """Return a new token; it becomes valid once an attempt's row holds its hash."""
     return f"pma_{secrets.token_urlsafe(32)}"
 
 

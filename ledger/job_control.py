@@ -380,7 +380,7 @@ def supersede(session: Session, newer: Job) -> list[UUID]:
 
 
 def newer_rival(session: Session, job: Job) -> UUID | None:
-    """Return the newest job that replaces one whose target only became known now; None when there is none."""
+    """Return the newest job that supersedes one whose target has just become known; None without one."""
     if job.supersede_key is None:
         return None
     lock_supersede_key(session, job)

@@ -74,7 +74,7 @@ class DueNote(NamedTuple):
 
 
 def owe_ticket_note(session: Session, run: Run, kind: str) -> None:
-    """Owe a run's ticket a note, one of each kind; of a later round, its pull request. Without either there is none."""
+    """Queue a note for a run's ticket, or for a later round its pull request, one of each kind; none without either."""
     if not (run.ticket.get("reference") or run.pull_request or kind.startswith(REFUSED)):
         return
     values = {"run_id": run.job_id, "kind": kind, "attempts": 0, "next_at": now()}

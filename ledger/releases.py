@@ -306,7 +306,7 @@ def some_active_releases(session: Session, *, limit: int) -> Sequence[Release]:
 
 
 def epoch_of(session: Session) -> str:
-    """Return what tells this ledger from others, and from itself before it was restored."""
+    """Return the id of this ledger, which a restore changes."""
     newest = select(col(Epoch.id)).order_by(col(Epoch.since).desc(), col(Epoch.id)).limit(1)
     if (found := session.scalar(newest)) is None:  # `migrate` did not always give one
         session.execute(select(func.pg_advisory_xact_lock(_NAMING_LOCK)))

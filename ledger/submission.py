@@ -73,7 +73,7 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
 
 @dataclass(frozen=True)
 class Limits:
-    """How many jobs may wait and stand in the broker, and what a day may cost, for the tenant of a batch."""
+    """Limits of a batch's tenant: jobs that wait, jobs in the broker, and cost a day."""
 
     waiting_per_tenant: int
     waiting_per_queue: int

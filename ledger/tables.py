@@ -226,7 +226,7 @@ class Job(SQLModel, table=True):
 
 
 def on_bill(root_id: UUID) -> ColumnElement[bool]:
-    """Return what is true of the jobs of a bill; each half has an index, that of the others leaves most jobs out."""
+    """Return the condition for the jobs of a bill; each half has its own, partial index."""
     return or_(col(Job.id) == root_id, and_(col(Job.root_id) == root_id, col(Job.root_id) != col(Job.id)))
 
 

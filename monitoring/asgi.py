@@ -15,7 +15,7 @@ _TICK_SECONDS = 0.5
 
 
 class Server(uvicorn.Server):
-    """A server that rests when nobody calls: uvicorn's own wakes ten times a second to see if it should exit."""
+    """A server that sleeps while idle; uvicorn's own wakes ten times a second to see whether to exit."""
 
     async def main_loop(self) -> None:
         """Keep the date of replies, and look for the end."""
@@ -44,7 +44,7 @@ class TimedHttpProtocol(HttpToolsProtocol):
     """For a body, and a second more for each `body_bytes` that have come."""
     body_bytes = 16_384
     head_bytes = 65_536
-    """The most, and what came with it in one read, that is neither a whole head nor body: of trailers, too."""
+    """Limit of an incomplete head, body or trailers, plus what one read brought with it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -39,7 +39,7 @@ class CellRefusal(StrEnum):
     NO_CELL = "no_cell"
     """The directory has none."""
     DIRECTORY_UNREACHABLE = "directory_unreachable"
-    """It does not answer, and has not told this router before."""
+    """The cell does not answer, and this router has no earlier answer of it."""
     UNREACHABLE = "cell_unreachable"
     """The tenant's cell does not answer."""
 
@@ -95,7 +95,7 @@ def clue_of(path: str, headers: Mapping[str, str], *, query: str = "", form: byt
 
 
 def choose_cell(directory: Directory, clue: Clue) -> Cell | CellRefusal:
-    """Return the cell of a request; for a request of nobody we know any one, which refuses it, or shows its login."""
+    """Return the cell of a request; for an unknown caller any cell, which refuses it or shows its login page."""
     tenant = clue.tenant or directory.keys.get(clue.key_hash or "")
     cell = directory.cells.get(directory.tenants.get(tenant or "", ""))
     return cell or next(iter(directory.cells.values()), CellRefusal.NO_CELL)

@@ -197,7 +197,7 @@ def work_begun(result: Mapping[str, Any], *, report: str, keeps: bool) -> dict[s
 
     Args:
         result: of the job that ended, or has to wait.
-        report: how that came.
+        report: why.
         keeps: whether its own work was kept; what it had itself been given otherwise stays what was begun.
     """
     begun = {**(result.get("begun") or {}), "report": report}

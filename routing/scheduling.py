@@ -156,7 +156,7 @@ class Admission(BaseModel):
 
 
 def retry_after_seconds(waiting: int, *, limit: int, drained_per_second: float) -> int:
-    """Return in how many seconds a full queue is worth another try."""
+    """Return after how many seconds to try a full queue again."""
     if drained_per_second <= 0:
         return NO_RATE_SECONDS
     excess = waiting - limit + max(1.0, _HEADROOM * limit)

@@ -277,7 +277,7 @@ def sweep_periodically(
 ) -> None:
     """Sweep now and periodically until `stopping` is set, even while the engine is away.
 
-    `before` is called before each sweep, to release what is not worth keeping, and `after` with the result of each one
+    `before` is called before each sweep, to release what need not be kept, and `after` with the result of each one
     that removed something.
     """
     while True:

@@ -218,7 +218,7 @@ _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cach
 
 
 def _of_reply(message: dict[str, Any]) -> dict[str, Any]:
-    """Return what the CLI knows of a reply beside its content: blocks of one id are one reply."""
+    """Return a reply's fields other than its content; blocks with the same id belong to one reply."""
     names = {name: message[name] for name in ("id", "model") if isinstance(message.get(name), str)}
     used = message.get("usage")
     counts = used if isinstance(used, dict) else {}

@@ -36,7 +36,7 @@ _GENERATED: Final = ("package-lock.json", "npm-shrinkwrap.json", "-LICENSE.txt")
 MAX_READ_BYTES: Final = 24 * 1024
 """Of the pages' text that a question comes with."""
 _SMALL_SCRIPTS_BYTES: Final = 4 * 1024
-"""Of scripts that are shown beside it: what a page works out or shows by itself stands there."""
+"""Of the scripts shown with it: they hold what a page computes or shows by itself."""
 _MOST_SOURCE_CHARS: Final = 2 * _MAX_SEARCHED_BYTES
 """Of the pages that this text is sought in: reading them takes half a second."""
 _SILENT: Final = frozenset({"script", "style", "template", "svg", "noscript"})
@@ -273,7 +273,7 @@ def _blocks(shown: str) -> list[_Block]:
 
 
 def _headed(block: str) -> str:
-    """Return what stands for a section that is left out."""
+    """Return the placeholder of a section that is left out."""
     line = block.partition("\n")[0]
     return line if line.startswith("<") else f"{line[:_MOST_OF_HEADING]} {LEFT_OUT}"
 
@@ -385,7 +385,7 @@ class _Wanted:
         return needs_styles(self.prompt) or ".css" in self.prompt
 
     def may_show(self, path: str, text: str) -> bool:
-        """Whether a file's text can help: not that of a drawing that nobody speaks of, unless it is small lettering."""
+        """Whether a file's text can help: a drawing's only if the request mentions it, or it is small lettering."""
         if not path.endswith(".svg") or ("<text" in text and len(text) <= _LETTERING_CHARS):
             return True
         return path.rsplit("/", 1)[-1] in self.prompt or bool(_DRAWING.search(self.prompt))

@@ -47,14 +47,14 @@ _MARK = "ledger"
 _PROBE_BYTES = 4096
 _DRAFT = "pointsman-draft."
 _DRAFT_SECONDS = 86_400
-"""A draft that nobody has written to for so long is a crash's."""
+"""A draft unchanged for this long was left by a crash."""
 PAUSE_SECONDS = 2.0
 """After a failure all calls fail at once for so long; then one tries, and the others wait a moment for its answer."""
 _PATIENCE_SECONDS = 1.0
 _SHOWN_CHARS = 300
 _WORD = re.compile(r"[\w+/=.-]{6,}", re.ASCII)
 _PANICS = "pyo3_runtime"
-"""The module of what obstore raises at a bug of its own: a `BaseException`."""
+"""The module of the `BaseException` that obstore raises for its own bugs."""
 
 
 def period_of(seconds: float) -> int:
@@ -216,7 +216,7 @@ class ObjectBlobs:
         Disk().write(target, self.get(sha256))
 
     def check_room(self, least_bytes: int) -> None:
-        """Write a small object of this host; how much more there is room for, nobody tells."""
+        """Write a small object of this host. The free space of an object store is unknown."""
         self._check_mark()
         self._put(f"probes/{socket.gethostname()}", bytes(_PROBE_BYTES))
 
@@ -389,7 +389,7 @@ def _told(place: ContentStoreConfig) -> Iterator[None]:
 
 
 def _unavailable(error: BaseException, place: ContentStoreConfig) -> StoreUnavailableError:
-    """Return an error without any secret: neither whole, nor a word of one that holds several and was quoted."""
+    """Return an error without any secret, whole or in part: a secret of several words may have been quoted."""
     text = str(error).partition("\n")[0]
     hidden = {word for value in _secrets(place).values() for word in (value, *_WORD.findall(value)) if word}
     for word in sorted(hidden, key=len, reverse=True):

@@ -14,7 +14,7 @@ from typing import Final
 _ALL_SHOWN_CHARS: Final = 16 * 1024
 """Pages that are together so small are all shown."""
 _FEW_WORDS: Final = 3
-"""So many words that only some pages hold tell which is meant."""
+"""This many words found on only some pages decide which page is meant."""
 _EVERY: Final = re.compile(
     r"\b(?:all|every|each)(?: of)?(?: the| our)? pages?\b|\b(?:alle[nr]?|jede[rn]?)(?: \w+)? (?:unter)?seiten?\b|"
     r"\b(?:toutes les|chaque) pages?\b|\b(?:todas las|cada) páginas?\b|\b(?:tutte le|ogni) pagin[ae]\b|"

@@ -41,7 +41,7 @@ class LeaseKeeper:
         self._changed = threading.Condition()
         self._is_running = False
         self._wakes_at = 0.0
-        """When the thread looks again by itself: only a lease that is due sooner wakes it."""
+        """When the thread wakes next; a lease that is due sooner wakes it earlier."""
 
     def add(self, lease: Lease) -> None:
         """Renew a lease from now on, at its policy's interval."""

@@ -71,7 +71,7 @@ class Allowance(NamedTuple):
 
     @property
     def told(self) -> str:
-        """What a session is told of it that hands in no result of its own."""
+        """The sentence about it for a session that hands in no result."""
         return f"You have at most {self.text}. Whichever ends first ends your work: finish it in good time."
 
 
@@ -89,7 +89,7 @@ class Begun(NamedTuple):
     transcript_sha256: str
     """Of what it said, in the content store."""
     told: str
-    """What the agent is told instead of its whole task, beside what it has left."""
+    """Sent to a resumed agent instead of its whole task, with the limits that are left."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _less(clocks: Clocks, passed: float) -> Clocks:
 
 
 def readable_bytes(price: Price, budget_usd: float) -> int:
-    """Return how large a conversation may be to be worth its reading: beyond that, a new session is cheaper."""
+    """Return up to which size a conversation is resumed: beyond it, a new session is cheaper."""
     usd_per_byte = max(price.cache_write, price.input) / TOKENS_PER_PRICE / _BYTES_A_TOKEN
     most = _READING_SHARE * budget_usd
     return int(most / usd_per_byte) if most < MAX_RESUMED_BYTES * usd_per_byte else MAX_RESUMED_BYTES

@@ -196,7 +196,7 @@ def from_base(inputs: Inputs, candidate: Candidate) -> Candidate:
 
 
 def _prepare_kept(attempt: Attempt, ended: Ended, kept: Candidate) -> Settlement:
-    """Store what a job had done when it ended, as a release that nobody can approve: its job is over."""
+    """Store the work of an ended job as a release that cannot be approved."""
     try:
         new = _scan(attempt, _release_of, kept, step="salvage")
     except (TreeRefusedError, PathRefusedError) as error:

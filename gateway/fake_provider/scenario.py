@@ -210,7 +210,7 @@ class Fault(Section):
 
 
 class PaceOverride(Section):
-    """A speed of its own, even with `--speed max`."""
+    """This rule's own speed, even with `--speed max`."""
 
     first_token_seconds: Annotated[float, Field(ge=0, le=3600)]
     tokens_per_second: Annotated[float, Field(gt=0)]

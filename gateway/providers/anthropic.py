@@ -85,7 +85,7 @@ _BLOCKS = (
     "thinking",
     "redacted_thinking",
 )
-"""Types of content that cost what stands in the body, media apart; a message itself has none."""
+"""Types of content whose cost follows from the body, media apart; a message itself has no type."""
 _INLINE_SOURCES = ("base64", "text", "content")
 _PAGE_TEXT_TOKENS = 3000
 """The most that the text of a page costs, by the provider's documentation; its image is added."""

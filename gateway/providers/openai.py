@@ -295,7 +295,7 @@ class ChatStream:
         self._splitter = EventSplitter()
         self._text_block: int | None = None
         self._calls: dict[int, _ToolCall] = {}
-        """By the server's index; some give every call the same, and an id of its own."""
+        """By the server's index; some servers give every call index 0 and tell them apart by id."""
         self._blocks = 0
         self._finish: Any = None
         self._usage: dict[str, int] = {}

@@ -17,7 +17,7 @@ _LOOKBACK_BLOCKS = 20
 """How far before a cache breakpoint the provider looks for a cached prefix."""
 _MOST_ENTRIES = 4096
 _WRAPPING_BYTES = 64
-"""More than what stands around a block here but not in the request, such as the role of its message."""
+"""Upper bound of what is added around a block, such as the role of its message."""
 _NOT_IN_PREFIX = frozenset({"messages", "system", "tools", "max_tokens", "stream", "metadata", "cache_control"})
 
 

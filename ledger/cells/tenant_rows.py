@@ -52,7 +52,7 @@ class TenantTable(NamedTuple):
     changed: Mapping[str, str] = {}
     """Columns that are copied as something else."""
     drawn: str = ""
-    """A number that the new ledger draws anew, in the old order."""
+    """A number that the new ledger assigns again, in the old order."""
     is_kept: bool = False
     """Whether rows stay in the old ledger, too; one that comes back finds them, and brings the others."""
     unguarded: tuple[str, ...] = ()
@@ -172,7 +172,7 @@ def open_again(ledger: Ledger, tenant: str) -> None:
 
 
 def _set_closed(ledger: Ledger, tenant: str, *, is_closed: bool) -> None:
-    """Change the triggers of one table after the other; that of `tenant`, which has the list, first."""
+    """Change the tables' triggers one by one, first that of `tenant`, which holds the list."""
 
     def change(name: str, table: TenantTable) -> None:
         with ledger.begin() as session:

@@ -136,7 +136,7 @@ def unbooked(call_ids: Sequence[UUID]) -> Statement:
 
 
 def standing_of(served: Served) -> Statement:
-    """Return the statement that tells of a call whether it has a row, and whether its attempt is known."""
+    """Return the statement that reads whether a call has a row, and whether its attempt is known."""
     return Statement(_STANDING, vars(served))
 
 

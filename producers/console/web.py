@@ -317,7 +317,7 @@ def redirect(request: Request, path: str, *, notice: str = "", is_error: bool = 
 
 @contextmanager
 def refusals_on(path: str) -> Iterator[None]:
-    """Show why what runs inside was refused on a page of the console; what is not there has a page of its own.
+    """Show a refusal of the block inside as a page of the console; what does not exist has its own page.
 
     Raises:
         ActionRefusedError: it was.

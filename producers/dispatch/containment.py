@@ -1,4 +1,4 @@
-"""How the dispatcher, and what runs beside it, go on although a row, a step or the ledger fails."""
+"""How the dispatcher and its threads go on after a row, a step or the ledger fails."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def contained(what: str, **facts: Any) -> Iterator[None]:
 
 @contextmanager
 def surviving(what: str) -> Iterator[None]:
-    """Let what has a thread of its own go on after any error, an unreachable ledger, too."""
+    """Keep a thread's work going after any error, also an unreachable ledger."""
     try:
         with contained(what):
             yield

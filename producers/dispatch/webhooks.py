@@ -173,7 +173,7 @@ class WebhookSender:
         return count
 
     async def _aside(self, do: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
-        """Do what blocks in a thread of its own, which no look-up can hold."""
+        """Run what blocks in a separate thread, so that no DNS look-up holds up the sender."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, do, *arguments)
 
     async def _next_turn(self, ended: Sequence[_Tried], running: _Running, *, is_stopping: bool) -> _Turn:

@@ -150,7 +150,7 @@ def _found(summary: Mapping[str, Any]) -> str:
 
 
 def _table(summary: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[str]:
-    """Yield recall, false alarms and cost by agent, beside those of the last run where they differ."""
+    """Yield recall, false alarms and cost by agent, with those of the last run where they differ."""
     yield ""
     for agent, figures in summary["by_agent"].items():
         last = before.get("by_agent", {}).get(agent, {})

@@ -263,7 +263,7 @@ class IntakeLists:
             pipe.execute()
 
     def put_last(self, standing: WaitingMessage) -> None:
-        """Let a message wait, of the shared list behind all others: it has to wait for long, and they need not."""
+        """Let a message wait; on a shared list it goes behind all others, which need not wait as long."""
         self.forget_tries(standing)
         if standing.tenant is None:
             self._put_last(keys=[standing.list_name], args=[standing.body])

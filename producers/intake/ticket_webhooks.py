@@ -131,7 +131,7 @@ def ask_about(comment: NewComment, told: str) -> str:
 
 
 def _is_reopened_by_stranger(body: Mapping[str, Any]) -> bool:
-    """Whether an issue's author reopens it who is nobody of the repository: they may, and may not label it."""
+    """Whether an outsider reopens their own issue, which they may do, although they may not label it."""
     issue = part(body, "issue")
     is_author = part(body, "sender").get("id") == part(issue, "user").get("id")
     return body.get("action") == "reopened" and is_author and issue.get("author_association") not in _HEARD

@@ -107,7 +107,7 @@ _LONGEST_NAME = 64
 
 
 def name_of(identity: Identity, *, is_taken: bool) -> str:
-    """Return the name under which a person stands in the audit trail: without spaces, and nobody else's."""
+    """Return the unique name of a person in the audit trail, without spaces."""
     name = _NOT_IN_NAMES.sub("-", identity.name).strip("-")[:_LONGEST_NAME] or "unnamed"
     if not is_taken:
         return name
@@ -189,7 +189,7 @@ def holder_of(session: Session, nonce: str, holder: UUID, *, idle_seconds: float
 
 
 class Holder(NamedTuple):
-    """Whose right an open event stream stands on."""
+    """The session or key that an open event stream depends on."""
 
     id: UUID
     """The API key or the person."""

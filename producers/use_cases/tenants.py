@@ -182,7 +182,7 @@ class Scope(StrEnum):
 TENANT_SCOPES = tuple(scope for scope in Scope if scope is not Scope.OPERATE)
 """Scopes within a key's own tenant."""
 DEFAULT_SCOPES = (Scope.SUBMIT, Scope.READ)
-"""Of a key whose creator names none: one that leaks can neither publish nor delete."""
+"""Scopes of a key whose creator names none: if it leaks, it can neither publish nor delete."""
 
 
 @dataclass(frozen=True)

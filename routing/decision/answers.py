@@ -47,7 +47,7 @@ def classify_answer(
 
 
 def _orders_plainly(parsed: ParsedPrompt) -> bool:
-    """Return whether a verb orders in a sentence that asks nothing, whatever stands beside it."""
+    """Return whether a verb gives an order in a sentence that asks nothing, whatever the sentences around it say."""
     words = parsed.vocabulary.words
     abroad = words["order_abroad"] - words["politeness"] - _ABLE
     told = tuple(at for at, token in enumerate(parsed.tokens) if token.word in abroad)
@@ -59,7 +59,7 @@ def _orders_plainly(parsed: ParsedPrompt) -> bool:
 
 
 def _hides_order(parsed: ParsedPrompt) -> bool:
-    """Return whether a statement beside others, or a question, would alone hardly be taken for mere talk."""
+    """Return whether a statement or question, read without its neighbours, is unlikely to be small talk."""
     if len(parsed.sentences) == 1 or parsed.found("hold"):
         return False
     return any(

@@ -161,7 +161,7 @@ def shipped_model() -> Model:
 
 
 def see(parsed: ParsedPrompt, site: Site | None, *, alone: int | None = None) -> _Seen:
-    """Return what counts of a prompt; courtesies, small talk and wording meant for the page do not."""
+    """Return what the models see of a prompt, without courtesies, small talk and text meant for the page."""
     if alone is not None:
         parsed = _only(parsed, alone)
     seen: _Seen = {_WHOLE: ("", [*_of_whole(frozenset(parsed.intents), parsed.kinds, site)])}

@@ -39,7 +39,7 @@ from routing.queues import Tier
 _EPOCHS = 12
 _RATE = 0.25
 _CLOSE_ENOUGH = 0.03
-"""The error of a probability that is not worth another step."""
+"""A smaller error of a probability takes no further step."""
 _TIER_EPOCHS = 6
 _LEAST_HAVING = 3
 """Prompts that must have a part: what fewer have teaches little about others, and costs a byte."""
@@ -87,7 +87,7 @@ def labelled(files: Iterable[Path]) -> list[Sample]:
 
 
 def digest_of(samples: Iterable[Sample]) -> str:
-    """Return what tells whether a model was made from these labels."""
+    """Return the digest of labels, by which a model shows what it was trained on."""
     return sha256("\n".join(json.dumps(sample) for sample in samples).encode()).hexdigest()
 
 

@@ -334,7 +334,7 @@ def _ends_clause(parsed: ParsedPrompt, hit: Hit) -> bool:
 
 
 def _is_ordered(parsed: ParsedPrompt, hit: Hit, *, is_harmless: bool) -> bool:
-    """Return whether a destructive verb orders; one of another language does unless the opinion finds no harm."""
+    """Return whether a destructive verb is an order; in another language, unless the second opinion finds no harm."""
     token = parsed.tokens[hit.first]
     if token.word in parsed.vocabulary.words["order"]:
         return hit.first in parsed.orders and not token.joined
@@ -402,7 +402,7 @@ _LIKE, _LIKENED = frozenset({"like", "as"}), 3
 
 
 def is_bulk(parsed: ParsedPrompt) -> bool:
-    """Return whether the request concerns all of something on the site, not one fact wherever it stands."""
+    """Return whether the request concerns everything of a kind on the site, not one fact wherever it appears."""
     if hits := parsed.hits.get("bulk"):
         excluded = {at for hit in parsed.hits.get("not_bulk", ()) for at in range(hit.first, hit.last + 1)}
         if any(hit.first not in excluded for hit in hits):

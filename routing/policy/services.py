@@ -1,6 +1,6 @@
 """Services beside a box, such as the database of a project's tests: the operator offers them, a project takes them.
 
-Images are the operator's word alone. A project names an offer and may set how it is used; a plan, a ticket and an agent
+Only the operator chooses images. A project names an offer and may set how it is used; a plan, a ticket and an agent
 can do neither.
 """
 

@@ -59,7 +59,7 @@ _ASKING_GROUPS = frozenset({"cleft", "suggestion", "question_002", "question"})
 _TELLING_GROUPS = frozenset({"only_asking", "knowing", "explain", "hold", "wait", "praise_abroad"})
 """Without these no sentence says itself that nothing is ordered."""
 _ORDERING_GROUPS = ("suggestion", "lead", "defect")
-"""Beside these no sentence only asks or only praises."""
+"""A sentence with one of these is never only a question or only praise."""
 _OPENING_QUESTIONS = ("question_word", "auxiliary", "question_word_abroad")
 
 

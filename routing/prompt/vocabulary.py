@@ -189,7 +189,7 @@ class Vocabulary:
     """All its words, including some that only look misspelt."""
     version: str
     _entries: dict[str, _Entry] = field(default_factory=dict, compare=False, repr=False)
-    """Of the words met so far: one look-up tells a word's names and the phrases that begin with it."""
+    """Caches, for the words met so far, their names and the phrases that begin with them."""
 
     def find(self, tokens: Sequence[Token], shown: str) -> dict[str, list[Hit]]:
         """Return every phrase found, by group, in the order of the text."""

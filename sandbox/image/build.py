@@ -45,7 +45,7 @@ _BOOTSTRAP_SECONDS = 1800
 ENGINE_SECONDS = 900
 PATH = "/usr/local/bin:/usr/bin:/bin"
 _PACKAGES = ("python3", "python3-venv", "make")
-"""What debootstrap's base gets beside the least system; a base that is pulled has Python, or is refused."""
+"""What debootstrap adds to its minimal system; a pulled base must have Python, or is refused."""
 
 
 def _folder(cache: Path, name: str) -> Path:

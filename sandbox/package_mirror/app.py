@@ -50,7 +50,7 @@ class Admission(Protocol):
     """Says whose requests are served."""
 
     async def check(self, headers: Mapping[bytes, bytes], *, peer: str | None) -> str:
-        """Return what names the box that a request comes from; addresses are reused at once.
+        """Return an id of the box that a request comes from: its address is none, since addresses are reused at once.
 
         Raises:
             MirrorRefusedError: the caller's fault; 503 when nobody can tell.

@@ -200,7 +200,7 @@ class Reason(StrEnum):
     """A submodule would be created or changed."""
 
     MODE_CHANGE = "mode_change"
-    """Policy: file modes other than that of a plain file."""
+    """Policy: file modes other than a plain file's."""
     RENAME = "rename"
     """Policy: renames and copies."""
     EXTENSION = "extension"

@@ -97,7 +97,7 @@ Build = Callable[["re.Match[str]"], Iterator[Form]]
 
 
 _WORDINGS: Final[list[tuple[re.Pattern[str], Build]]] = []
-"""Patterns for whole sentences, with what builds the forms that they stand for."""
+"""Patterns for whole sentences, with the function that builds their forms."""
 
 
 def _wording(*patterns: str) -> Callable[[Build], Build]:

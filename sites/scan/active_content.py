@@ -168,7 +168,7 @@ _UNDECIDED = (
     rf"(?:{_QUOTE}{{2}}{_GAP}\+{_GAP})*+"
     rf"(?:\[|`?\$\{{{_GAP}{_QUOTE}|{_QUOTE}[^\"'`/.?#\s$:]{{1,200}}+(?:{_QUOTE}{_GAP}(?:\+|\.{_GAP}concat)|\$\{{))"
 )
-"""An address made of parts, of which the first does not say where it leads: nor does it begin like a path."""
+"""An address joined from parts, of which the first neither names a host nor begins a path."""
 _PARTS = rf"(?:[^\"'`\\\s]{{0,40}}+{_QUOTE}{_GAP}(?:\+|\.{_GAP}concat)|[^\"'`\\\s$]{{0,40}}+\$\{{{_GAP}{_QUOTE})"
 _BIDI = tuple("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 

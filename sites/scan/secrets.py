@@ -249,7 +249,7 @@ def _apply(
     budget: SecretBudget,
     told: set[bytes],
 ) -> None:
-    """Record a rule's secrets of a layer; one that an issuer's rule has told is not told again by how it is written."""
+    """Record the secrets that a rule finds in a layer, except those that an issuer's own rule has found."""
     count = 0
     for secret, position in _candidates(rule, layer.data, lowered if rule.ignore_case else layer.data, budget=budget):
         if _entropy(secret) < rule.min_entropy or (rule.kind == "assigned" and not _is_mixed(secret)):

@@ -77,7 +77,7 @@ class Verdicts:
         return hashlib.sha256(self._context + f"{part}\0{path}\0{digest}".encode()).hexdigest()
 
     def get(self, name: str) -> Verdict | None:
-        """Return a verdict; None if there is none, or none to be believed."""
+        """Return a verdict; None if there is none, or it cannot be trusted."""
         verdict = _remembered.get(name)
         if verdict is None and self._root is not None:
             with suppress(OSError):

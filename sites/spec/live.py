@@ -35,7 +35,7 @@ class Line(NamedTuple):
     days: frozenset[int]
     """Counted from Monday, 0."""
     spans: tuple[tuple[int, int], ...] | None
-    """Minutes from midnight; beyond 1,440 on the day after. None if it says in words what no clock tells."""
+    """Minutes from midnight, above 1,440 on the day after; None if the words name no time of day."""
 
 
 _WEEK: Final[Mapping[str, str]] = {
@@ -137,7 +137,7 @@ _THOUSANDS: Final = re.compile(r"[1-9]\d{0,2}(?:[.,'’\u202f\xa0 ]\d{3})+")
 
 
 def sort_keys(cells: Sequence[bool | str], *, mixed: bool = False) -> tuple[str, ...] | None:
-    """Return by what a column is sorted, cell by cell; None if no order of it is sure.
+    """Return the sort keys of a column's cells; None if their order is uncertain.
 
     A column of words is sorted by them, one of amounts by number where all have one and the same unit: "1 h" does not
     come before "45 min".
@@ -189,7 +189,7 @@ def _is_said(cell: bool | str) -> bool:
 
 
 def _place(cell: bool | str, amount: _Amount | None) -> tuple[int, tuple[tuple[Decimal, str], ...]]:
-    """Return where a cell stands in a column of all kinds: amounts, a yes, words as they are read, nothing."""
+    """Return a cell's sort key in a mixed column: amounts, then yes, then words in reading order, then nothing."""
     if amount:
         return 0, ((amount.number, ""),)
     if not isinstance(cell, str) or not _is_said(cell):

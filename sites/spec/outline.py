@@ -314,7 +314,7 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
 
 
 def _ways_in(pages: _Pages, business: Business) -> list[tuple[str, JsonObject]]:
-    """Return what leads from the front page to the others, by their opening words, if it lists nothing of its own."""
+    """Return a list of links from the front page to the others, by their opening words, if it has no list itself."""
     items = [
         {"title": opening.heading[:60], "link": {"label": name, "href": path}}
         | ({"text": opening.text} if opening.text else {})

@@ -78,7 +78,7 @@ def end_of(work: Work) -> Ended | None:
 
 
 def answer_of(work: Work) -> str:
-    """Return what a session tells its owner that found nothing to change; empty for any other."""
+    """Return the message of a session that found nothing to change; empty for any other."""
     said = work.verdict.text.strip()
     is_done = work.verdict.is_done and work.refused is None and work.changes.is_empty
     return said.removeprefix(NOTHING_TO_CHANGE).strip() if is_done and said.startswith(NOTHING_TO_CHANGE) else ""
@@ -206,7 +206,7 @@ def _left_out(files: Mapping[str, bytes], dropped: tuple[str, ...]) -> dict[str,
 def _extract(
     attempt: Attempt, box: Box, verdict: Verdict, *, left_out: Mapping[str, bytes], facts: Mapping[str, Any]
 ) -> Work:
-    """Take the files out, however the session ended: what is there when time or money ran out is worth keeping."""
+    """Take the files out, however the session ended: work up to a limit is kept."""
     nothing = ChangeSet((), (), ())
     before = _manifest(attempt.start)
     compared = _manifest(attempt.base) if attempt.is_finishing else before

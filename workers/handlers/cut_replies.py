@@ -43,7 +43,7 @@ class Begun(NamedTuple):
         )
 
     def joined(self, rest: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the whole reply; a rest that has no entries and says why stands alone."""
+        """Return the whole reply; a second part that only says why it has no entries is returned alone."""
         entries = rest.get(self.listed)
         if not entries and any(rest.get(way) for way in ("answer", "ask", "cannot")):
             return rest

@@ -1,4 +1,4 @@
-"""Drawings that a new site or an edit wants, each by a call of its own, and none where time or money is short."""
+"""Drawings of a new site or an edit: one call each, and none where time or money is short."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ _NO_MORE_QUESTIONS = "The owner was asked often enough. Do what is clear, or say
 
 
 def unchanged(inputs: Inputs, answer: str, facts: Mapping[str, Any]) -> Answered | Candidate:
-    """Return what ends a request for which nothing has to change; what an earlier round made stays to be approved."""
+    """Return the outcome of a request that changes nothing; an earlier round's result still awaits approval."""
     if inputs.begun is None:
         return Answered(answer, facts)
     spec = inputs.spec.canonical().encode() if inputs.spec is not None else None

@@ -103,7 +103,7 @@ def _summary(outline: Mapping[str, Any]) -> str:
 
 
 def _left(inputs: Inputs, site: Site, outline: Mapping[str, Any]) -> list[str]:
-    """Return what its owner is told that an outline could not have."""
+    """Return the notes to the owner on what the outline could not include."""
     owner, left = owner_language(inputs, site), []
     if missing := ", ".join(left_out(outline)):
         left.append(say("left out, as the request does not give what they need: {sections}", owner, sections=missing))

@@ -193,7 +193,7 @@ def _apply(
 
 
 def _end_of(error: DiffRefusedError) -> Ended | Escalate:
-    """Handle a patch that is wrong in what it wants, not in how it says so."""
+    """Handle a well-formed patch whose change is wrong."""
     if error.reason in _FORBIDDEN:
         return Ended(State.FAILED, Reason.PATCH_REFUSED, str(error))
     return Escalate(Tier.AGENT, Reason.PATCH_INVALID, str(error))

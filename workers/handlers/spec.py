@@ -84,7 +84,7 @@ def edit_spec(attempt: Attempt) -> Outcome:
 
 
 def _plan(inputs: Inputs) -> Outcome | Task:
-    """Edit without a model, or return what a model has to be asked."""
+    """Edit without a model, or return the question for one."""
     if inputs.start is None:
         return outline_task(inputs)
     if is_built(inputs.files):

@@ -33,7 +33,7 @@ _NO_EFFECT = (
     "cannot do"
 )
 _MOST_UNDONE = 4000
-"""Characters of what would undo earlier rounds, up to which a model is told it."""
+"""Characters of an undo of earlier rounds, up to which the model is shown it."""
 
 
 @dataclass(frozen=True)

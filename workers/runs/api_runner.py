@@ -135,7 +135,7 @@ class _Conversation:
         )
 
     def _warning(self) -> str:
-        """Return a word on what is left, once it is little: of time in words that a request's digest leaves out."""
+        """Return a warning once few turns or little time is left; a request's digest leaves the one about time out."""
         turns = self.order.agent.max_turns - self.turns
         if turns <= _FEW_TURNS:
             return f"\n\n[{turns} replies left: end your step with the tool `{FINISH_TOOL}` in time]"

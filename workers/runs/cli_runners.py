@@ -148,7 +148,7 @@ def _plan(order: AgentOrder, attempt: Attempt) -> SessionPlan:
 
 
 def session_clocks(order: AgentOrder, attempt: Attempt) -> Clocks:
-    """Return a session's clocks: its agent's, within what the queue's limit leaves after what has to follow."""
+    """Return a session's clocks: its agent's, within the queue's limit less the time for the steps after it."""
     rules = attempt.policy.agent
     soft = max(session_seconds(order, attempt, closing=_CLOSING_SECONDS + _GRACE_SECONDS), _LEAST_SECONDS)
     return Clocks.within(

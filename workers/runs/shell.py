@@ -85,7 +85,7 @@ class Person:
 
 @dataclass(frozen=True)
 class _Record:
-    """How a shell ends in the ledger, which is waited for: nobody else knows of the work."""
+    """How a shell ends in the ledger. It waits for the ledger, since nothing else records the work."""
 
     ledger: Ledger
     order: ShellOrder

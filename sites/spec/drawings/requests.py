@@ -1,4 +1,4 @@
-"""What of a site is to be drawn: a page says it in words, and a call of its own draws it."""
+"""The drawings that a site asks for: a page describes each in words, and a separate call draws it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHAPES: Final[TypeAdapter[tuple[str, ...]]] = TypeAdapter(
 
 
 def wanted(site: Site) -> tuple[str, ...]:
-    """Return what those drawings of a site show that nobody has drawn yet, each once; none that an image hides.
+    """Return the descriptions of the drawings still to be made, each once, without those that an image hides.
 
     That of the opening comes first.
     """

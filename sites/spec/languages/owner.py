@@ -1,4 +1,4 @@
-"""The language of an owner's words, for what the builder itself has to tell them.
+"""The language of an owner's request, in which the builder writes its own notes.
 
 Models write to owners in their language; its notes beside that, in the site's, were read as a mistake.
 """

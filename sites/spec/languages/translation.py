@@ -26,12 +26,12 @@ MAX_CHUNK_CHARACTERS: Final = 3_000
 _NUMBER_CHARACTERS: Final = 24
 """What each text costs beside its letters, as `{"n": 12, "text": ""}`: many short ones fill a reply, too."""
 _MOST_PLACES: Final = 4
-"""Named of a text that stands in more."""
+"""How many places of a text are named."""
 MAX_CHUNKS: Final = 4
 """Calls side by side; of a site with more texts, whole pages are translated as far as they go."""
 _NAME_WORD: Final = re.compile(r"[^\W\d_]{4,}")
 _SENTENCE_WORDS: Final = 4
-"""A text of so many words is no name or price, so it is told if it was not translated."""
+"""A text of this many words is no name or price, so it is reported if it stays untranslated."""
 _KEPT: Final = frozenset({"email", "phone"})
 _INLINE_ANCHOR: Final = re.compile(r"\]\((#[^)\s]+)\)")
 _LANGUAGE: Final = re.compile(r"[a-zA-Z]{2,3}(?:-[a-zA-Z0-9]{2,8})?")
@@ -356,7 +356,7 @@ def _valid(document: JsonObject) -> Site:
 
 
 def _tell_languages_apart(page: JsonObject, path: str, language: str, source: str) -> None:
-    """See to it that a page says another language than its version; many say none, which means English."""
+    """Set the language of a page where its version states the same; many pages state none, which means English."""
     if primary(lang_of(page)) != primary(language):
         return
     if not source or primary(source) == primary(language):
@@ -460,7 +460,7 @@ def _shape(value: Any) -> Any:
 
 
 def _own_shared(version: JsonObject, index: JsonObject, translated: _ByElement) -> None:
-    """Give a version of a page elements of its own for the shared ones, where there is no home page to have them."""
+    """Replace shared elements in a page's version by translated copies, where its language has no home page."""
     for key, element in version["elements"].items():
         of = element["props"]["of"] if element["type"] == SHARED_TYPE else None
         shared = index["elements"].get(of, {})

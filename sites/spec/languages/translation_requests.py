@@ -1,4 +1,4 @@
-"""Whether a request asks for a site's texts in another language, as far as its words tell before a model is called."""
+"""Whether a request asks for a site's texts in another language, judged by its words before a model is called."""
 
 from __future__ import annotations
 

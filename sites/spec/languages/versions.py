@@ -83,7 +83,7 @@ class Languages:
         return path.partition("/")[0] if self.original(path) != path else None
 
     def home_with(self, site: Site, path: str, key: object) -> str:
-        """Return whose element a page shares: that of the home page in its language, if it has it, or of index.html."""
+        """Return the page whose element is shared: its language's home page, if it has the element, else index.html."""
         home = self.towards(INDEX, path) if path != INDEX else INDEX
         return home if home not in (INDEX, path) and key in keys_below_root(site.pages[home]) else INDEX
 

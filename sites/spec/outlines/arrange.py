@@ -42,13 +42,13 @@ _OF_STRIP: Final = 3
 _IN_STRIP: Final = 60
 """Characters of a fact for which a strip has room."""
 _PAGE: Final = 3
-"""Every third section of a printed page may stand on another paper."""
+"""Every third section of a printed page may have another paper."""
 _FEW_WORDS: Final = 80
 """Characters of an opening's text that would leave a hole beside its picture."""
 _TITLE: Final = 34
 """Characters of a heading that can stand as a title across the page."""
 _FIGURES: Final = 3
-"""So many prices can stand large side by side."""
+"""How many prices fit side by side in large type."""
 _OF_FIGURE: Final = 14
 """Characters of a price that can stand large."""
 _STATEMENT: Final = 320
@@ -120,7 +120,7 @@ def _opened(props: JsonObject, opening: HeroLayout, look: Look, *, below: str | 
 
 
 def _is_plate(opening: HeroLayout, look: Look) -> bool:
-    """Whether the words of the opening stand on a colour of the site."""
+    """Whether the opening's words are on a colour of the site."""
     is_plate = look.style != "editorial" and opening in ("split", "mirrored", "wide")
     return look.band != "deep" and (is_plate or (look.style == "poster" and opening == "statement"))
 
