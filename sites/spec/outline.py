@@ -231,8 +231,8 @@ def _theme(outline: Outline) -> JsonObject:
     preset = trade.preset if trade else chosen.get("preset", "slate")
     pairing = trade.fonts if trade else PAIRINGS[preset]
     fonts = {} if "font" in chosen else pairing._asdict()
-    mode = {"mode": trade.mode} if trade and trade.mode != "auto" else {}
-    settings = {"preset": preset, "align": "left", **fonts, **mode, **chosen}
+    mode = trade.mode if trade else "light"  # what the owner sees is what each visitor gets
+    settings = {"preset": preset, "align": "left", "mode": mode, **fonts, **chosen}
     theme = Theme(**settings)
     style = theme.style or style_of(theme)
     return {**shape_of(theme, style), **settings, **plain_of(theme, outline.theme.ground), "style": style}

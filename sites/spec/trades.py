@@ -21,7 +21,7 @@ class Trade(NamedTuple):
     art: ArtName | None
     opening: HeroLayout
     words: re.Pattern[str]
-    mode: Literal["auto", "dark"]
+    mode: Literal["light", "dark"]
 
 
 _MIN_COMPOUND_CHARS: Final = 5
@@ -41,7 +41,7 @@ TRADES: Final = {
         entry.get("art"),
         entry.get("opening", "split"),
         _pattern(entry["words"]),
-        entry.get("mode", "auto"),
+        entry.get("mode", "light"),
     )
     for name, entry in _DATA.items()
 }

@@ -62,15 +62,13 @@ _OF_VISIT: Final = frozenset({"phone", "address", "hours", "timezone", "links"})
 def opening_of(theme: JsonObject, name: str, hero: JsonObject, *, trade: Trade | None, drawn: bool) -> HeroLayout:
     """Return how a new site opens: as its trade does, else by its style and by what it says.
 
-    Words that would leave a hole beside a picture stand above a wide one: few, or all of a poster that has no facts.
+    Few words, which would leave a hole beside a picture, and those of a poster stand above a wide one.
     """
     if trade and trade.opening != "split":
         return trade.opening
-    has_facts = any("detail" not in item for item in hero.get("items", ()))
-    if theme["style"] == "poster":
-        return "wide" if drawn and not has_facts else "statement"
-    if drawn and len(hero.get("text") or "") <= _FEW_WORDS:
+    if drawn and (theme["style"] == "poster" or len(hero.get("text") or "") <= _FEW_WORDS):
         return "wide"
+    has_facts = any("detail" not in item for item in hero.get("items", ()))
     if theme["style"] == "editorial" and has_facts and len(hero.get("heading") or name) <= _TITLE:
         return "masthead"
     return "mirrored" if sum(name.encode()) % 3 == 0 else "split"
@@ -107,13 +105,11 @@ def _opened(props: JsonObject, opening: HeroLayout, look: Look, *, below: str | 
 
     Its words stand on the site's own colour, and those of a printed page on paper.
     """
-    is_poster = look.style == "poster"
-    room = _LONG_WORD - _OF_CAPITALS if is_poster else _LONG_WORD
+    room = _LONG_WORD - _OF_CAPITALS if look.style == "poster" else _LONG_WORD
     if max(map(len, props.get("heading", "").split(" "))) > room:
         props = props | {"long": True}
-    is_sheet = is_poster and opening == "statement"
     notes = props.get("notes", ())
-    if len(notes) >= _OF_STRIP and max(map(len, notes)) <= _IN_STRIP and not is_sheet and opening != "masthead":
+    if len(notes) >= _OF_STRIP and max(map(len, notes)) <= _IN_STRIP and opening != "masthead":
         meets = below == "CallToAction" and look.call == look.strip
         props = props | {"strip": "deep" if meets else look.strip}
     return props, look.band if _is_plate(opening, look) else "plain"

@@ -140,7 +140,9 @@ def test_each_button_that_rings_has_its_number() -> None:
     hero = {"kind": "Hero", "items": [{"title": title, "detail": detail} for title, detail in said]}
     contact = {"phone": "0161 555 017", "ways": [{"title": "Marek", "detail": "600 000 144"}]}
     elements = home(hero, {**hero, "kind": "CallToAction"}, contact=contact)
-    labels, again = ([part["label"] for part in elements[key]["props"]["actions"]] for key in ("hero", "call-to-action"))
+    labels, again = (
+        [part["label"] for part in elements[key]["props"]["actions"]] for key in ("hero", "call-to-action")
+    )
     assert labels == again == ["Ring 10.00\xa0-\xa018.00 · 0161\xa0555\xa0017", "Marek 600\xa0000\xa0144"]
     page = render(expand_outline(with_sections(hero) | {"contact": contact}))[INDEX].decode()
     assert '">Ring 10.00\xa0-\xa018.00 · <span class="number">0161\xa0555\xa0017</span></a>' in page

@@ -112,7 +112,6 @@ def test_a_heading_that_is_the_address_is_said_once(heading: str, shown: str) ->
         ("tiles", LONG, "wide"),
         ("display", LONG, "wide"),
         ("poster", {"text": "We collect swarms of honeybees. " * 3}, "wide"),
-        ("poster", {"items": [{"title": "From £6"}]}, "statement"),
     ],
     ids=[
         "facts",
@@ -121,7 +120,6 @@ def test_a_heading_that_is_the_address_is_said_once(heading: str, shown: str) ->
         "few words",
         "display",
         "poster",
-        "a poster's facts",
     ],
 )
 def test_an_opening_beside_a_drawing_is_of_its_style_and_of_what_it_says(
@@ -235,13 +233,6 @@ def test_the_first_heading_of_a_further_page_that_only_says_its_name_is_said_twi
     assert repeats(heading, page) is is_said
 
 
-def test_a_poster_is_a_coloured_sheet_with_its_facts_beside_the_picture() -> None:
-    assert opening_of({"style": "poster"}, "Noor", {}, trade=None, drawn=False) == "statement"
-    business, hero = replace(AKERS, opening="statement"), ("Hero", {"notes": ["One", "Two", "Three"]})
-    assert arranged([hero], business, LOOK._replace(style="poster")) == [("Hero", {**hero[1], "tone": "filled"})]
-    assert "strip" in arranged([hero], business, LOOK)[0][1]
-
-
 @pytest.mark.parametrize(
     ("look", "opening", "tone"),
     [
@@ -250,9 +241,20 @@ def test_a_poster_is_a_coloured_sheet_with_its_facts_beside_the_picture() -> Non
         (LOOK._replace(band="accent"), "mirrored", "accent"),
         (LOOK._replace(band="deep"), "split", None),
         (LOOK._replace(style="editorial"), "split", None),
+        (LOOK._replace(style="poster"), "statement", "filled"),
+        (LOOK, "statement", None),
         (LOOK, "cover", None),
     ],
-    ids=["its colour", "above a picture", "its other colour", "a dark page", "a printed page", "over a picture"],
+    ids=[
+        "its colour",
+        "above a picture",
+        "its other colour",
+        "a dark page",
+        "a printed page",
+        "a poster",
+        "words alone",
+        "over a picture",
+    ],
 )
 def test_the_words_of_an_opening_stand_on_the_site_s_own_colour(look: Look, opening: Any, tone: str | None) -> None:
     [(_, props)] = arranged([("Hero", {})], replace(AKERS, opening=opening), look)
