@@ -15,17 +15,9 @@ from ledger.events import EventKind
 from monitoring import traces
 from routing.policy.prices import TOKENS_PER_PRICE, BudgetExceeded, Price, price_of
 from sandbox.box import Box
-from sandbox.claude_code import (
-    CONVERSATION_FILE,
-    End,
-    SessionPlan,
-    SessionReader,
-    Verdict,
-    arguments,
-    encode_prompt,
-    environment,
-)
+from sandbox.claude_code import CONVERSATION_FILE, SessionPlan, arguments, encode_prompt, environment
 from sandbox.execution import Clocks, ExecResult
+from sandbox.session_reader import End, SessionReader, Verdict
 from sandbox.transcripts import MAX_RESUMED_BYTES, Transcript, TranscriptRefusedError, conversation, unpack
 from sites.errors import BlobCorruptError, BlobMissingError
 from workers.attempt import Attempt

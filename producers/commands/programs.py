@@ -6,7 +6,7 @@ import gc
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -150,64 +150,52 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
     from producers.use_cases.reviews import REVIEW_TICK_SECONDS, ReviewRounds
     from producers.use_cases.tickets import TicketWriter, may_write
 
-    settings, stopping = installation.settings, threading.Event()
+    settings, ledger, stopping = installation.settings, installation.ledger, threading.Event()
+    broker, tick_seconds = settings.broker, settings.dispatcher.tick_seconds
     console_url = f"{settings.api.public_url.rstrip('/')}/console"
-    sender = WebhookSender(
-        installation.ledger, settings.webhook, installation.policy.webhooks, console_url=console_url, mail=settings.mail
-    )
-    lists = IntakeLists(settings.broker.url, tls=settings.broker.tls)
-    forwarder = None
-    if (directory := installation.directory) is not None:
-        from producers.cells.intake import Forwarder
+    lists = IntakeLists(broker.url, tls=broker.tls)
+    with ExitStack() as opened:
+        opened.callback(lists.close)
+        forwarder = None
+        if (directory := installation.directory) is not None:
+            from producers.cells.intake import Forwarder
 
-        broker = settings.broker
-        forwarder = Forwarder(directory, cell=settings.cells.name, broker_url=broker.url, tls=broker.tls)
-    intake = CeleryIntake(
-        lists,
-        installation.ledger,
-        installation.submitter,
-        holder=holder,
-        is_shared=settings.broker.shared_intake,
-        forward=forwarder,
-    )
-    tick = {"tick_seconds": settings.dispatcher.tick_seconds}
-    writer = TicketWriter(installation.ledger, settings.accounts)
-    reviews = ReviewRounds(installation.use_cases.rounds)
-    receiver = WebhookReceiver(installation.ledger, installation.submitter, settings.accounts, may_write=may_write)
-    threads = [
-        threading.Thread(target=deliver, args=(writer, stopping), kwargs=tick),
-        threading.Thread(target=deliver, args=(receiver, stopping), kwargs=tick),
-        threading.Thread(target=deliver, args=(reviews, stopping), kwargs={"tick_seconds": REVIEW_TICK_SECONDS}),
-        threading.Thread(target=sender.serve, args=(stopping,), kwargs=tick),
-        threading.Thread(target=intake.serve, args=(stopping,), kwargs=tick),
-    ]
-    if forwarder is not None:
-        threads.append(threading.Thread(target=forwarder.serve, args=(stopping,)))
-    # Housekeeping can take hours and may stop at any point, so nothing waits for it.
-    keeper = Housekeeper(
-        installation.ledger,
-        installation.content_store,
-        installation.policy,
-        runs_root=settings.runs.root,
-        holder=holder,
-    )
-    hours = {"hours": settings.dispatcher.housekeeping_hours}
-    housekeeping = threading.Thread(target=keeper.run, args=(stopping,), kwargs=hours, daemon=True)
-    maker = ThumbnailMaker(
-        installation.ledger, installation.content_store, program=settings.dispatcher.chromium, holder=holder
-    )
-    threads.append(threading.Thread(target=maker.run, args=(stopping,)))
-    for thread in (*threads, housekeeping):
-        thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        for thread in threads:
-            thread.join()
-        lists.close()
+            forwarder = Forwarder(directory, cell=settings.cells.name, broker_url=broker.url, tls=broker.tls)
+            opened.callback(forwarder.close)
+        intake = CeleryIntake(
+            lists, ledger, installation.submitter, holder=holder, is_shared=broker.shared_intake, forward=forwarder
+        )
+        sender = WebhookSender(
+            ledger, settings.webhook, installation.policy.webhooks, console_url=console_url, mail=settings.mail
+        )
+        writer = TicketWriter(ledger, settings.accounts)
+        receiver = WebhookReceiver(ledger, installation.submitter, settings.accounts, may_write=may_write)
+        reviews = ReviewRounds(installation.use_cases.rounds)
+        maker = ThumbnailMaker(ledger, installation.content_store, program=settings.dispatcher.chromium, holder=holder)
+        keeper = Housekeeper(
+            ledger, installation.content_store, installation.policy, runs_root=settings.runs.root, holder=holder
+        )
+        works: list[Callable[[], None]] = [
+            partial(deliver, writer, stopping, tick_seconds=tick_seconds),
+            partial(deliver, receiver, stopping, tick_seconds=tick_seconds),
+            partial(deliver, reviews, stopping, tick_seconds=REVIEW_TICK_SECONDS),
+            partial(sender.serve, stopping, tick_seconds=tick_seconds),
+            partial(intake.serve, stopping, tick_seconds=tick_seconds),
+            partial(maker.run, stopping),
+        ]
         if forwarder is not None:
-            forwarder.close()
+            works.append(partial(forwarder.serve, stopping))
+        threads = [threading.Thread(target=work) for work in works]
+        # Housekeeping can take hours and may stop at any point, so nothing waits for it.
+        keep = partial(keeper.run, stopping, hours=settings.dispatcher.housekeeping_hours)
+        for thread in (*threads, threading.Thread(target=keep, daemon=True)):
+            thread.start()
+        try:
+            yield
+        finally:
+            stopping.set()
+            for thread in threads:
+                thread.join()
 
 
 @app.command()

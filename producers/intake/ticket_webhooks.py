@@ -12,15 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ledger.runs.reviews import NewComment
-from routing.jobs import (
-    MAX_LABELS,
-    MAX_TITLE,
-    Priority,
-    Ticket,
-    build_ticket_prompt,
-    parse_priority,
-    visible,
-)
+from routing.jobs import MAX_LABELS, MAX_TITLE, Priority, Ticket, build_ticket_prompt, parse_priority, visible
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from routing.policy.platform import platform_policy
-from sandbox.claude_code import End, SessionReader, arguments, encode_prompt, environment
+from sandbox.claude_code import arguments, encode_prompt, environment
 from sandbox.docker.box import DockerBox
 from sandbox.docker.engine import Engine
 from sandbox.execution import Clocks, Ending
 from sandbox.pool import build_maker
+from sandbox.session_reader import End, SessionReader
 from sandbox.tarball import CollectRules
 from sites.content_store import ContentStore
 from tests.engine import Listener, TestEngine

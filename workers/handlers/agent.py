@@ -21,9 +21,10 @@ from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded
 from routing.queues import QueueName
 from routing.rounds import brief_worker
 from sandbox.box import Box
-from sandbox.claude_code import SITE, End, SessionPlan, Verdict
+from sandbox.claude_code import SITE, SessionPlan
 from sandbox.errors import BoxLostError, SandboxError
 from sandbox.execution import Clocks
+from sandbox.session_reader import End, Verdict
 from sandbox.tarball import CollectRules
 from sites.content_store import ChangeSet, Manifest, change_set, review_diff
 from sites.errors import PathRefusedError, TreeRefusedError

@@ -15,12 +15,7 @@ from sites.links import dead_links
 from sites.spec.catalog import outline_prompt, read_prompt
 from sites.spec.drawings.requests import wanted
 from sites.spec.html import say
-from sites.spec.languages.translation import (
-    Choice,
-    add_versions,
-    choose_texts,
-    left_over,
-)
+from sites.spec.languages.translation import Choice, add_versions, choose_texts, left_over
 from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.outline import expand_outline, further_languages, has_empty_news, left_out, outline_tool
 from sites.spec.outlines.proofreading import corrected, proof_of, proofreading_tool

@@ -19,7 +19,7 @@ from ledger.events import EventKind
 from routing.jobs import Reason, State
 from routing.model_call import LITTLE_TIME
 from routing.policy.agents import FINISH_TOOL, RESULT_FILE
-from sandbox.claude_code import MAX_PROGRESS_CHARACTERS, MAX_PROGRESS_LINES, shown
+from sandbox.session_reader import MAX_PROGRESS_CHARACTERS, MAX_PROGRESS_LINES, shown
 from workers.attempt import Attempt
 from workers.errors import ResultInvalidError, ToolRefusedError
 from workers.file_tools import FileTools

@@ -31,10 +31,11 @@ from routing.policy.project import Commands
 from routing.policy.services import Service
 from sandbox.box import Box
 from sandbox.box_spec import WORKSPACE, BoxSpec, Target
-from sandbox.claude_code import End, SessionPlan, Verdict, ticket_role
+from sandbox.claude_code import SessionPlan, ticket_role
 from sandbox.errors import BoxLostError
 from sandbox.execution import Clocks, Ending, ExecResult
 from sandbox.local_box import LocalBox
+from sandbox.session_reader import End, Verdict
 from sandbox.tarball import CollectRules
 from sites.content_store import ContentStore
 from sites.errors import PathRefusedError, TreeRefusedError

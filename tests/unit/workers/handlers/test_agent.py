@@ -12,7 +12,7 @@ import pytest
 from routing.jobs import Reason, State
 from routing.policy.prices import BudgetExceeded
 from routing.queues import QueueName
-from sandbox.claude_code import End, Verdict
+from sandbox.session_reader import End, Verdict
 from sites.content_store import ChangeSet
 from sites.errors import PathRefusedError, TreeRefusedError
 from tests.factories import make_attempt
