@@ -22,6 +22,7 @@ from producers.intake.submit import Requester, Submitter
 from producers.use_cases.imports import Imports
 from producers.use_cases.jobs import PreviewLinks
 from producers.use_cases.tenants import USE_SECONDS, Caller, Scope, authenticate, check_shape, hash_secret
+from routing.config import UNSTORABLE
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import parse_as
 from routing.policy.agents import AccountsConfig
@@ -219,9 +220,9 @@ def check_text(body: object) -> None:
         InvalidJobError: the caller's fault; names the first field at fault.
     """
     for path, value in _walk(body):
-        if isinstance(value, str) and not _is_storable(value):
+        if isinstance(value, str) and UNSTORABLE.search(value):
             raise InvalidJobError((FieldError(path or "body", "must be valid Unicode text without NUL"),))
-        if isinstance(value, dict) and not all(map(_is_storable, value)):
+        if isinstance(value, dict) and any(map(UNSTORABLE.search, value)):
             raise InvalidJobError((FieldError(path or "body", "a field's name must be valid Unicode text"),))
 
 
@@ -272,10 +273,6 @@ def _size_of(body: object) -> int:
         text = value if isinstance(value, str) else "".join(value) if isinstance(value, dict) else ""
         size += len(text.encode("utf-8", "surrogatepass")) + 1
     return size
-
-
-def _is_storable(text: str) -> bool:
-    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

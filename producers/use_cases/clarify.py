@@ -19,6 +19,7 @@ from producers.intake.submit import Environment
 from routing.clarify.ladder import LadderResult, read_ladder_flags
 from routing.clarify.questions import COMMANDS, Clarification, choose, climb_by_rules
 from routing.clarify.replies import dispatch
+from routing.config import UNSTORABLE
 from routing.decision.llm_router import RouteRules, switches_of
 from routing.errors import FieldError, InvalidJobError
 from routing.policy.platform import Policy
@@ -133,5 +134,5 @@ def _check_text(text: str) -> None:
         raise InvalidJobError((FieldError("text", "must not be empty"),))
     if len(text) > MAX_REPLY_CHARACTERS:
         raise InvalidJobError((FieldError("text", f"must not be longer than {MAX_REPLY_CHARACTERS} characters"),))
-    if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in text):
+    if UNSTORABLE.search(text):
         raise InvalidJobError((FieldError("text", "must be valid Unicode text without NUL"),))

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from ledger.runs.specs import AGAIN, GateState, NewGate, NewStep, Phase, StepState
+from routing.config import Text
 from routing.decision.router import Intent
 from routing.jobs import Reason, State
 from routing.policy.agents import ARTIFACTS, AgentDefinition, RunRules
@@ -40,12 +41,6 @@ class Status(StrEnum):
     """
 
 
-def _check_text(text: str) -> str:
-    if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in text):  # no ledger can store it
-        raise ValueError("must be valid Unicode text without NUL")
-    return text
-
-
 def _check_file(path: str) -> str:
     try:
         return check_path(path)
@@ -53,7 +48,6 @@ def _check_file(path: str) -> str:
         raise ValueError(f"must be a path relative to the project's root ({error.reason})") from None
 
 
-Text = Annotated[str, AfterValidator(_check_text)]
 FilePath = Annotated[str, Field(max_length=500), AfterValidator(_check_file)]
 
 
