@@ -225,7 +225,7 @@ class Admission:
     async def _bound(self, caller: Caller, request: ModelRequest, price: Price) -> WorstInput:
         worst = caller.provider.worst_input(request, price, headers=caller.headers)
         if worst is None:
-            if caller.is_kept:  # the provider is not asked for somebody who may have been shut out meanwhile
+            if caller.is_kept:  # its right may have ended: look it up before asking the provider
                 raise _BearerGoneError
             counted = await self._count_tokens(caller, request)
             worst = caller.provider.worst_input(request, price, headers=caller.headers, counted=counted)

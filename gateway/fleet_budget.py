@@ -66,7 +66,7 @@ class FleetBudget:
         fleet, known = caps[-1], tried[-1].limit_nanousd
         async with self._asking:
             if self.within(caps)[-1].limit_nanousd > known:
-                return True  # somebody else has asked meanwhile
+                return True  # another call has raised it meanwhile
             if time.monotonic() < self._rests_until:
                 raise LedgerUnreachableError("the directory did not answer a moment ago")
             try:
@@ -97,7 +97,7 @@ class FleetBudget:
         lease = partial(self._directory.lease, self._cell, day=fleet.key, limit=fleet.limit_nanousd)
         try:
             has = lease(known=0, least=0, slice_nanousd=0)
-            if (lacking := total_nanousd - has) > 0:  # and some more, which calls may take meanwhile
+            if (lacking := total_nanousd - has) > 0:  # a slice more, since calls go on meanwhile
                 has = lease(known=has, least=lacking, slice_nanousd=lacking + self._slice_nanousd)
         except SQLAlchemyError as error:
             logger.warning("directory_unreachable")

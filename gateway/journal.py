@@ -50,13 +50,13 @@ class GroupCommit(Generic[Item, Outcome]):
             batch, self._waiting = self._waiting, []
             try:
                 outcomes = await self._commit([item for item, _ in batch])
-            except Exception as error:  # noqa: BLE001 - it is theirs who wait
+            except Exception as error:  # noqa: BLE001 - raised in those who wait
                 for _, future in batch:
                     if not future.done():
                         future.set_exception(error)
                 continue
             for (_, future), outcome in zip(batch, outcomes, strict=True):
-                if not future.done():  # who stops waiting takes it from nobody
+                if not future.done():  # it may have stopped waiting
                     future.set_result(outcome)
         self._task = None
 

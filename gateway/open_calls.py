@@ -116,7 +116,7 @@ class OpenCalls:
         self._calls[call.admitted.id] = call
 
     def remove(self, call: OpenCall) -> None:
-        """Forget a call that is booked, or that a task of its own will book."""
+        """Forget a call that is booked, or that its own task will book."""
         self._calls.pop(call.admitted.id, None)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -36,7 +36,7 @@ _LOCK = "lock"
 
 
 class _Marks(BaseModel):
-    """How far each file agrees with the ledger; another epoch begins anew."""
+    """How far each file agrees with the ledger; a new epoch starts over."""
 
     epoch: str = ""
     written: int = 0

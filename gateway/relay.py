@@ -148,7 +148,7 @@ class Relay:
                     self._rest = events
                     await drain(response)
                     return
-                if self._call.meter.has_failed:  # who hears of it leaves, and is not why the call ends
+                if self._call.meter.has_failed:  # a caller that leaves now does so because of the failure
                     self._rest = events
                     return
                 if self._must_stop():

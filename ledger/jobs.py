@@ -275,7 +275,7 @@ def move(session: Session, job: Job, target: State, *, reason: Reason | None = N
         data |= _decision_of(job)
     moved = {"origin": origin.value, "target": target.value, "reason": reason.value if reason else None}
     record(session, EventKind.STATE, job=job, **moved, **_decision_made(session, job, origin, target), **data)
-    if origin is not State.PUBLISHING:  # who undoes an approval knows of the preview, and its owner was told before
+    if origin is not State.PUBLISHING:  # an undone approval: its preview was announced before
         owe_notices(session, job)
 
 

@@ -98,7 +98,7 @@ def wasted_at_end(session: Session, job: Job) -> int:
 
 ORCHESTRATOR = "orchestrator"
 NO_AGENT = "-"
-"""Stands for calls without an agent: routing and debates, before the run was planned."""
+"""The name of calls without an agent: routing and debates before the run was planned."""
 
 
 class CallUsage(NamedTuple):

@@ -249,7 +249,7 @@ def create_ledger_engine(
         connect_args=connect_args,
         json_serializer=dump_json,
         hide_parameters=True,
-        use_native_hstore=False,  # it would be asked for with every engine's first connection
+        use_native_hstore=False,  # costs a query on each engine's first connection
         **(pool if pool_size else {"poolclass": NullPool}),
     )
     event.listen(engine, "checkout", _check_alive)

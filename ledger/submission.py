@@ -63,7 +63,7 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
         if new.parent_id is not None and new.queue is not QueueName.STEPS:
             _dismiss(session, new.parent_id)
         if new.waits and new.held_for is None:
-            wake_dispatcher(session)  # nobody has looked for headroom
+            wake_dispatcher(session)  # the dispatcher looks for headroom
         return Accepted(session.get_one(Job, new.id), is_new=True)
     same = same_request(session, new.tenant, new.request, job_id=new.id, digest=new.digest)
     if same is None:

@@ -103,7 +103,7 @@ class TimedHttpProtocol(HttpToolsProtocol):
         self._timer = None
 
     def _give_up(self) -> None:
-        if self.flow.read_paused:  # we are the ones who are slow
+        if self.flow.read_paused:  # this server is slow, not the client
             self._due = max(self._due, self.loop.time() + self.head_seconds)
         if self._due > self.loop.time():
             self._timer = self.loop.call_at(self._due, self._give_up)

@@ -82,7 +82,7 @@ def repair(session: Session, *, resend: bool = False, **facts: Any) -> Repaired:
 
     `resend` sends the notifications that were due, although receivers may have them; `facts` are for the audit trail.
     """
-    Statement(AS_MOVER).all(session)  # of a tenant that was moving, too
+    Statement(AS_MOVER).all(session)  # may also write the rows of a tenant that was moving
     mend(session)
     folded = rebase(session)
     session.execute(sql_delete(Leader))

@@ -240,7 +240,7 @@ def get_robots() -> PlainTextResponse:
 
 @router.api_route("/healthz", methods=["GET", "HEAD"])
 def get_health() -> PlainTextResponse:
-    """Tell that the process serves requests."""
+    """Report that the process serves requests."""
     return PlainTextResponse("ok")
 
 

@@ -92,7 +92,7 @@ class BlobCache:
         """Remove the least recently used files until the others have at most so many bytes; return how many."""
         files = []
         for path in self._root.glob("*/*"):
-            if path.name.startswith("."):  # of a crash: whoever writes holds the lock
+            if path.name.startswith("."):  # left by a crash, since writers hold the lock
                 path.unlink(missing_ok=True)
                 continue
             with suppress(FileNotFoundError):

@@ -123,7 +123,7 @@ class EnginePool:
         self._engine = engine
         self._pool = pool
         self._stopping = threading.Event()
-        self._sweeper = threading.Thread(  # makes the first spares, too
+        self._sweeper = threading.Thread(  # also makes the first spares
             target=keep_swept,
             args=(Reaper(engine), self._stopping),
             kwargs={"before": pool.renew, "after": on_swept},

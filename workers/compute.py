@@ -246,7 +246,7 @@ class Children:
                 (pidfd,) = pidfds
             except (OSError, ValueError):  # or it takes too long
                 ours.close()
-                self._orders.close()  # who waits behind this one need not wait as long
+                self._orders.close()  # those behind this one need not wait as long
                 self._lose_keeper()
         return Child(Connection(ours.detach()), pidfd)
 

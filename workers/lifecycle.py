@@ -237,7 +237,7 @@ def hand_back(
     try:
         with_ledger(report, until=until)
     except LEDGER_UNREACHABLE:
-        logger.warning("ledger_unreachable")  # the lease runs out by itself
+        logger.warning("ledger_unreachable")  # the lease expires
 
 
 def _open_attempt(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -> Attempt:
@@ -284,7 +284,7 @@ class _LedgerReporter:
         try:
             with self._ledger.look() as connection:
                 report(connection, kind, job=self._claimed.job, **data)
-        except LEDGER_UNREACHABLE:  # a lost progress report is not worth losing the work
+        except LEDGER_UNREACHABLE:  # losing a progress report is better than losing the work
             logger.warning("report_not_recorded", exc_info=True, extra={"kind": kind.value})
 
     def budget_exceeded(self) -> BudgetExceeded | None:
@@ -300,7 +300,7 @@ class _LedgerReporter:
     def begin_scan(self) -> None:
         def begin(session: Session) -> None:
             job = lock_owned_job(session, self._claimed.attempt)
-            if job.state != State.SCANNING:  # as it is where only the reply of a commit was lost
+            if job.state != State.SCANNING:  # it already is if only the commit's reply was lost
                 move(session, job, State.SCANNING)
 
         self._do(begin)

@@ -47,7 +47,7 @@ class TokenMasker:
 
 
 class Allowance(NamedTuple):
-    """What a session may use, as its agent is told."""
+    """The limits of a session, as its agent is told them."""
 
     turns: int
     """Model calls."""

@@ -941,7 +941,7 @@ export interface Operations {
   /** Tell of which waits for a person the tenant hears, and on which host its chat is. */
   getNoticeChoice(): Promise<NoticeChoiceView>;
 
-  /** Choose of which waits for a person the tenant hears; the end of a job is always told to its `callback_url`. */
+  /** Choose which waits for a person the tenant is notified of; a job's `callback_url` always gets its end. */
   chooseNotices(fields?: {
     /** States of which a message is sent when a job gets there; none by default. */
     states?: ("awaiting_approval" | "clarifying")[];

@@ -257,7 +257,7 @@ class VertexProvider(AnthropicProvider):
         if self._credentials is None:
             return self._key
         if not self._credentials.valid:
-            self._credentials.refresh(None)  # signs a token here: nobody is asked
+            self._credentials.refresh(None)  # signs a token locally
         return str(self._credentials.token)
 
 

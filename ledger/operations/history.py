@@ -296,7 +296,7 @@ def _check_end(job: JobFacts) -> _Problems:
 def _check_marks(job: JobFacts) -> _Problems:
     has_ended = job.state in _END_STATES
     live = sum(attempt.is_live for attempt in job.attempts)
-    owed = has_ended and job.kind is not JobKind.STEP  # a step's run tells, once
+    owed = has_ended and job.kind is not JobKind.STEP  # its run notifies, once
     if job.notifications != owed:
         yield Rule.ONE_NOTIFICATION, f"{job.notifications} notifications in state {job.state}"
     if job.audits is not None and job.audits != has_ended:

@@ -32,7 +32,7 @@ class NewComment(NamedTuple):
     author: str
     body: str
     is_order: bool
-    """Whether it starts a round; others are told to the agents of a round that something else starts."""
+    """Whether it starts a round; others only reach the agents of a round that starts for another reason."""
     path: str | None = None
     line: int | None = None
 

@@ -161,7 +161,7 @@ class EventStreams:
             while self._waiting and not self._is_stopping:
                 await asyncio.sleep(self._poll_seconds)
                 await self._look_for_revoked()
-                streams = tuple(self._waiting)  # who comes during the look may be at another position
+                streams = tuple(self._waiting)  # streams opened during the query may be at another position
                 positions: dict[UUID, int] = {}
                 for stream in streams:
                     positions[stream.job_id] = min(stream.after, positions.get(stream.job_id, stream.after))

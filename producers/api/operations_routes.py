@@ -139,7 +139,7 @@ def get_notice_choice(resources: ResourcesDep, caller: Reader) -> NoticeChoiceVi
 
 @router.put("/notice-choice", tags=["notifications"], openapi_extra=body_of(NoticeChoice, _CHOICE))
 def choose_notices(resources: ResourcesDep, caller: Admin, raw: Body) -> NoticeChoiceView:
-    """Choose of which waits for a person the tenant hears; the end of a job is always told to its `callback_url`."""
+    """Choose which waits for a person the tenant is notified of; a job's `callback_url` always gets its end."""
     choice = parse_model(NoticeChoice, raw)
     is_private_allowed = resources.submitter.private_callbacks
     return resources.notices.choose(choice, tenant=caller.tenant, allow_private=is_private_allowed, actor=caller.actor)

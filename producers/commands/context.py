@@ -324,7 +324,7 @@ def line_errors(place: str, *, command: str) -> Iterator[None]:
 
 
 def decide_lines(path: Path, decide: Callable[[dict[str, Any]], object], *, command: str) -> None:
-    """Print one decision per line of a JSON-lines file; a bad line is told, and fails the command at the end."""
+    """Print one decision per line of a JSON-lines file; a bad line is reported and fails the command at the end."""
     is_bad = False
     for place, line in _numbered_lines(path, command):
         try:

@@ -106,7 +106,9 @@ def _submit_batch(ctx: typer.Context, path: Path, *, has_options: bool) -> None:
     is_refused = False
     with connected(ctx) as client:
         for start in range(0, len(bodies), MOST_IN_A_BATCH):
-            for one in client.submit_jobs(bodies[start : start + MOST_IN_A_BATCH]).jobs:  # told before more can fail
+            for one in client.submit_jobs(
+                bodies[start : start + MOST_IN_A_BATCH]
+            ).jobs:  # printed before a later batch can fail
                 is_refused |= one.job is None
                 sys.stdout.write(json.dumps(_outcome(one), ensure_ascii=False) + "\n")
     if is_refused:

@@ -58,7 +58,7 @@ def _follow(client: Client, job_id: UUID, *, update: Callable[[JobView], None]) 
         for event in events:
             last_id = event.id
             if event.kind == "waiting":
-                shown_cause = ""  # it waits anew, perhaps for the same
+                shown_cause = ""  # it waits again, perhaps for the same cause
             if not quiet and (line := format_event(event)):
                 err.print(f"  {event.at:%H:%M:%S}  {line}")
         if view.waits_for not in (None, shown_cause) and not quiet:

@@ -155,7 +155,7 @@ def notify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Choose of which waits for a person a tenant hears; the end of a job is always told."""
+    """Choose which waits for a person a tenant is notified of; it is always notified of a job's end."""
     with installed(ctx) as installation:
         from producers.use_cases.notices import NoticeChoice
 

@@ -32,7 +32,7 @@ CUTS = (
     EventKind.STEP,
     EventKind.ENDED,
 )
-"""The kinds of events that begin or end a phase, or tell how long a step took."""
+"""The kinds of events that begin or end a phase, or time a step."""
 MOST_CUTS = 20 * _MOST_PHASES
 """Enough of the newest events for the phases that are shown."""
 _MOST_SAID = 30
@@ -42,7 +42,7 @@ MOST_PROGRESS = 300
 _SKEW_SECONDS = 0.25
 """By which the clocks of a gateway and a worker may differ here."""
 _MODEL = "model:"
-"""Begins the names of steps that are model calls: the ledger's calls tell more of them."""
+"""The prefix of steps that are model calls, which are shown from the ledger's calls instead."""
 _KINDS: Mapping[str, str] = {"lock": "wait", "scan": "check", "judge": "check", "preview": "check", "build": "check"}
 _NAMES: Mapping[str, str] = {
     "lock": "Site lock",

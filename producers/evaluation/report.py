@@ -114,7 +114,7 @@ class KeptRun(Generic[ResultT]):
         self._writing = threading.Lock()
 
     def keep(self, result: ResultT, line: str) -> None:
-        """Keep a result, and tell of it if there is a line; one that was skipped is asked for again by `resume`."""
+        """Store a result and print its line, if it has one; `resume` runs a skipped one again."""
         with self._writing:
             self.results[result.id] = result
             if not result.skipped:
@@ -124,7 +124,7 @@ class KeptRun(Generic[ResultT]):
                 self._tell(line)
 
     def end(self, summary: Mapping[str, Any], page: str, table: Iterable[str]) -> Report:
-        """Keep the summary and the page, and tell of them."""
+        """Store the summary and the page, and print where they are."""
         (self.directory / PAGE).write_text(page, encoding="utf-8")
         (self.directory / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
         for line in (*table, str(self.directory / PAGE)):

@@ -89,7 +89,7 @@ def take_in(
         refusal = _refusal("tenant", _UNKNOWN)
         submitter.record_refusal(refusal, tenant=tenant, source=Source.CELERY, job_id=job_id)
     except InvalidJobError as error:
-        tell = logger.info if job_id is not None else logger.warning  # nobody can look an id up that is none
+        tell = logger.info if job_id is not None else logger.warning  # without an id the refusal cannot be looked up
         tell("intake_refused", extra={"job_id": str(job_id), "fields": [item.field for item in error.errors]})
     except AdmissionRefusedError as error:
         logger.info("intake_full", extra={"job_id": str(job_id), "retry_after_seconds": error.retry_after_seconds})

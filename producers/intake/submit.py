@@ -410,7 +410,7 @@ def _known_job(new: NewJob) -> AcceptedJob:
 
 
 def _finish_accepting(session: Session, new: NewJob, decision: RoutedRequest) -> None:
-    """Tell who is asked a question, supersede older jobs, and start a run for a project's work."""
+    """Notify the owner of a question, supersede older jobs, and start a run for a project's work."""
     if new.clarification is not None:
         owe_notices(session, session.get_one(Job, new.id))
     if new.request.supersede_key is not None:

@@ -37,7 +37,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ForkServer:
-    """Forks programs, and tells the supervisor of their ends."""
+    """Forks programs, and reports their ends to the supervisor."""
 
     def __init__(self, database: Path) -> None:
         self._pid = os.getpid()

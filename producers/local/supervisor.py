@@ -166,7 +166,7 @@ class ForkServer:
         with theirs:
             try:
                 socket.send_fds(self._orders, [FORK], [theirs.fileno(), log])
-                theirs.close()  # the server's end of it alone tells of its end
+                theirs.close()  # so that only the server's copy keeps it open
                 ours.sendall(f"{json.dumps(order)}\n".encode())
                 return Forked(ours)
             except OSError:

@@ -91,7 +91,7 @@ class Imports:
             yield
         finally:
             self._open[tenant] -= 1
-            self._open += Counter()  # without those who have none
+            self._open += Counter()  # drops tenants without any
 
     def _prepare(self, order: Order) -> None:
         """Refuse what there is no room for, before it is sent."""

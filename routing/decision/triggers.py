@@ -368,7 +368,7 @@ def _deploys(parsed: ParsedPrompt) -> bool:
             continue
         word, orders = parsed.tokens[hit.first].word, parsed.vocabulary.words["order"]
         if hit.first == hit.last and word not in orders and singular(word) in orders:
-            continue  # `when deploys are stuck` tells
+            continue  # `when deploys are stuck` states, and orders nothing
         if word == "to" or word not in orders or hit.first in parsed.orders:
             return True
     return False

@@ -314,8 +314,8 @@ def _edits(ops: str, added: Sequence[bytes], places: Sequence[int], start: int) 
     return tuple(edits)
 
 
-# Models leave out unchanged lines. Between two context lines that is harmless; beside an inserted line it is not, as
-# the line could belong on either side.
+# Models leave out unchanged lines. That is harmless between two context lines, but not next to an inserted line, which
+# could belong before or after them.
 
 MAX_GAP = 8
 """The most lines that may be left out in one place."""

@@ -198,7 +198,7 @@ def check_kind(path: str, data: bytes, references: References) -> str:
     elif any(segment.startswith(".") and segment != ".well-known" for segment in path.split("/")):
         references.find("hidden-file", place)
     elif kind == UNKNOWN and (extension_of(path) or not path.startswith(".well-known/")):
-        references.find("file-type", place)  # of what standards put there, only names without an extension are unknown
+        references.find("file-type", place)  # standards put files without an extension there
     if data and not _is_what_it_says(kind, data):
         references.find("type-mismatch", place, f"named as {kind}")
     if kind == "application/pdf":

@@ -90,7 +90,7 @@ def framed(ctx: RenderContext, frame: Frame, *, title: str, call: str, still: Ht
         tag("span", mark, class_="embed-mark"),
         words,
         href=frame.address,
-        referrerpolicy="strict-origin",  # players refuse whoever does not say where they stand
+        referrerpolicy="strict-origin",  # players refuse requests without a referrer
         class_="embed-link",
     )
     head = tag(

@@ -203,7 +203,7 @@ def _texts_if_plain(value: object) -> list[str] | None:
             elif kind is dict or kind is list:
                 texts += item if kind is dict else ()
                 below += item.values() if kind is dict else item
-                if len(below) > MAX_JSON_NODES:  # asked here, too: one list may stand in many places
+                if len(below) > MAX_JSON_NODES:  # checked here too: one list may occur in many places
                     return None
             elif item is not None and not (isinstance(item, _NUMBERS) and _complaint_about_number(item) is None):
                 return None

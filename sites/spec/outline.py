@@ -345,7 +345,7 @@ def outline_schema() -> JsonObject:
     schema = Outline.model_json_schema()
     inlined: JsonObject = _inline(schema, schema.get("$defs", {}))
     inlined["properties"]["sections"]["items"]["properties"]["kind"] = {"type": "string", "enum": outline_kinds()}
-    del inlined["properties"]["sections"]["minItems"]  # none beside `ask` and `cannot`
+    del inlined["properties"]["sections"]["minItems"]  # with `ask` or `cannot` there may be none
     inlined["properties"]["trade"] = {"type": "string", "enum": list(TRADES)}
     return inlined
 

@@ -435,7 +435,7 @@ def _text_change(shown: Element, at: int, old: Element | str, new: Element | str
     if old == new:
         return {}
     if at not in shown.slots or not isinstance(new, str):
-        return {}  # derived from something else, or beyond the catalog: the proof tells
+        return {}  # derived, or beyond the catalog: the proof finds it
     return {shown.slots[at][0]: _value(shown.slots[at], new)}
 
 

@@ -92,7 +92,7 @@ def _replied(
             return parse_arbiter_reply(ask(attempt, arbiter_call(request), "assist"))
         except CallFailedError as error:
             return _FAILURES[error.reason]
-        except SoftTimeLimit:  # seconds are left to ask again; the job must not end over it (rule D)
+        except SoftTimeLimit:  # the job must not end over this (rule D)
             return ArbiterFailure.TIMEOUT
 
     result = climb(reply, question, arbiter=arbiter, flags=flags)

@@ -362,7 +362,7 @@ def agent_order(
 
 @dataclass(frozen=True)
 class Failed:
-    """Why an agent did not finish by itself."""
+    """Why an agent did not finish."""
 
     state: State
     reason: Reason

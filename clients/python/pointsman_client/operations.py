@@ -361,7 +361,7 @@ class Operations(Protocol):
         chat_url: str | None = None,
         mail_to: Sequence[str] | None = None,
     ) -> NoticeChoiceView:
-        """Choose of which waits for a person the tenant hears; the end of a job is always told to its `callback_url`.
+        """Choose which waits for a person the tenant is notified of; a job's `callback_url` always gets its end.
 
         - states: States of which a message is sent when a job gets there; none by default.
         - chat_url: Incoming webhook of Slack, Mattermost or Teams, which gets `{"text": ...}` with a link. It is a secret.
@@ -741,7 +741,7 @@ if TYPE_CHECKING:
             chat_url: str | None = None,
             mail_to: Sequence[str] | None = None,
         ) -> NoticeChoiceView:
-            """Choose of which waits for a person the tenant hears; the end of a job is always told to its `callback_url`."""
+            """Choose which waits for a person the tenant is notified of; a job's `callback_url` always gets its end."""
             ...
 
         async def list_people_and_keys(

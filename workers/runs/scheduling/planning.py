@@ -159,7 +159,7 @@ class Judgement:
     corrected: Plan | None = None
     """With every problem fixed, where the service can do that."""
     agents: frozenset[str] = frozenset()
-    """The agents that it names, valid or not: they show the ticket's needs when a template stands in."""
+    """The agents that it names, valid or not: a template in its place takes the ticket's needs from them."""
 
 
 def judge_plan(raw: Mapping[str, Any] | None, book: Rulebook, *, around: PlanContext) -> Judgement:

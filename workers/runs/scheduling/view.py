@@ -125,7 +125,7 @@ class StepView(NewStep):
     changed: tuple[str, ...] = ()
     """Paths that its commit changed, `artifacts/` included."""
     cancelling: bool = False
-    """Its running attempt was asked to stop, or has ended by itself: there is nothing to cancel."""
+    """Its running attempt was asked to stop, or has ended: there is nothing to cancel."""
 
 
 @dataclass(frozen=True)
