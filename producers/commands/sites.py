@@ -295,8 +295,8 @@ def render(
     from sites.errors import SpecError
     from sites.spec.languages.versions import main_language
     from sites.spec.model import MAX_SITE_BYTES
+    from sites.spec.render import referenced_assets, theme_notes
     from sites.spec.render import render as render_site
-    from sites.spec.render import theme_notes
     from sites.spec.stream import read_site
     from sites.spec.validate import validate
 
@@ -310,7 +310,8 @@ def render(
         write_directory(files, directory)
     sizes = {path: len(data) for path, data in sorted(files.items())}
     warnings = (f"{found.path}: {found.message}" for found in validate(site))
-    notes = [*theme_notes(site, main_language(site)), *warnings]
+    assets = (f"the pages need {path}, which goes beside them" for path in sorted(referenced_assets(site)))
+    notes = [*theme_notes(site, main_language(site)), *warnings, *assets]
     wrote = f"wrote {', '.join(sizes)} to {directory}"
     print_result({"ok": True, "files": sizes, "notes": notes}, wrote, *(f"note: {note}" for note in notes))
 

@@ -334,18 +334,23 @@ def test_a_spec_that_breaks_a_rule_is_named_with_its_file(tmp_path: Path) -> Non
     assert "not JSON" in result.stderr
 
 
-def test_a_link_of_a_spec_that_leads_nowhere_is_noted(tmp_path: Path) -> None:
+def test_a_link_of_a_spec_that_leads_nowhere_and_a_file_that_its_pages_need_are_noted(tmp_path: Path) -> None:
     spec = tmp_path / "spec.json"
     action = {"label": "Menu", "href": "menu.html"}
     elements = {
         "page": {"type": "Page", "props": {"title": "Shop"}, "children": ["hero"]},
-        "hero": {"type": "Hero", "props": {"heading": "Bread", "actions": [action]}, "children": []},
+        "hero": {
+            "type": "Hero",
+            "props": {"heading": "Bread", "actions": [action], "image": {"src": "hero.jpg", "alt": "Bread"}},
+            "children": [],
+        },
     }
     spec.write_text(json.dumps({"root": "page", "elements": elements}))
     result = run("render", str(spec), "--out", str(tmp_path / "out"))
 
     assert result.exit_code == 0, result.stderr
     assert "hero/props/actions/0/href: the site has no such page" in result.stdout
+    assert "the pages need hero.jpg" in result.stdout
 
 
 def test_a_scan_exits_with_one_on_findings_and_says_them_as_json(tmp_path: Path) -> None:
