@@ -67,6 +67,18 @@ class Allowance(NamedTuple):
         return f"You have at most {self.text}. Whichever ends first ends your work: finish it in good time."
 
 
+GRACE_SECONDS = 8.0
+"""How long an interrupted session has to end by itself."""
+LEAST_SECONDS = 5.0
+
+
+def session_clocks(attempt: Attempt, soft_seconds: float, *, tool_seconds: float = 0.0) -> Clocks:
+    """Return the clocks of a session that is interrupted after `soft_seconds`; one tool may take `tool_seconds`."""
+    rules, soft = attempt.policy.agent, max(soft_seconds, LEAST_SECONDS)
+    start, idle = min(rules.start_seconds, soft), rules.idle_seconds + tool_seconds / 2
+    return Clocks.within(soft, grace=GRACE_SECONDS, start_seconds=start, idle_seconds=idle)
+
+
 def allowance_of(plan: SessionPlan, clocks: Clocks) -> Allowance:
     """Return what a session may use that begins now."""
     return Allowance(plan.max_turns, clocks.soft_seconds, plan.budget_usd)

@@ -23,7 +23,6 @@ from routing.rounds import brief_worker
 from sandbox.box import Box
 from sandbox.claude_code import SITE, SessionPlan
 from sandbox.errors import BoxLostError, SandboxError
-from sandbox.execution import Clocks
 from sandbox.session_reader import End, Verdict
 from sandbox.tarball import CollectRules
 from sites.content_store import ChangeSet, Manifest, change_set, review_diff
@@ -35,7 +34,7 @@ from workers.handlers.build import build_candidate, build_commands, without_box
 from workers.handlers.model_task import unchanged
 from workers.outcomes import Candidate, Deferred, Ended, Outcome
 from workers.retries import decide_end
-from workers.session import Begun, allowance_of, hold_session, leave_box, obstacle_to
+from workers.session import GRACE_SECONDS, Begun, allowance_of, hold_session, leave_box, obstacle_to, session_clocks
 
 ENDS: dict[End, tuple[State, Reason]] = {
     End.REFUSED: (State.FAILED, Reason.BOX_FAILED),
@@ -104,8 +103,6 @@ def _kept(work: Work) -> str:
     return "nothing was changed" if work.changes.is_empty else "the files as it left them are kept"
 
 
-_GRACE_SECONDS = 8.0
-_LEAST_SECONDS = 5.0
 _RULES = CollectRules(max_bytes=0)
 
 
@@ -146,7 +143,7 @@ def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) ->
         with attempt.step("inject"):
             injected = box.put(files)
         with attempt.step("execute"):
-            clocks = session_clocks(attempt, has_build=before.has_build, now=time.monotonic())
+            clocks = session_clocks(attempt, _soft_seconds(attempt, has_build=before.has_build))
             plan = session_plan(attempt.policy, remaining_nanousd=attempt.remaining_nanousd)
             prompt = f"{attempt.order}\n\n{allowance_of(plan, clocks).told}"
             held = hold_session(attempt, box, plan, prompt=prompt, clocks=clocks, begun=_begun(attempt))
@@ -184,15 +181,11 @@ def session_plan(policy: Policy, *, remaining_nanousd: int | None = None) -> Ses
     )
 
 
-def session_clocks(attempt: Attempt, *, has_build: bool, now: float) -> Clocks:
-    """Return a session's clocks: the queue's soft limit less what has passed, the scan and a build, if there is one."""
+def _soft_seconds(attempt: Attempt, *, has_build: bool) -> float:
+    """Return how long a session may work: the rest of the queue's soft limit, less its grace, the scan and a build."""
     rules = attempt.policy.agent
-    following = rules.closing_seconds + (rules.build_seconds if has_build else 0)
-    left = attempt.limits.soft_seconds - (now - attempt.began) - following - _GRACE_SECONDS
-    soft = max(left, _LEAST_SECONDS)
-    return Clocks.within(
-        soft, grace=_GRACE_SECONDS, start_seconds=min(rules.start_seconds, soft), idle_seconds=rules.idle_seconds
-    )
+    following = GRACE_SECONDS + rules.closing_seconds + (rules.build_seconds if has_build else 0)
+    return attempt.limits.soft_seconds - (time.monotonic() - attempt.began) - following
 
 
 def _left_out(files: Mapping[str, bytes], dropped: tuple[str, ...]) -> dict[str, bytes]:

@@ -47,7 +47,15 @@ from workers.runs.api_runner import session_seconds
 from workers.runs.installs import left_out
 from workers.runs.scheduling.view import MAX_ISSUES
 from workers.runs.step_context import INSTRUCTIONS, AgentOrder, AgentRun, Failed
-from workers.session import SessionResult, hold_session, leave_box, obstacle_to
+from workers.session import (
+    GRACE_SECONDS,
+    LEAST_SECONDS,
+    SessionResult,
+    hold_session,
+    leave_box,
+    obstacle_to,
+    session_clocks,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -104,8 +112,6 @@ def _collect(box: Box, attempt: Attempt, order: AgentOrder) -> Collected:
 
 _CLOSING_SECONDS = 20.0
 """Reserved within the queue's soft limit for extracting, judging files and writing the commit."""
-_GRACE_SECONDS = 8.0
-_LEAST_SECONDS = 5.0
 
 
 def run_claude_code(order: AgentOrder, attempt: Attempt) -> AgentRun:
@@ -126,7 +132,7 @@ def run_claude_code(order: AgentOrder, attempt: Attempt) -> AgentRun:
         with attempt.step("inject"):
             put(box, given)
         with attempt.step("execute"):
-            plan, clocks = _plan(order, attempt), session_clocks(order, attempt)
+            plan, clocks = _plan(order, attempt), agent_clocks(order, attempt)
             held = hold_session(attempt, box, plan, prompt=order.prompt, clocks=clocks, begun=order.begun)
         exceeded = attempt.budget_exceeded() if held.verdict.end in (End.FAILED, End.BUDGET) else None
         obstacle = obstacle_to(attempt, held.verdict, model=order.model, exceeded=exceeded)
@@ -148,16 +154,10 @@ def _plan(order: AgentOrder, attempt: Attempt) -> SessionPlan:
     )
 
 
-def session_clocks(order: AgentOrder, attempt: Attempt) -> Clocks:
+def agent_clocks(order: AgentOrder, attempt: Attempt) -> Clocks:
     """Return a session's clocks: its agent's, within the queue's limit less the time for the steps after it."""
-    rules = attempt.policy.agent
-    soft = max(session_seconds(order, attempt, closing=_CLOSING_SECONDS + _GRACE_SECONDS), _LEAST_SECONDS)
-    return Clocks.within(
-        soft,
-        grace=_GRACE_SECONDS,
-        start_seconds=min(rules.start_seconds, soft),
-        idle_seconds=rules.idle_seconds + order.agent.tool_seconds / 2,
-    )
+    soft = session_seconds(order, attempt, closing=_CLOSING_SECONDS + GRACE_SECONDS)
+    return session_clocks(attempt, soft, tool_seconds=order.agent.tool_seconds)
 
 
 def _extract(
@@ -359,10 +359,10 @@ def _with_codex_retry(box: LocalBox, order: AgentOrder, attempt: Attempt) -> tup
 
 def _run_codex(box: LocalBox, order: AgentOrder, attempt: Attempt, *, home: Path | None) -> ExecResult:
     attempt.check()
-    soft = max(session_seconds(order, attempt) - _GRACE_SECONDS, _LEAST_SECONDS)
+    soft = max(session_seconds(order, attempt) - GRACE_SECONDS, LEAST_SECONDS)
     return box.run(
         codex_arguments(order, command=attempt.resources.runs.codex_command),
-        clocks=Clocks.within(soft, grace=_GRACE_SECONDS),
+        clocks=Clocks.within(soft, grace=GRACE_SECONDS),
         stdin=f"{order.instructions}\n\n{order.prompt}".encode("utf-8", "replace"),
         env=codex_environment(attempt.resources.environment, home=home),
         watch=attempt.watcher(),

@@ -314,8 +314,8 @@ def test_the_whole_step_cap_is_charged_before_anything_starts(desk: Desk) -> Non
 
 
 def test_a_codex_that_does_not_end_is_ended(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli_runners, "_LEAST_SECONDS", 0.3)
-    monkeypatch.setattr(cli_runners, "_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(cli_runners, "LEAST_SECONDS", 0.3)
+    monkeypatch.setattr(cli_runners, "GRACE_SECONDS", 0.3)
     monkeypatch.setattr(cli_runners, "session_seconds", lambda order, attempt: 0.5)
     ran = desk.run("import time\ntime.sleep(60)")
     assert ran.failed is not None
@@ -531,9 +531,9 @@ def test_a_session_that_ends_otherwise_than_well_is_a_failure_with_its_reason(
 
 
 def test_clocks_leave_room_for_what_follows_a_session(tmp_path: Path) -> None:
-    from workers.runs.cli_runners import session_clocks
+    from workers.runs.cli_runners import agent_clocks
 
     attempt = attempt_in(tmp_path)
-    clocks: Clocks = session_clocks(ORDER, attempt)
+    clocks: Clocks = agent_clocks(ORDER, attempt)
     assert clocks.hard_seconds < attempt.limits.soft_seconds
     assert clocks.soft_seconds <= AGENT.soft_seconds
