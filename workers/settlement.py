@@ -31,8 +31,9 @@ from sites.releases import build_release, manifest_of
 from sites.scan.hidden_text import hidden_text
 from sites.scan.rules import Finding
 from sites.spec.read_back import read_back
-from workers.attempt import Attempt, Inputs
+from workers.attempt import Attempt
 from workers.compute import timed
+from workers.inputs import Inputs
 from workers.outcomes import Answered, Asked, Candidate, Deferred, Ended, Escalate, Outcome, Replied, Routed
 
 ResultT = TypeVar("ResultT")

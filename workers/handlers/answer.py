@@ -14,9 +14,10 @@ from routing.decision.triggers import parse_trivial
 from routing.jobs import Reason, State, read_stored
 from routing.policy.platform import ModelCall, Tools
 from sites.excerpts import show_text
-from workers.attempt import Attempt, Inputs
+from workers.attempt import Attempt
 from workers.errors import ToolRefusedError
 from workers.file_tools import FileTools
+from workers.inputs import Inputs
 from workers.outcomes import Answered, Ended, Outcome
 
 MAX_TURNS = 6

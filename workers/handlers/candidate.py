@@ -17,8 +17,8 @@ from sites.spec.languages.versions import lead_everywhere, main_language, outdat
 from sites.spec.model import Site
 from sites.spec.permitted import permitted
 from sites.spec.render import render, render_onto, theme_notes
-from workers.attempt import Inputs
 from workers.compute import timed
+from workers.inputs import Inputs
 from workers.outcomes import Candidate, Escalate
 
 

@@ -13,9 +13,10 @@ from sites.spec.catalog import read_prompt
 from sites.spec.drawings.requests import brief, draw_tool, drawn, shapes_of, wanted
 from sites.spec.html import say
 from sites.spec.model import Site, parse_site
-from workers.attempt import Inputs, Prompt
+from workers.attempt import Prompt
 from workers.handlers.candidate import owner_language
 from workers.handlers.model_task import Poor, Task
+from workers.inputs import Inputs
 from workers.outcomes import Outcome
 
 _MAX_DRAWINGS = 3

@@ -10,9 +10,10 @@ from sites.archives import read_archive
 from sites.content import content_of
 from sites.errors import BlobMissingError, PathRefusedError, SpecError, TreeRefusedError
 from sites.files import public_of
-from workers.attempt import Attempt, Inputs
+from workers.attempt import Attempt
 from workers.compute import timed
 from workers.handlers.build import build_in_box
+from workers.inputs import Inputs
 from workers.outcomes import Candidate, Ended, Outcome
 
 _GONE = "the archive is no longer kept; upload it again"

@@ -42,8 +42,9 @@ from routing.queues import QUEUE_OF_TIER, CallPurpose, Tier
 from routing.redaction import redact
 from routing.rounds import hard_floor, raise_route
 from sites.excerpts import choose_sections, show_text
-from workers.attempt import Attempt, Inputs, Prompt
+from workers.attempt import Attempt, Prompt
 from workers.errors import SoftTimeLimit
+from workers.inputs import Inputs
 from workers.outcomes import Asked, Ended, Outcome, Replied, Routed
 from workers.retries import decide_call_failure
 

@@ -17,9 +17,10 @@ from sites.files import is_built
 from sites.links import dead_links, missing_images
 from sites.releases import profile_of, refusal_of
 from sites.scan.rules import describe_limits
-from workers.attempt import Attempt, Inputs, Prompt
+from workers.attempt import Attempt, Prompt
 from workers.compute import timed
 from workers.handlers.cut_replies import Begun
+from workers.inputs import Inputs
 from workers.outcomes import Answered, Asked, Candidate, Escalate, Outcome
 
 OutcomeT = TypeVar("OutcomeT")

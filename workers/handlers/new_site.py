@@ -20,11 +20,12 @@ from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.outline import expand_outline, further_languages, has_empty_news, left_out, outline_tool
 from sites.spec.outlines.proofreading import corrected, proof_of, proofreading_tool
 from sites.spec.render import render
-from workers.attempt import Inputs, Prompt
+from workers.attempt import Prompt
 from workers.handlers.candidate import candidate_of, owner_language
 from workers.handlers.drawing import drawing_task
 from workers.handlers.model_task import Poor, Task, decline
 from workers.handlers.translation import parts_of, translation_prompt
+from workers.inputs import Inputs
 from workers.outcomes import Outcome
 
 _OUTLINED = "a model's outline"

@@ -22,11 +22,12 @@ from sites.diff.model import DiffRefusedError
 from sites.diff.model import Reason as Refusal
 from sites.excerpts import excerpts, seen_lines, show_tree
 from sites.files import is_built, sources_of
-from workers.attempt import Attempt, Inputs, Prompt
+from workers.attempt import Attempt, Prompt
 from workers.compute import timed
 from workers.handlers.build import build_in_box
 from workers.handlers.imports import import_upload
 from workers.handlers.model_task import asking, decline, limits_of, refused_by_scan
+from workers.inputs import Inputs
 from workers.outcomes import Candidate, Ended, Escalate, Outcome
 
 _FORBIDDEN = frozenset(

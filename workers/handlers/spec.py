@@ -21,12 +21,13 @@ from sites.spec.languages.translation import choose_texts
 from sites.spec.languages.translation_requests import is_translation
 from sites.spec.model import Site
 from sites.spec.render import detached_files
-from workers.attempt import Attempt, Inputs
+from workers.attempt import Attempt
 from workers.handlers.candidate import candidate_of, missing_files_note, pages_fact
 from workers.handlers.model_task import Task, by_model
 from workers.handlers.new_site import outline_task
 from workers.handlers.spec_edit import edit_task
 from workers.handlers.translation import translation_task
+from workers.inputs import Inputs
 from workers.outcomes import Candidate, Escalate, Outcome
 
 IMPORTED = "the site was imported without a spec"

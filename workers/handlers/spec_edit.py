@@ -22,10 +22,11 @@ from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.quality import is_unchanged, loses_copy, lost_change, other_buttons
 from sites.spec.render import page_theme
 from sites.spec.theme import Theme, palette
-from workers.attempt import Inputs, Prompt
+from workers.attempt import Prompt
 from workers.handlers.candidate import candidate_of
 from workers.handlers.drawing import drawing_task
 from workers.handlers.model_task import Poor, Task, asking, decline, limits_of
+from workers.inputs import Inputs
 from workers.outcomes import Candidate, Escalate, Outcome
 
 _NO_EFFECT = (

@@ -28,10 +28,11 @@ from sites.spec.languages.translation import (
 )
 from sites.spec.model import MAX_PAGES, Site, parse_site
 from sites.spec.quality import is_unchanged
-from workers.attempt import Inputs, Prompt
+from workers.attempt import Prompt
 from workers.handlers.candidate import candidate_of, owner_language
 from workers.handlers.model_task import Poor, Task, asking, decline
 from workers.handlers.spec_edit import Done, edit_task
+from workers.inputs import Inputs
 from workers.outcomes import Candidate, Escalate, Outcome
 
 

@@ -13,8 +13,9 @@ from routing.config import read_settings
 from routing.queues import QueueName
 from sites.errors import TreeRefusedError
 from workers import dense
-from workers.attempt import Attempt, Inputs
+from workers.attempt import Attempt
 from workers.compute import timed
+from workers.inputs import Inputs
 from workers.main import WorkerSettings, build_worker, run_worker, start_children
 from workers.outcomes import Answered, Outcome
 from workers.tasks import HANDLERS

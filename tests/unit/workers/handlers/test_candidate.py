@@ -5,8 +5,8 @@ from sites.spec.model import INDEX, parse_site
 from sites.spec.render import render
 from tests.unit.sites.spec.languages.test_versions import in_french
 from tests.unit.sites.spec.samples import demo_site, element, page
-from workers.attempt import Inputs
 from workers.handlers.candidate import _notes_of, _rendered, missing_files_note
+from workers.inputs import Inputs
 
 
 def test_a_page_without_a_version_leads_to_the_new_language_unless_it_was_edited_by_hand() -> None:

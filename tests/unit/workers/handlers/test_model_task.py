@@ -14,10 +14,11 @@ from sites.spec.drawings.requests import draw_tool
 from sites.spec.model import parse_site
 from tests.unit.sites.spec.drawings.test_requests import GOAT
 from tests.unit.sites.spec.samples import element, page
-from workers.attempt import Attempt, Inputs, Prompt
+from workers.attempt import Attempt, HandlerResources, Prompt
 from workers.compute import collecting
 from workers.handlers.model_task import Poor, Task, _use, by_model, decline, limits_of
 from workers.handlers.spec_edit import edit_task
+from workers.inputs import Inputs
 from workers.outcomes import Answered, Candidate
 
 
@@ -116,7 +117,7 @@ def test_of_calls_side_by_side_those_that_came_whole_are_used() -> None:
         policy=platform_policy(),
         limits=platform_policy().limits_of(Tier.SPEC),
         began=0.0,
-        known_keys=(),
+        resources=HandlerResources(gateway_url="http://127.0.0.1:1"),
         tool_calls=call,
         compute=lambda work, *values, **named: work(cast(Inputs, None), *values, **named),
     )

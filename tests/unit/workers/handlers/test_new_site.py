@@ -11,10 +11,10 @@ from sites.spec.languages.translation import choose_texts
 from sites.spec.outline import expand_outline
 from tests.unit.sites.spec.drawings.test_requests import GOAT
 from tests.unit.sites.spec.test_outline import OUTLINE
-from workers.attempt import Inputs
 from workers.compute import collecting
 from workers.handlers.model_task import Poor, Task
 from workers.handlers.new_site import _new_site, _with_versions, outline_task
+from workers.inputs import Inputs
 from workers.outcomes import Candidate
 
 

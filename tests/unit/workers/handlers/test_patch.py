@@ -3,9 +3,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from routing.policy.platform import platform_policy
-from workers.attempt import Attempt, Inputs, Prompt
+from workers.attempt import Attempt, HandlerResources, Prompt
 from workers.compute import collecting
 from workers.handlers.patch import _patch, _show
+from workers.inputs import Inputs
 from workers.outcomes import Candidate
 
 PAGE = "<h1>{}</h1>\n" + "<p>Bread from an old oven, on the table at eight.</p>\n" * 300
@@ -39,7 +40,7 @@ def test_a_model_that_asks_again_is_shown_that_too_before_its_last_try() -> None
     attempt = SimpleNamespace(
         policy=inputs.policy,
         asked=inputs.words,
-        known_keys=(),
+        resources=HandlerResources(gateway_url="http://127.0.0.1:1"),
         kept=[],
         compute=compute,
         tool_call=tool_call,

@@ -10,10 +10,10 @@ from sites.spec.edit import apply_edit
 from sites.spec.model import Site, parse_site
 from sites.spec.render import render
 from tests.unit.sites.spec.samples import demo_site, element, page
-from workers.attempt import Inputs
 from workers.compute import collecting
 from workers.handlers.model_task import Poor
 from workers.handlers.spec_edit import _edited, edit_task
+from workers.inputs import Inputs
 from workers.outcomes import Candidate
 
 FILES = render(demo_site()) | {"assets/preise.pdf": b"%PDF", "fonts/bitter-1-LICENSE.txt": b"Copyright"}

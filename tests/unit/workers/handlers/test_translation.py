@@ -9,10 +9,10 @@ from sites.spec.languages.translation_requests import is_translation
 from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.render import render
 from tests.unit.sites.spec.samples import demo_site, element, page
-from workers.attempt import Inputs
 from workers.compute import collecting
 from workers.handlers.model_task import Task
 from workers.handlers.translation import _in_language, _translated, _with_terms, translation_task
+from workers.inputs import Inputs
 from workers.outcomes import Candidate
 
 
