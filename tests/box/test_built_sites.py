@@ -7,9 +7,6 @@ The engine's network has no way out, so the mirror serves a socket of that netwo
 import json
 import os
 import shutil
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -26,7 +23,6 @@ from typer.testing import CliRunner
 from ledger.tables import Job, Release
 from producers.chromium import LEAN
 from producers.cli import app
-from producers.local.supervisor import free_port
 from producers.pages import PageResources, create_pages_app
 from producers.use_cases.sites import Sites
 from routing.queues import QueueName, Tier
@@ -34,11 +30,11 @@ from sandbox.docker.engine import is_outer_network
 from sandbox.pool import open_engine
 from sites.preview import PreviewSigner
 from sites.releases import manifest_of
-from tests.box.ground import open_resources, provider_settings, start_gateway
+from tests.box.ground import open_resources, start_gateway
 from tests.box.test_agent_session import CANARY, Yard
 from tests.engine import Listener, TestEngine
 from tests.outside_mirror import unreachable
-from tests.services import Postgres, wait_until
+from tests.services import Postgres
 from workers.handlers.agent import edit_with_agent
 from workers.handlers.patch import patch_files
 from workers.handlers.publish import run_control
@@ -137,6 +133,7 @@ class BuildYard(Yard):
     """An installation whose boxes get packages."""
 
     url: str
+    daemon: TestEngine
 
     def site(self, name: str, files: dict[str, str], folder: Path, *, profile: str) -> Any:
         self.shop.clear()
@@ -159,7 +156,8 @@ class BuildYard(Yard):
     def do(self, job_id: Any) -> Job:
         queue = QueueName(self.shop.job(job_id).queue)
         handler = {QueueName.AGENT: edit_with_agent, QueueName.PATCH: patch_files}[queue]
-        run_attempt(self.shop.message(job_id), queue, handler, self.resources)
+        with self.daemon.network():  # where the gateway is
+            run_attempt(self.shop.message(job_id), queue, handler, self.resources)
         return self.shop.job(job_id)
 
     def publish(self, job: Job) -> Job:
@@ -182,20 +180,6 @@ class BuildYard(Yard):
             id=job.id,
         )
         return {step: seconds for step, seconds in rows}
-
-
-def here(stack: ExitStack, *command: str, **settings: str) -> None:
-    """Start one of the product's programs on this machine, beside the workers."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "producers.cli", *command], stdout=subprocess.DEVNULL, env={**os.environ, **settings}
-    )
-    stack.callback(process.wait, 30)
-    stack.callback(process.terminate)
-
-
-def is_listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="module")
@@ -223,16 +207,8 @@ def yard(
             canary=CANARY,
             scenario=json.dumps(SCENARIO),
         )
-        own_port = free_port()  # for workers: boxes alone are in the engine's network
-        here(
-            stack,
-            *("fake-provider", "--port", str(MODEL_PORT), "--speed", "max", "--scenarios", str(home / "mine.yaml")),
-        )
-        settings = provider_settings(url, model_port=MODEL_PORT, canary=CANARY)
-        here(stack, "gateway", POINTSMAN_GATEWAY__PORT=str(own_port), **settings)
         daemon.serve_mirror(stack, MIRROR_PORT, ledger_url=url, cache=home / "mirror")
         daemon.await_ports(MIRROR_PORT)
-        wait_until(lambda: is_listening(own_port), seconds=30, what="the workers' gateway listens")
         config = daemon.config(
             gateway_port=GATEWAY_PORT,
             mirror_port=MIRROR_PORT,
@@ -244,11 +220,11 @@ def yard(
             warm=0,
         )
         shop, resources = open_resources(
-            stack, home, url, config, gateway_url=f"http://127.0.0.1:{own_port}", canary=CANARY
+            stack, home, url, config, gateway_url=f"http://127.0.0.1:{GATEWAY_PORT}", canary=CANARY
         )
         engine = open_engine(config)
         stack.callback(engine.close)
-        yield BuildYard(shop, resources, engine, url)
+        yield BuildYard(shop, resources, engine, url, daemon)
 
 
 @dataclass
