@@ -178,18 +178,6 @@ def as_hex(address: str) -> str:
     return inet_aton(address)[::-1].hex().upper()
 
 
-@pytest.mark.threat("A13")
-def test_a_job_whose_pool_child_is_killed_is_done_again_on_one_bill(fleet: Fleet, hook: Listener, site: str) -> None:
-    job_id, slots = start_session(fleet, site)
-    release = live_release(fleet, site)
-    fleet.kill(fleet.worker_child())
-    wait_until_gone(fleet, slots)
-    fleet.wait_for_state(job_id, *_RESTS, seconds=SESSION_SECONDS)
-    assert fleet.attempts(job_id) == ["lost worker_lost", "awaiting_approval done"]
-    assert end(fleet, hook, job_id) == "rejected"
-    assert live_release(fleet, site) == release
-
-
 @in_chaos
 @pytest.mark.threat("A13")
 def test_a_job_whose_worker_is_killed_is_done_again_from_its_lease(fleet: Fleet, hook: Listener, site: str) -> None:
@@ -212,19 +200,25 @@ def test_a_session_outlives_its_gateway_and_all_that_was_streamed_is_billed(
     end(fleet, hook, job_id)
 
 
-def test_a_job_whose_engine_is_killed_ends_and_the_engine_is_swept_once_back(
+@pytest.mark.threat("A13")
+def test_a_job_whose_engine_is_killed_ends_and_on_the_swept_engine_one_whose_pool_child_is_killed_is_done_again(
     fleet: Fleet, hook: Listener, site: str
 ) -> None:
     job_id, slots = start_session(fleet, site)
-    fleet.daemon.kill()
-    fleet.daemon.start()
+    kill_engine(fleet)
     wait_until_gone(fleet, slots)
     fleet.wait_for_state(job_id, *_RESTS, seconds=SESSION_SECONDS)
     assert fleet.attempts(job_id) == ["failed box_failed"]
     assert end(fleet, hook, job_id) == "failed"
-    again, _ = start_session(fleet, site)
-    assert fleet.wait_for_state(again, *_RESTS, seconds=SESSION_SECONDS) == "awaiting_approval"
-    end(fleet, hook, again)
+
+    job_id, slots = start_session(fleet, site)
+    release = live_release(fleet, site)
+    fleet.kill(fleet.worker_child())
+    wait_until_gone(fleet, slots)
+    fleet.wait_for_state(job_id, *_RESTS, seconds=SESSION_SECONDS)
+    assert fleet.attempts(job_id) == ["lost worker_lost", "awaiting_approval done"]
+    assert end(fleet, hook, job_id) == "rejected"
+    assert live_release(fleet, site) == release
 
 
 def kill_engine(fleet: Fleet) -> None:

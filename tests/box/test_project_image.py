@@ -91,7 +91,7 @@ def check_walls(engine: Engine, box: DockerBox, *, own: str, shipped: str) -> No
 
 
 def test_an_image_that_lacks_what_a_box_needs_is_refused_with_what_it_lacks_and_is_gone(
-    daemon: TestEngine, engine: Engine, tmp_path: Path
+    daemon: TestEngine, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = "rm $(command -v seq) && cp $(command -v env) /usr/bin/all && ln -sf all $(command -v timeout)"
     node = "echo 'echo broken; exit 1' >/usr/local/bin/node && chmod 755 /usr/local/bin/node"  # its own stays
@@ -99,6 +99,12 @@ def test_an_image_that_lacks_what_a_box_needs_is_refused_with_what_it_lacks_and_
         tmp_path / "less", f"FROM {daemon.build_image().reference}\nUSER 0\nRUN {LIGHT} && {node} && {lines}\n"
     )
     lacks = "lacks the command seq; a timeout that is a program of its own.*; what Node needs: broken"
+
+    def unfit(client: Any, base: Any, reference: str, *, labels: dict[str, str], **_: Any) -> None:
+        """To import our parts takes ten seconds of the processor; they mend nothing of this (test_rootfs.py)."""
+        client.images.build(path=str(tmp_path / "less"), tag=reference, labels=labels, rm=True)
+
+    monkeypatch.setattr("sandbox.image.project.import_onto", unfit)
     with pytest.raises(SandboxUnavailableError, match=f"image_unfit: .*{lacks}"):
         build(daemon, source_of_dockerfile(file, context=None, args={}))
     with pytest.raises(SandboxUnavailableError, match="image_missing"):
