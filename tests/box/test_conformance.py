@@ -224,30 +224,29 @@ def test_a_command_that_stands_by_goes_on_with_the_first_run_of_just_it(any_box:
     assert number != again[0]
 
 
-def test_a_command_that_stands_by_ends_when_any_other_is_run(any_box: Box) -> None:
-    any_box.put({"sub/x": b""})
+def test_a_command_that_stands_by_ends_when_any_other_is_run(any_open_box: Box) -> None:
     script = ("bash", "-c", 'cat; echo "$WORD" >>ended')
     for other in ({"env": {"WORD": "b"}}, {"env": {"WORD": "a"}, "cwd": "/workspace/sub"}):
-        any_box.stand_by(script, env={"WORD": "a"})
-        assert any_box.run(script, clocks=CLOCKS, stdin=b"work\n", **other).stdout == b"work\n"
+        any_open_box.stand_by(script, env={"WORD": "a"})
+        assert any_open_box.run(script, clocks=CLOCKS, stdin=b"work\n", **other).stdout == b"work\n"
         until_two = "until [ $(cat {.,sub}/ended | wc -l) = 2 ]; do sleep 0.1; done"
-        ending, _, said = shell(any_box, f"{until_two}; cat {{.,sub}}/ended; rm -f {{.,sub}}/ended")
+        ending, _, said = shell(any_open_box, f"{until_two}; cat {{.,sub}}/ended; rm -f {{.,sub}}/ended")
         assert ending is Ending.EXITED, f"what stood by has not ended: {said}"
         assert sorted(word for word in said.split() if len(word) == 1) == sorted(["a", other["env"]["WORD"]])
 
 
 def test_the_clocks_of_a_command_that_stood_by_begin_with_its_work_and_end_it_although_its_parent_ignored_interrupts(
-    any_box: Box,
+    any_open_box: Box,
 ) -> None:
     script = ("bash", "-c", 'trap "echo interrupted; exit 3" INT; read -r line; while :; do sleep 0.1; done')
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a script's `pointsman worker &`
     try:
-        any_box.stand_by(script, env={})
+        any_open_box.stand_by(script, env={})
     finally:
         signal.signal(signal.SIGINT, before)
     time.sleep(1.5)
     clocks = Clocks(soft_seconds=1, hard_seconds=20, grace_seconds=5)
-    result = any_box.run(script, clocks=clocks, stdin=b"work\n")
+    result = any_open_box.run(script, clocks=clocks, stdin=b"work\n")
     assert (result.ending, result.exit_code, result.stdout) == (Ending.SOFT_TIMEOUT, 3, b"interrupted\n")
     assert 1 <= result.seconds < 6
 
