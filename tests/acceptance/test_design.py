@@ -181,15 +181,15 @@ def test_hostile_text_in_every_prop_leaves_the_page_that_a_browser_builds_as_it_
     ids=["long words", "many words", "one word"],
 )
 def test_no_text_makes_any_component_stick_out_of_any_screen(text: str, show: Callable[..., Page]) -> None:
+    document = with_every_text(every_component(), text)
     for style in (None, *get_args(Style)):
-        page = show(with_every_text(_in_style(style), text))
+        page = show(_in_style(style, deepcopy(document)))
         for width in (320, 390, 768, 1024, 1440):
             page.set_viewport_size({"width": width, "height": 900})
             assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{style} at {width}"
 
 
-def _in_style(style: str | None) -> dict[str, Any]:
-    document = every_component()
+def _in_style(style: str | None, document: dict[str, Any]) -> dict[str, Any]:
     props = document["elements"][document["root"]]["props"]
     props["theme"] = {**props.get("theme", {}), "style": style}
     sections = [
@@ -201,12 +201,15 @@ def _in_style(style: str | None) -> dict[str, Any]:
 
 
 def _with(*, style: str | None = None, theme: dict[str, str] | None = None, **props: Any) -> dict[str, Any]:
-    """The page of all components with other props of these types, and with this theme alone."""
-    document = _in_style(style)
-    for each in document["elements"].values():
-        each["props"] = props.get(each["type"], each["props"])
+    """A page of components of these types and props, or of all, with this theme alone."""
+    document = _in_style(style, every_component())
+    elements, root = document["elements"], document["elements"][document["root"]]
+    if props:
+        root["children"] = [key for key in root["children"] if elements[key]["type"] in props]
+        made = {key: {**elements[key], "props": props[elements[key]["type"]]} for key in root["children"]}
+        document["elements"] = {document["root"]: root, **made}
     if theme is not None:
-        document["elements"][document["root"]]["props"]["theme"] = theme
+        root["props"]["theme"] = theme
     return document
 
 
@@ -214,7 +217,7 @@ def _with(*, style: str | None = None, theme: dict[str, str] | None = None, **pr
 def test_axe_finds_nothing_on_a_page_of_all_components_in_any_style(
     style: str, show: Callable[..., Page], axe: str
 ) -> None:
-    page = show(_in_style(style))
+    page = show(_with(style=style))
     page.evaluate(axe)
     for width, scheme in ((390, "light"), (1440, "light"), (1440, "dark")):
         page.set_viewport_size({"width": width, "height": 900})
@@ -251,8 +254,8 @@ def test_the_facts_of_an_opening_are_read_above_a_call_in_any_style(
             page.set_viewport_size({"width": width, "height": 1800})
             page.emulate_media(color_scheme=scheme)
             assert violations(page, *COLOURS, within=".hero") == [], f"{strip} {width} {scheme}"
-            facts = page.locator(".hero-strip li").all()
-            assert [each.evaluate(is_on_top) for each in facts] == [True] * 3, f"{strip} {width} {scheme}"
+            facts = page.locator(".hero-strip li").evaluate_all(f"all => all.map({is_on_top})")
+            assert facts == [True] * 3, f"{strip} {width} {scheme}"
 
 
 @pytest.mark.parametrize("style", get_args(Style))

@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import ValidationError
 
+from ledger.errors import TracingUnavailableError
 from monitoring import traces
 from monitoring.config import TracingConfig
 from monitoring.trace_recorder import Recorder
@@ -74,16 +75,12 @@ def test_off_every_span_is_the_same_object() -> None:
     assert traces.begin("a") is traces.span("b") is traces.of_job("c", SAMPLED) is traces.UNRECORDED
 
 
-def test_an_endpoint_without_the_extra_is_refused_with_what_to_install() -> None:
-    script = (
-        "import sys; sys.modules['opentelemetry.sdk'] = None\n"
-        "from monitoring import traces; from monitoring.config import TracingConfig\n"
-        "from ledger.errors import TracingUnavailableError\n"
-        f"try: traces.start(TracingConfig(endpoint='{URL}'), program='api')\n"
-        "except TracingUnavailableError as error: print(error)"
-    )
-    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
-    assert said == "POINTSMAN_TRACING__ENDPOINT: needs `pip install 'pointsman[tracing]'`\n"
+def test_an_endpoint_without_the_extra_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "monitoring.trace_recorder", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+    said = r"^POINTSMAN_TRACING__ENDPOINT: needs `pip install 'pointsman\[tracing\]'`$"
+    with pytest.raises(TracingUnavailableError, match=said):
+        traces.start(TracingConfig(endpoint=URL), program="api")
 
 
 @pytest.mark.parametrize("endpoint", ["collector:4318", "ftp://x/v1", "http://", "http://host:4318", "http://a b/c"])

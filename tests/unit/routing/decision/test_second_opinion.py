@@ -53,7 +53,7 @@ def _orders_removal(prompt: str) -> bool:
 def test_it_decides_where_no_rule_is_certain_and_mostly_as_labelled() -> None:
     changed: dict[str, list[bool]] = defaultdict(list)
     kept = ("triggers", "confidence", "target", "trivial", "read_only", "workflow")
-    for row in labelled([LABELS])[::4]:
+    for row in labelled([LABELS])[::12]:
         route, by_rules = routes(row)
         if route == by_rules:
             continue

@@ -108,9 +108,9 @@ def test_the_keyword_groups_are_those_of_the_document() -> None:
 # --- an operator's own words ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def extended(tmp_path: Path) -> Vocabulary:
-    path = tmp_path / "words.yaml"
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    path = tmp_path_factory.mktemp("words") / "words.yaml"
     path.write_text(
         "words:\n"
         "  order: [zap]\n"
