@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
@@ -57,12 +57,6 @@ def fork_side_by_side() -> int:
     for thread in threads:
         thread.join()
     return len(wrong)
-
-
-def run_alone(probe: str) -> int:
-    """Return what a function of this module returns in a process of one thread."""
-    script = f"import sys; from {__name__} import {probe}; sys.exit({probe}())"
-    return subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode
 
 
 def await_end(pid: int) -> None:
@@ -243,28 +237,40 @@ def tell_what_does_not_pickle() -> int:
     return 0 if told == ["UntoldError()", "UnreadError(3)"] else 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "probe",
-    [
-        outlive_an_idle_child,
-        hand_back_after_the_keeper_died,
-        hand_back_when_the_keeper_dies_at_work,
-        hand_back_after_the_keeper_hung,
-        hand_back_when_no_keeper_comes,
-        order_a_keeper_with_the_first_call,
-        outlive_a_fork_that_fails,
-        outlive_a_lack_of_files,
-        tell_what_does_not_pickle,
-    ],
+PROBES = (
+    fork_side_by_side,
+    outlive_an_idle_child,
+    hand_back_after_the_keeper_died,
+    hand_back_when_the_keeper_dies_at_work,
+    hand_back_after_the_keeper_hung,
+    hand_back_when_no_keeper_comes,
+    order_a_keeper_with_the_first_call,
+    outlive_a_fork_that_fails,
+    outlive_a_lack_of_files,
+    tell_what_does_not_pickle,
 )
-def test_a_call_fails_only_by_what_happens_to_itself(probe: Callable[[], int]) -> None:
-    assert run_alone(probe.__name__) == 0
+ALONE = f"""
+import sys
+from multiprocessing import get_context
+from {__name__} import PROBES
+for probe in PROBES:
+    child = get_context("fork").Process(target=lambda: sys.exit(probe()))
+    child.start()
+    child.join()
+    print(child.exitcode)
+"""
+
+
+@pytest.fixture(scope="module")
+def ended() -> list[str]:
+    """What each probe returns in a process of its own, of one thread; all are forked from one that has imported it."""
+    return subprocess.check_output([sys.executable, "-c", ALONE], timeout=60, text=True).split()
 
 
 @pytest.mark.slow
-def test_an_attempt_kills_its_own_child_and_no_other() -> None:
-    assert run_alone(fork_side_by_side.__name__) == 0
+@pytest.mark.parametrize("number", range(len(PROBES)), ids=[probe.__name__ for probe in PROBES])
+def test_a_call_fails_only_by_what_happens_to_itself_and_is_ended_alone(number: int, ended: list[str]) -> None:
+    assert ended[number] == "0"
 
 
 @pytest.mark.parametrize(
