@@ -175,11 +175,7 @@ def test_hostile_text_in_every_prop_leaves_the_page_that_a_browser_builds_as_it_
     assert built[0] == built[1]
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["Donaudampfschifffahrtsgesellschaftskapitänsmütze " * 3, "many plain words to fill the room " * 20, "x" * 140],
-    ids=["long words", "many words", "one word"],
-)
+@pytest.mark.parametrize("text", ["many plain words to fill the room " * 20, "x" * 140], ids=["many words", "one word"])
 def test_no_text_makes_any_component_stick_out_of_any_screen(text: str, show: Callable[..., Page]) -> None:
     document = with_every_text(every_component(), text)
     for style in (None, *get_args(Style)):
@@ -250,7 +246,7 @@ def test_the_facts_of_an_opening_are_read_above_a_call_in_any_style(
         spec["pages"]["index.html"]["elements"]["hero"]["props"]["strip"] = strip
         page = show(spec)
         page.evaluate(axe)
-        for width, scheme in ((390, "light"), (1280, "light"), (1280, "dark"), (2400, "light")):
+        for width, scheme in ((390, "light"), (1280, "light"), (2400, "dark")):
             page.set_viewport_size({"width": width, "height": 1800})
             page.emulate_media(color_scheme=scheme)
             assert violations(page, *COLOURS, within=".hero") == [], f"{strip} {width} {scheme}"
@@ -283,7 +279,7 @@ def test_what_new_sites_are_composed_of_is_read_and_stays_on_the_screen(
     page.evaluate(axe)
     assert page.locator(".hero-wide").count() == 1
     furthest = "Math.max(...[...document.querySelectorAll('h1, h2, h3, p')].map(e => e.getBoundingClientRect().right))"
-    for width, scheme in ((320, "light"), (768, "light"), (1280, "light"), (1280, "dark")):
+    for width, scheme in ((320, "light"), (768, "dark"), (1280, "light")):
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{style} at {width}"
