@@ -224,7 +224,7 @@ def test_our_client_reads_what_the_sdk_reads(played: Player) -> None:
     dice = random.Random(19)
     reference = Reference(played.url)
     whole = failed = 0
-    for number in range(150):
+    for number in range(105):
         events = random_events(dice)
         if number % 3 == 1:
             events = events[: dice.randint(0, len(events) - 1)]

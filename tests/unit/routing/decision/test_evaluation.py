@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,10 @@ from routing.queues import Tier
 
 def samples(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+Unseen = list[tuple[dict[str, Any], Mapping[str, Any]]]
+"""Prompts that nothing is trained on, each with how it is decided."""
 
 
 def evaluate(lines: Iterable[dict[str, Any]]) -> Evaluation:
@@ -48,10 +52,8 @@ def test_more_than_nine_in_ten_sample_tasks_are_routed_right(golden: Evaluation)
 
 
 @pytest.mark.req("H-118")
-def test_seven_to_eight_in_ten_everyday_edits_need_no_container() -> None:
-    routed = [
-        (line["expect"]["tier"], batch_line(line)["tier"]) for line in samples(HELD_OUT) if line["set"] == "everyday"
-    ]
+def test_seven_to_eight_in_ten_everyday_edits_need_no_container(unseen: Unseen) -> None:
+    routed = [(line["expect"]["tier"], decided["tier"]) for line, decided in unseen if line["set"] == "everyday"]
     edits = [pair for pair in routed if None not in pair]
     labelled, shown = (sum(tier != Tier.AGENT for tier in tiers) / len(edits) for tiers in zip(*edits, strict=True))
     assert 0.7 <= labelled <= 0.8
@@ -110,9 +112,16 @@ class Score:
 
 
 @pytest.fixture(scope="module")
-def score() -> Score:
+def unseen() -> Unseen:
     site = {"files": 0, "has_js": False, "has_build": False}
-    report = evaluate({**line, "site": line["site"] or site} for line in samples(HELD_OUT))
+    return [(line, batch_line({**line, "site": line["site"] or site})) for line in samples(HELD_OUT)]
+
+
+@pytest.fixture(scope="module")
+def score(unseen: Unseen) -> Score:
+    report = Evaluation()
+    for line, decided in unseen:
+        report.add(line, decided)
     return Score(
         total=report.total,
         false_answers=len(report.false_answers),
@@ -141,13 +150,10 @@ def test_few_unseen_requests_are_questions_that_become_actions(score: Score) -> 
     assert score.false_actions / score.total < 0.05
 
 
-def test_the_second_opinion_finds_tiers_of_unseen_prompts_that_the_rules_do_not() -> None:
-    policy = platform_policy()
-    without = policy.model_copy(update={"assist": Assist(second_opinion=False)})
-    edits = [line for line in samples(HELD_OUT) if line["expect"]["tier"] and line["site"]]
-    alone, both = (
-        sum(batch_line(line, each)["tier"] == line["expect"]["tier"] for line in edits) / len(edits)
-        for each in (without, policy)
-    )
-    assert alone < 0.80
-    assert both >= 0.89
+def test_the_second_opinion_finds_tiers_of_unseen_prompts_that_the_rules_do_not(unseen: Unseen) -> None:
+    without = platform_policy().model_copy(update={"assist": Assist(second_opinion=False)})
+    edits = [(line, both) for line, both in unseen if line["expect"]["tier"] and line["site"]]
+    alone = [batch_line(line, without)["tier"] == line["expect"]["tier"] for line, _ in edits]
+    both = [decided["tier"] == line["expect"]["tier"] for line, decided in edits]
+    assert sum(alone) / len(edits) < 0.80
+    assert sum(both) / len(edits) >= 0.89
