@@ -654,24 +654,27 @@ BUILD = {
 }
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_what_is_remembered_of_files_changes_no_report(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    random = Random(seed)
+def test_what_is_remembered_of_files_changes_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     few = Profile(js_bytes=60, js_gzip_bytes=20480, frames=("maps.example",), max_files=6)
-    files: dict[str, bytes] = {}
-    for _ in range(25):
-        name = random.choice(NAMES)
-        bad = random.random() < 0.15
-        pieces = CONTENTS[name.rpartition(".")[2]]
-        files[name] = random.choice(pieces if bad else pieces[:3])
-        if len(files) > 4 or random.random() < 0.2:
-            del files[random.choice(sorted(files))]
-        site = files if random.random() < 0.8 else {**BUILD, **files, **{f"dist/{path}": files[path] for path in files}}
-        profile, keys = random.choice([PROFILE, few]), random.choice([(), ("k" * 40,)])
-        remembered = scan(site, profile, profile_name="p", known_keys=keys)
-        with monkeypatch.context() as patch:
-            patch.setattr(engine, "_scan_by_file", lambda release: None)
-            assert remembered == scan(site, profile, profile_name="p", known_keys=keys)
+    for random in map(Random, range(40)):
+        files: dict[str, bytes] = {}
+        for _ in range(25):
+            name = random.choice(NAMES)
+            bad = random.random() < 0.15
+            pieces = CONTENTS[name.rpartition(".")[2]]
+            files[name] = random.choice(pieces if bad else pieces[:3])
+            if len(files) > 4 or random.random() < 0.2:
+                del files[random.choice(sorted(files))]
+            site = (
+                files
+                if random.random() < 0.8
+                else {**BUILD, **files, **{f"dist/{path}": files[path] for path in files}}
+            )
+            profile, keys = random.choice([PROFILE, few]), random.choice([(), ("k" * 40,)])
+            remembered = scan(site, profile, profile_name="p", known_keys=keys)
+            with monkeypatch.context() as patch:
+                patch.setattr(engine, "_scan_by_file", lambda release: None)
+                assert remembered == scan(site, profile, profile_name="p", known_keys=keys)
 
 
 def test_an_inline_handler_is_refused_with_its_line_and_a_way_and_moved_that_way_it_passes() -> None:

@@ -11,7 +11,7 @@ from lxml import etree, html
 from sites.errors import SpecError
 from sites.links import dead_links
 from sites.spec.catalog import Hue, IconName, component_rules
-from sites.spec.html import ART_NAMES, ArtName, art, icon
+from sites.spec.html import ART_NAMES, art, icon
 from sites.spec.model import INDEX, parse_site
 from sites.spec.outline import expand_outline
 from sites.spec.render import referenced_assets, render
@@ -61,18 +61,17 @@ def test_a_hero_shows_what_fills_its_aside() -> None:
     assert b"<code>make bread</code>" in render(parse_site(spec))[INDEX]
 
 
-@pytest.mark.parametrize("name", ART_NAMES)
-def test_a_drawing_is_decoration_in_the_colours_of_the_theme(name: ArtName) -> None:
-    drawn = html.fragment_fromstring(art(name))
-    assert drawn.get("aria-hidden") == "true"
-    assert not drawn.xpath(".//@id | .//@style | .//@fill | .//@href | .//@stroke")
-    assert all(style.startswith("art") for style in drawn.xpath(".//@class"))
-    assert art(name) == art(name)
+def test_a_drawing_is_decoration_in_the_colours_of_the_theme() -> None:
+    for name in ART_NAMES:
+        drawn = html.fragment_fromstring(art(name))
+        assert drawn.get("aria-hidden") == "true", name
+        assert not drawn.xpath(".//@id | .//@style | .//@fill | .//@href | .//@stroke"), name
+        assert all(style.startswith("art") for style in drawn.xpath(".//@class")), name
+        assert art(name) == art(name)
 
 
-@pytest.mark.parametrize("name", get_args(IconName))
-def test_every_icon_that_the_catalog_offers_is_drawn(name: str) -> None:
-    assert "<path d=" in icon(name)
+def test_every_icon_that_the_catalog_offers_is_drawn() -> None:
+    assert [name for name in get_args(IconName) if "<path d=" not in icon(name)] == []
 
 
 def test_a_film_elsewhere_is_a_link_and_no_frame() -> None:
