@@ -251,7 +251,8 @@ class Advance:
         """Decide and carry out one move, in one transaction."""
         with self._resources.ledger.begin() as session:
             job = lock_owned_job(session, self._claimed.attempt)
-            self._note(session, job, taken)
+            if taken.absorbed:
+                self._note(session, job, taken)
             rows = load_run(session, job)
             scene = self._scene(session, job, rows)
             if scene is None:
@@ -264,7 +265,7 @@ class Advance:
                 apply_action(scene, action)
             if decision.actions and job.state == State.RUNNING:
                 return "again"
-            self._rest(session, job)
+            self._rest(session, job, None if decision.actions else rows)
             return "over"
 
     def _note(self, session: Session, job: Job, taken: MergedResults) -> None:
@@ -315,11 +316,11 @@ class Advance:
         wanted = [agents.get(key) for key in batch]
         return fits(wanted, running, left_nanousd=left, policy=policy, spent=spent)
 
-    def _rest(self, session: Session, job: Job) -> None:
+    def _rest(self, session: Session, job: Job, rows: RunRows | None) -> None:
         """Let go of the run: it waits for a step, a person or publishing, or is over."""
         if job.ended_at is not None:
             return
-        rows = load_run(session, job)
+        rows = rows or load_run(session, job)
         if job.state == State.RUNNING and not any(step.state == "running" for step in rows.steps):
             if not any(gate.state == "open" for gate in rows.gates):
                 detail = "internal error: its schedule waits for nothing"

@@ -292,10 +292,10 @@ class Yard:
 
     # The fleet
 
-    def waiting(self, queue: QueueName) -> list[Job]:
+    def waiting(self, *queues: QueueName) -> list[Job]:
         with self.shop.ledger.begin() as session:
-            own = select(Job).where(col(Job.queue) == queue.value, col(Job.waiting_since).is_not(None))
-            return list(session.scalars(own.order_by(col(Job.waiting_since), col(Job.id))))
+            own = select(Job).where(col(Job.queue).in_([*map(str, queues)]), col(Job.waiting_since).is_not(None))
+            return list(session.scalars(own.order_by(col(Job.queue), col(Job.waiting_since), col(Job.id))))
 
     def wake(self) -> None:
         """What the dispatcher does for runs, after whatever time it takes until nothing rests any more."""
@@ -327,7 +327,7 @@ class Yard:
     def turn(self, *, observe: Observe | None = None, handler: Callable[[Attempt], Outcome] | None = None) -> bool:
         """Work off everything that waits now, one after the other; False when nothing waits."""
         self.wake()
-        waiting = [*self.waiting(QueueName.CONTROL), *self.waiting(QueueName.STEPS)]
+        waiting = self.waiting(QueueName.CONTROL, QueueName.STEPS)
         for job in waiting:
             if job.queue == QueueName.CONTROL:
                 self.work_control(job, observe)
