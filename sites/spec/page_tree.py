@@ -39,10 +39,10 @@ class Element:
 
     def elements(self) -> Iterator[Element]:
         """Yield the element and all below it."""
-        yield self
-        for child in self.children:
-            if isinstance(child, Element):
-                yield from child.elements()
+        pending = [self]
+        while pending:
+            yield (each := pending.pop())
+            pending += [child for child in reversed(each.children) if isinstance(child, Element)]
 
     @property
     def places(self) -> set[Place]:

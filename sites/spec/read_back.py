@@ -373,12 +373,13 @@ class _Reader:
         self, child: Element, pool: Sequence[tuple[Element | str, Place]]
     ) -> tuple[tuple[Element | str, Place], Changes] | None:
         """Return the element of the render that an edited one comes from, or looks most like, and the changes."""
+        own = said(child)
 
         def likeness(source: tuple[Element | str, Place]) -> tuple[bool, bool, int]:
             element = source[0]
             assert isinstance(element, Element)
             same_id = "id" in child.attributes and child.attributes["id"] == element.attributes.get("id")
-            return element == child, same_id, len(said(element) & said(child))
+            return element == child, same_id, len(said(element) & own)
 
         for source in sorted(pool, key=likeness, reverse=True):
             element = source[0]
