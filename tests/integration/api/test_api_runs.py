@@ -138,7 +138,7 @@ def test_a_run_is_told_as_a_tree_whose_costs_add_up(source: Source) -> None:
     source.yard.play(run_id)
     view = source.get(f"/v1/runs/{run_id}")
     assert view["state"] == State.PUBLISHED
-    assert [step["key"] for step in view["steps"]][:2] == ["plan_1", "test-planner"]
+    assert [step["key"] for step in view["steps"]][:2] == ["plan_1", "fix-frontend"]
     assert view["gates_by_state"] == {"passed": 1}
     cost = view["cost"]
     assert sum(float(step["cost_usd"]) for step in view["steps"]) == pytest.approx(float(cost["spent_usd"]))
@@ -156,14 +156,14 @@ def test_a_run_is_told_as_a_tree_whose_costs_add_up(source: Source) -> None:
 @pytest.mark.req("P-056")
 def test_one_stream_tells_everything_of_a_run_and_its_steps(source: Source) -> None:
     run_id = source.submit(priority="P0")
-    source.yard.team.answers = {"test-planner": Reason.AGENT_FAILED}
+    source.yard.team.answers = {"fix-frontend": Reason.AGENT_FAILED}
     source.yard.play(run_id)
     events = source.get(f"/v1/jobs/{run_id}/events?format=json")
     failed = [event for event in events if event["kind"] == "run_step" and event["data"]["status"] == "failed"]
     assert [(event["step"], event["attempt"], event["run_id"]) for event in failed] == [
-        ("test-planner", attempt, str(run_id)) for attempt in (1, 2, 3, 4)
+        ("fix-frontend", attempt, str(run_id)) for attempt in (1, 2, 3, 4)
     ]
-    assert {event["step"] for event in events if event["kind"] == "call"} == {"plan_1", "test-planner"}
+    assert {event["step"] for event in events if event["kind"] == "call"} == {"plan_1", "fix-frontend"}
     assert [event["data"]["state"] for event in events if event["kind"] == "ended"][-1] == "failed"
     streamed = source.client.get(f"/v1/jobs/{run_id}/events", headers=source.headers())
     ids = [json.loads(line[6:])["id"] for line in streamed.text.splitlines() if line.startswith("data: ")]

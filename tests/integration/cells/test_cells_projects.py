@@ -28,7 +28,7 @@ from sites.repository.copies import claim_root
 from sites.repository.workspace import Workspace
 from tests.directories import new_directory
 from tests.factories import Shop
-from tests.integration.runs.run_world import Yard
+from tests.integration.runs.run_world import FIX, Yard
 from tests.services import Postgres
 from workers.runs import shell
 
@@ -101,6 +101,7 @@ def tree_of(workspace: Workspace) -> dict[str, bytes]:
 
 def test_a_run_moves_after_each_of_its_steps_and_is_published_as_if_it_had_stayed(two: Two) -> None:
     here, there = (two.east, "east"), (two.west, "west")
+    two.east.team.plan = FIX
     run_id = two.east.submit("Fix the broken header", priority="P0")
     moves = 0
     while (job := here[0].job(run_id)).ended_at is None:

@@ -17,7 +17,7 @@ from producers.cli import app
 from producers.use_cases.run_work import describe_file
 from routing.jobs import Reason, State
 from tests.factories import Shop
-from tests.integration.runs.run_world import FIX, MAKERS, PROJECT, Yard
+from tests.integration.runs.run_world import MAKERS, PROJECT, SMALL, Yard
 
 
 class Terminal:
@@ -163,7 +163,7 @@ def git(*arguments: str | Path) -> str:
 def test_the_work_of_an_escalated_run_stands_as_a_branch_in_a_clone(terminal: Terminal, tmp_path: Path) -> None:
     yard = terminal.yard
     yard.team.answers["qa"] = {"status": "blocked", "summary": "nobody can go on"}
-    yard.team.answers["plan"] = [{"status": "complete", "summary": "done", "plan": dict(FIX)}, Reason.OUTPUT_REFUSED]
+    yard.team.answers["plan"] = [{"status": "complete", "summary": "done", "plan": SMALL}, Reason.OUTPUT_REFUSED]
     run_id = str(yard.submit())
     yard.settle()
     assert yard.job(UUID(run_id)).state != State.PUBLISHED

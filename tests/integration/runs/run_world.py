@@ -74,6 +74,12 @@ def issues(count: int) -> dict[str, Any]:
     return done(issues=[{"severity": "blocking", "title": f"finding {number}"} for number in range(count)])
 
 
+MEND = {"id": "fix-frontend", "agent": "frontend-dev", "task": "mend it"}
+SMALL = {
+    "classification": "fix",
+    "steps": [MEND, {"id": "qa", "agent": "qa", "task": "test it", "depends_on": [MEND["id"]]}],
+}
+"""The least that a plan may be: two steps instead of five, for tests of what comes before and after them."""
 FIX = {"template": "fix", "scopes": ["frontend"]}
 BUILD = {"template": "build", "parts": [{"task": f"part {n}", "writes": [f"src/part{n}/"]} for n in (1, 2, 3)]}
 
@@ -83,7 +89,7 @@ class Team:
     """Agents that answer from a script: by the key of a step, else by agent, else by phase; lists one by one."""
 
     answers: dict[str, Any] = field(default_factory=dict)
-    plan: Mapping[str, Any] = field(default_factory=lambda: dict(FIX))
+    plan: Mapping[str, Any] = field(default_factory=lambda: dict(SMALL))
     cost_tokens: Mapping[str, int] = field(default_factory=dict)
     """Output tokens of the one model call that an agent makes, by agent; 100 where none are given."""
     asked: dict[str, int] = field(default_factory=dict)

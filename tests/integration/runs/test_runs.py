@@ -18,7 +18,7 @@ from monitoring.metrics import series_key
 from routing.decision.router import Route
 from routing.jobs import Reason, State
 from tests.factories import Shop
-from tests.integration.runs.run_world import BUILD, FILES, FIX, PROJECT, Yard, done, issues
+from tests.integration.runs.run_world import BUILD, FILES, FIX, PROJECT, SMALL, Yard, done, issues
 from workers.outcomes import Ended
 
 
@@ -34,6 +34,7 @@ def starts(yard: Yard) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.req("P-026", "P-028", "P-030")
 def test_a_fix_goes_from_its_ticket_to_a_branch(yard: Yard) -> None:
+    yard.team.plan = FIX
     run_id = yard.submit("Fix the broken header")
     job = yard.play(run_id)
     assert (job.state, job.reason) == (State.PUBLISHED, Reason.DONE)
@@ -67,6 +68,7 @@ def test_a_feature_is_classified_planned_and_built_in_batches_with_app_last(yard
 
 @pytest.mark.req("S-045", "S-046", "S-041")
 def test_each_step_begins_with_what_the_steps_before_it_left(yard: Yard) -> None:
+    yard.team.plan = FIX
     run_id = yard.submit("Fix the broken header")
     yard.play(run_id)
     heads = {row.step_key: row.base_commit for row in yard.executions(run_id)}
@@ -103,7 +105,7 @@ def test_a_gate_that_a_person_fails_ends_the_run_and_keeps_what_was_done(yard: Y
 
 
 def test_work_that_a_person_sends_back_is_reworked_by_agents_that_know_why_and_asked_about_again(yard: Yard) -> None:
-    yard.team.answers = {"plan": [done(plan=dict(FIX)), done()]}  # no plan for the rework: who made it reworks it
+    yard.team.answers = {"plan": [done(plan=SMALL), done()]}  # no plan for the rework: who made it reworks it
     run_id = yard.submit("Fix the broken header", priority="P0")
     yard.settle()
     first = yard.open_gate(run_id)
@@ -136,7 +138,7 @@ def test_a_project_s_own_commands_are_run_once_its_work_is_made(shop: Shop, tmp_
 @pytest.mark.req("S-109", "S-111", "S-112", "S-113", "P-054")
 def test_a_run_that_always_needs_rework_goes_to_a_person_with_everything_that_is_known(yard: Yard) -> None:
     rework = {"status": "needs_rework", "summary": "the spec is wrong"}
-    yard.team.answers = {"qa": rework, "code-review": rework}
+    yard.team.answers = {"qa": rework}
     run_id = yard.submit("Fix the broken header")
     job = yard.play(run_id)
     assert (job.state, job.reason) == (State.ESCALATED, Reason.REWORK_EXHAUSTED)
@@ -150,29 +152,29 @@ def test_a_run_that_always_needs_rework_goes_to_a_person_with_everything_that_is
 
 @pytest.mark.req("P-054", "P-055", "P-053", "P-063", "P-036", "P-003")
 def test_a_step_is_tried_four_times_and_then_the_run_halts_with_every_execution_on_record(yard: Yard) -> None:
-    yard.team.answers = {"test-planner": Reason.AGENT_FAILED}
+    yard.team.answers = {"fix-frontend": Reason.AGENT_FAILED}
     run_id = yard.submit("Fix the broken header")
     job = yard.play(run_id)
     assert (job.state, job.reason) == (State.FAILED, Reason.AGENT_FAILED)
-    assert starts(yard) == ["plan_1", *["test-planner"] * 4]
+    assert starts(yard) == ["plan_1", *["fix-frontend"] * 4]
     planned, *rows = yard.executions(run_id)
     assert (planned.step_key, planned.agent, planned.attempt) == ("plan_1", "orchestrator", 1)
     assert (planned.status, planned.started_at < planned.settled_at) == ("completed", True)
-    assert {row.step_key for row in rows} == {"test-planner"}
+    assert {row.step_key for row in rows} == {"fix-frontend"}
     told = [(row.attempt, row.status, row.reason) for row in rows]
     assert told == [(number, "failed", "agent_failed") for number in (1, 2, 3, 4)]
-    assert all(row.started_at and row.settled_at and row.agent == "test-planner" for row in rows)
-    others = [step for key, step in yard.steps(run_id).items() if key not in ("plan_1", "test-planner")]
+    assert all(row.started_at and row.settled_at and row.agent == "frontend-dev" for row in rows)
+    others = [step for key, step in yard.steps(run_id).items() if key not in ("plan_1", "fix-frontend")]
     assert {step.state for step in others} == {"skipped"}
 
 
 @pytest.mark.req("P-006")
 def test_a_project_says_how_often_a_step_is_tried_again(shop: Shop, tmp_path: Path) -> None:
     yard = Yard(shop, tmp_path, project=f"{PROJECT}rules: {{max_retries: 1}}\n")
-    yard.team.answers = {"test-planner": Reason.PROVIDER_ERROR}
+    yard.team.answers = {"fix-frontend": Reason.PROVIDER_ERROR}
     run_id = yard.submit("Fix the broken header")
     yard.play(run_id)
-    assert starts(yard).count("test-planner") == 2
+    assert starts(yard).count("fix-frontend") == 2
 
 
 @pytest.mark.req("P-012")
@@ -186,6 +188,7 @@ def test_a_question_about_a_project_is_answered_by_one_step(yard: Yard) -> None:
 
 @pytest.mark.req("S-116", "S-122", "P-005", "P-037", "P-062", "S-022", "P-055")
 def test_every_call_of_a_run_names_who_made_it_and_they_add_up_to_its_bill(yard: Yard, shop: Shop) -> None:
+    yard.team.plan = FIX
     run_id = yard.submit("Fix the broken header")
     yard.play(run_id)
     shop.execute("UPDATE call SET input_tokens = 10, cache_write_tokens = 5, cache_read_tokens = 3")
@@ -212,6 +215,7 @@ def test_every_call_of_a_run_names_who_made_it_and_they_add_up_to_its_bill(yard:
 
 @pytest.mark.req("S-022", "S-099")
 def test_metrics_tell_how_many_gates_runs_have_and_what_part_of_the_tokens_orchestrates(yard: Yard, shop: Shop) -> None:
+    yard.team.plan = FIX
     yard.play(yard.submit("Fix the broken header", priority="P0"))
     with shop.ledger.begin() as session:
         events = session.scalars(select(Event).order_by(col(Event.id))).all()
@@ -243,7 +247,7 @@ def test_a_build_that_fails_gets_one_targeted_fix_and_the_same_check_again(shop:
 
 
 def test_a_ticket_that_fails_again_goes_on_in_a_run_of_its_own_once_it_was_debated(yard: Yard, shop: Shop) -> None:
-    yard.team.answers = {"test-planner": Ended(State.FAILED, Reason.OUTPUT_REFUSED, "refused")}
+    yard.team.answers = {"fix-frontend": Ended(State.FAILED, Reason.OUTPUT_REFUSED, "refused")}
     ticket = {"title": "Fix the broken header", "labels": ["bug"]}
     yard.play(yard.submit("Fix the broken header", ticket=ticket))
     failed = yard.submit("Fix the broken header", ticket=ticket)

@@ -18,7 +18,7 @@ from routing.jobs import Reason, State
 from routing.queues import QueueName
 from sites.repository.workspace import Workspace
 from tests.factories import Shop
-from tests.integration.runs.run_world import MAX_TURNS, MOMENTS, Killed, Yard, done, issues
+from tests.integration.runs.run_world import FIX, MAX_TURNS, MOMENTS, Killed, Yard, done, issues
 from workers.attempt import Attempt
 from workers.lifecycle import claim_job
 from workers.outcomes import Outcome
@@ -30,6 +30,7 @@ ENDS_WELL = State.PUBLISHED
 @pytest.fixture
 def yard(shop: Shop, tmp_path: Path) -> Yard:
     made = Yard(shop, tmp_path)
+    made.team.plan = FIX
     made.team.answers = {"qa": [issues(1), done()]}
     return made
 

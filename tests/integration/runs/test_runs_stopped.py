@@ -28,7 +28,7 @@ from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from sites.repository.workspace import Step
 from tests.factories import Shop
-from tests.integration.runs.run_world import BUILD, FIX, HAIKU, PROJECT, Yard, done
+from tests.integration.runs.run_world import BUILD, HAIKU, PROJECT, SMALL, Yard, done
 from workers.attempt import Attempt
 from workers.lifecycle import claim_job
 from workers.outcomes import Outcome
@@ -57,7 +57,7 @@ def cancel(yard: Yard, run_id: UUID) -> None:
 @pytest.mark.slow
 @pytest.mark.req("S-121", "S-123", "S-124", "P-038")
 def test_a_rework_loop_stops_before_the_cap_and_keeps_what_was_done(yard: Yard) -> None:
-    yard.team.answers = {"qa": REWORK, "code-review": REWORK}
+    yard.team.answers = {"qa": REWORK}
     yard.team.cost_tokens = {"frontend-dev": tokens_for(2.9), "qa": tokens_for(1.9), "orchestrator": tokens_for(0.9)}
     run_id = yard.submit("Fix the broken header", budget_usd=12)
     job = yard.play(run_id)
@@ -85,7 +85,7 @@ def test_every_step_of_a_run_draws_on_one_cap_and_on_its_own(yard: Yard) -> None
     scopes = yard.shop.rows("SELECT scope, count(*), max(limit_nanousd) FROM cap GROUP BY scope ORDER BY scope")
     by_scope = {scope: (count, limit) for scope, count, limit in scopes}
     assert by_scope["job"] == (1, 25 * 10**9)
-    assert by_scope["tier"][0] == 7, "one for each execution"
+    assert by_scope["tier"][0] == 4, "one for each execution"
     own = yard.shop.scalar(
         "SELECT limit_nanousd FROM cap JOIN agent_executions ON key = job_id || '/steps' WHERE step_key = 'qa'"
     )
@@ -238,7 +238,7 @@ def test_where_policy_wants_four_eyes_nobody_passes_a_gate_after_work_that_they_
 ) -> None:
     shop.tenant("acme", overrides={"approval": {"requester_may_approve": False}})
     yard = Yard(shop, tmp_path)
-    yard.team.answers = {"plan": [done(plan=dict(FIX)), done()]}
+    yard.team.answers = {"plan": [done(plan=SMALL), done()]}
     run_id = at_gate(yard)
     yard.decide(yard.open_gate(run_id), "rework", actor="bob", note="Keep the border")
     yard.settle()
