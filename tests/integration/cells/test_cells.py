@@ -328,7 +328,7 @@ def test_a_job_that_goes_on_is_copied_though_its_time_has_as_many_rows_as_was_co
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["in one go", "after a crash"])
 def test_what_was_copied_ahead_and_did_not_change_is_not_copied_again(two: Two, *, is_known: bool) -> None:
-    for _ in range(20):
+    for _ in range(5):
         two.east.end(two.east.claim(two.east.accept(tier=None)), State.ANSWERED, Reason.DONE)
     two.east.execute("UPDATE job SET ended_at = ended_at - interval '1 day' WHERE ended_at IS NOT NULL")
     tenant_rows.close(two.west.ledger, "acme")

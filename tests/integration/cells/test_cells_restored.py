@@ -76,8 +76,10 @@ def test_a_move_goes_on_beneath_which_the_old_cell_was_restored(two: Two, tmp_pa
     assert two.fingerprint(two.west, without=("audit",)) == before
 
 
-@pytest.mark.parametrize("step", [Step.COPIED, Step.SWITCHED, Step.OPENED])
-@pytest.mark.parametrize("was_there", [False, True])
+@pytest.mark.parametrize(
+    ("step", "was_there"),
+    [(Step.COPIED, False), (Step.SWITCHED, False), (Step.OPENED, False), (Step.OPENED, True)],
+)
 def test_a_move_goes_on_beneath_which_the_new_cell_was_restored(
     two: Two, tmp_path: Path, step: Step, *, was_there: bool
 ) -> None:

@@ -30,39 +30,37 @@ def completed(shop: Shop, words: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "hint"),
-    [
-        (("job", "{unknown}"), 1, "`pointsman jobs` lists"),
-        (("watch", "{unknown}", "--json"), 1, "`pointsman jobs` lists"),
-        (("approve", "{waiting}"), 1, "`pointsman job ID` shows"),
-        (("submit", "Make it red", "--site", "nowhere"), 2, "site: "),
-        (("submit", "pwd", "--tenant", "nobody"), 2, "pointsman key create --tenant nobody"),
-        (("site", "releases", "nowhere"), 1, "`pointsman site list` lists"),
-        (("gate", "pass", "{unknown}"), 1, "`pointsman gate list` lists"),
-        (("gate", "pass", "abcd"), 1, "no open gate's id begins or ends with abcd; `pointsman gate list` lists"),
-        (("people", "end", "abcd"), 1, "`pointsman people sessions` lists"),
-        (("dismiss", "abcd", "x"), 2, "its first or last 4 characters"),
-        (("dead", "--signature", "0123456789"), 1, "`pointsman dead` lists"),
-        (("webhook", "replay"), 2, "--undelivered"),
-        (("webhook", "replay", "{waiting}", "--undelivered"), 2, "--undelivered"),
-        (("webhook", "replay", "{waiting}"), 1, "has not ended"),
-        (("key", "revoke", "none"), 1, "no valid key 'none'"),
-        (("key", "create", "--scope", "everything"), 2, "scope"),
-        (("job", "no-uuid"), 2, "ID"),
-        (("tenant", "limit", "demo", "-3"), 2, "must be a positive number"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+WRONG: tuple[tuple[tuple[str, ...], int, str], ...] = (
+    (("job", "{unknown}"), 1, "`pointsman jobs` lists"),
+    (("watch", "{unknown}", "--json"), 1, "`pointsman jobs` lists"),
+    (("approve", "{waiting}"), 1, "`pointsman job ID` shows"),
+    (("submit", "Make it red", "--site", "nowhere"), 2, "site: "),
+    (("submit", "pwd", "--tenant", "nobody"), 2, "pointsman key create --tenant nobody"),
+    (("site", "releases", "nowhere"), 1, "`pointsman site list` lists"),
+    (("gate", "pass", "{unknown}"), 1, "`pointsman gate list` lists"),
+    (("gate", "pass", "abcd"), 1, "no open gate's id begins or ends with abcd; `pointsman gate list` lists"),
+    (("people", "end", "abcd"), 1, "`pointsman people sessions` lists"),
+    (("dismiss", "abcd", "x"), 2, "its first or last 4 characters"),
+    (("dead", "--signature", "0123456789"), 1, "`pointsman dead` lists"),
+    (("webhook", "replay"), 2, "--undelivered"),
+    (("webhook", "replay", "{waiting}", "--undelivered"), 2, "--undelivered"),
+    (("webhook", "replay", "{waiting}"), 1, "has not ended"),
+    (("key", "revoke", "none"), 1, "no valid key 'none'"),
+    (("key", "create", "--scope", "everything"), 2, "scope"),
+    (("job", "no-uuid"), 2, "ID"),
+    (("tenant", "limit", "demo", "-3"), 2, "must be a positive number"),
 )
-def test_an_error_says_what_to_do_and_ends_with_its_code(
-    shop: Shop, arguments: tuple[str, ...], code: int, hint: str
-) -> None:
+"""Arguments, the code that they end with, and what is said to do about it."""
+
+
+def test_an_error_says_what_to_do_and_ends_with_its_code(shop: Shop) -> None:
     shop.tenant("demo")
     waiting = json.loads(run(shop, "submit", "What is bread?", "--json").stdout)["id"]
-    result = run(shop, *(argument.format(unknown=uuid4(), waiting=waiting) for argument in arguments))
-    assert result.exit_code == code, result.output
-    assert hint in " ".join(result.output.replace("│", " ").split())
-    assert "Traceback" not in result.output
+    for arguments, code, hint in WRONG:
+        result = run(shop, *(argument.format(unknown=uuid4(), waiting=waiting) for argument in arguments))
+        assert result.exit_code == code, (arguments, result.output)
+        assert hint in " ".join(result.output.replace("│", " ").split()), arguments
+        assert "Traceback" not in result.output, arguments
 
 
 @pytest.mark.req("R-094")

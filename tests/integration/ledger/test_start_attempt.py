@@ -277,7 +277,7 @@ def check_claimed(world: World, before: dict[str, Any], changes: dict[str, Any],
         assert shop.scalar("SELECT lock_job_id FROM site WHERE id = :id", id=job.site_id) == job.id
 
 
-@pytest.mark.parametrize("seed", range(3))  # each verdict is among them
+@pytest.mark.parametrize("seed", [0, 1])  # each verdict is among them
 def test_a_claim_does_what_its_rules_say_on_random_ledgers(shop: Shop, seed: int) -> None:
     world = World(shop, Random(seed))
     world.fill(jobs=40)
@@ -376,7 +376,7 @@ def prepare_end(world: World, claimed: Claim) -> None:
 
 
 @pytest.mark.req("H-085", "R-064")
-@pytest.mark.parametrize("seed", range(0, 6, 2))  # each end is among them
+@pytest.mark.parametrize("seed", [0, 2])  # each end is among them
 def test_an_end_at_once_leaves_the_same_rows_as_one_in_general(shop: Shop, seed: int) -> None:
     ways = end_all(shop, seed, at_once=True)
     at_once = contents(shop)
