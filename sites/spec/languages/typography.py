@@ -20,13 +20,13 @@ WEEKDAY: Final = (
     r"sonnabends?|(?:lun|mar|mercre|jeu|vendre|same)dis?|dimanches?|lunes|martes|miércoles|jueves|viernes|sábados?|"
     r"domingos?|(?:lune|marte|mercole|giove|vener)dì|sabato|domenica|(?:maan|dins|woens|donder|vrij|zater|zon)dag)\b"
 )
-_UNIT: Final = r"(?:Uhr|heures|h|hrs?|am|pm|a\.m|p\.m|min|m²|m|km|kg|g|cm|l|EUR|CHF)\b|[€£$%]"
+_UNIT: Final = r"(?:Uhr|heures|h|hrs?|am|pm|a\.m|p\.m|min|m²|m|km|kg|g|cm|l|EUR|CHF|zł|Kč|kr)\b|[€£$%]"
 _WHOLE: Final = re.compile(
     rf"(?<=\d) (?={_UNIT})|(?<=\d\.) (?={MONTH})|(?<=\d) (?={MONTH})|(?<=[€£$]) (?=\d)"
-    r"|(?<=&) (?=(?:Zn|Zonen|Co|Cie|Sons?|Söhne|Hijos|Figli)\b)"
-    r"|(?<=[\dh]) (?=[–-] \d)|(?<=[\dh] [–-]) (?=\d)",
+    r"|(?<=&) (?=(?:Zn|Zonen|Co|Cie|Sons?|Söhne|Hijos|Figli)\b)",
     re.IGNORECASE,
 )
+_RANGE: Final = re.compile(r"(?<=[\dh]) ([–-]|to|bis|tot|à|al|do) (?=\d)")
 _MONTH_DAY: Final = re.compile(rf"\b({MONTH}) (?=\d{{1,2}}(?:,|$))", re.IGNORECASE)
 _PHONE: Final = re.compile(r"(?<![\w.])(?:(?:\+|\(?0)[\d(][\d ()/-]{5,18}\d|\d{3}(?: \d{2,3}){2,3})\b")
 _POSTCODE: Final = re.compile(r"\b([A-Z]{1,2}\d[\dA-Z]?) (?=\d[A-Z]{2}\b|(?=[A-Z]*\d)[A-Z\d]{4}\b)")
@@ -80,7 +80,7 @@ def typeset_text(text: str, lang: str) -> str:
 
 
 def _set(text: str, lang: str) -> str:
-    whole = _MONTH_DAY.sub(rf"\1{_KEPT}", _WHOLE.sub(_KEPT, text))
+    whole = _RANGE.sub(rf"{_KEPT}\1{_KEPT}", _MONTH_DAY.sub(rf"\1{_KEPT}", _WHOLE.sub(_KEPT, text)))
     whole = _APOSTROPHE.sub("’", _TOWN.sub(_KEPT, _POSTCODE.sub(rf"\1{_KEPT}", whole)))
     whole = _DUTCH_POSTCODE.sub(rf"\1{_KEPT}\2{_KEPT}", whole)
     whole = _PHONE.sub(lambda number: number[0].replace(" ", _KEPT), whole)
