@@ -39,8 +39,8 @@ def unreachable() -> str:
     return ""
 
 
-def python_file_hosts(name: str) -> set[str]:
-    """Return the hosts of a project's files, which may be at a private address here; empty where there is no index."""
+def python_file_hosts(*names: str) -> set[str]:
+    """Return the hosts of projects' files, which may be at a private address here; empty where there is no index."""
     registries = read_all(MirrorConfig(), os.environ)
     if registries.python is None:
         return set()
@@ -49,9 +49,12 @@ def python_file_hosts(name: str) -> set[str]:
     authorization = registries.authorization_of(registries.python)
     if authorization is not None:
         headers["authorization"] = authorization
-    page = httpx2.get(f"{registries.python}{name}/", headers=headers, verify=verify, timeout=30, follow_redirects=True)
-    page.raise_for_status()
-    return {urlsplit(urljoin(str(page.url), file["url"])).hostname or "" for file in page.json()["files"]}
+    hosts = set()
+    with httpx2.Client(headers=headers, verify=verify, timeout=30, follow_redirects=True) as client:
+        for name in names:
+            page = client.get(f"{registries.python}{name}/").raise_for_status()
+            hosts |= {urlsplit(urljoin(str(page.url), file["url"])).hostname or "" for file in page.json()["files"]}
+    return hosts
 
 
 def serve(descriptor: int) -> None:

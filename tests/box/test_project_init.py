@@ -196,7 +196,7 @@ def tried(box: Box, name: str, files: Mapping[str, str]) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def registry() -> frozenset[str]:
     """The hosts of Python packages' files."""
-    hosts = frozenset[str]().union(*(python_file_hosts(name) for name in ("uv", "iniconfig", "pytest")))
+    hosts = frozenset(python_file_hosts("uv", "iniconfig", "pytest"))
     if why := unreachable() or ("" if hosts else "pip names no index of packages"):
         assert not os.environ.get("CI"), why
         pytest.skip(why)

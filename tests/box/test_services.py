@@ -28,7 +28,7 @@ from tests.engine import INTERNET, METADATA, Listener, TestEngine
 from tests.factories import Shop
 from tests.integration.runs.step_world import Done, StepYard, policy_with_file_remotes
 from tests.outside_mirror import python_file_hosts
-from tests.services import Postgres, wait_until
+from tests.services import Postgres
 from workers.boxes import open_engine_pool
 from workers.lifecycle import Resources
 
@@ -234,15 +234,16 @@ def test_a_basket_is_counted():
 }
 
 
-def step_with(settings: str, daemon: TestEngine, postgres: Postgres, home: Path, packages: tuple[str, ...]) -> Done:
-    hosts = set[str]().union(*map(python_file_hosts, packages))
-    if not hosts:
+def step_with(settings: str, daemon: TestEngine, postgres: Postgres, home: Path, *packages: str) -> Done:
+    hosts = python_file_hosts(*packages) if packages else set()
+    if packages and not hosts:
         assert not os.environ.get("CI"), "pip names no index of packages"
         pytest.skip("pip names no index of packages")
     with ExitStack() as stack:
         url = stack.enter_context(postgres.database())
-        daemon.serve_mirror(stack, MIRROR_PORT, ledger_url=url, cache=home / "packages", python_files=hosts)
-        wait_until(lambda: daemon.listens(MIRROR_PORT), seconds=60, what="the mirror listens")
+        if packages:
+            daemon.serve_mirror(stack, MIRROR_PORT, ledger_url=url, cache=home / "packages", python_files=hosts)
+            daemon.await_ports(MIRROR_PORT)
         ledger = Ledger(create_ledger_engine(url, pool_size=2))
         stack.callback(ledger.close)
         size = {"memory_mib": 1280, "workspace_mib": 256, "workspace_files": 20_000, "processes": 128}
@@ -268,7 +269,7 @@ def step_with(settings: str, daemon: TestEngine, postgres: Postgres, home: Path,
 def test_a_python_project_is_set_up_from_the_mirror_and_tested_with_its_database_and_cache_in_a_step(
     daemon: TestEngine, engine: Engine, postgres: Postgres, tmp_path: Path
 ) -> None:
-    done = step_with(SETTINGS, daemon, postgres, tmp_path, ("pytest", "redis", "psycopg"))
+    done = step_with(SETTINGS, daemon, postgres, tmp_path, "pytest", "redis", "psycopg")
 
     (found,) = done.result["issues"]
     assert "1 failed, 1 passed" in found["detail"], found
@@ -281,7 +282,7 @@ def test_a_service_that_ends_in_the_middle_of_a_step_is_what_the_step_fails_for(
     daemon: TestEngine, engine: Engine, postgres: Postgres, tmp_path: Path
 ) -> None:
     settings = f'stack: {{language: python}}\nservices: {{cache: {{image: redis}}}}\ncommands: {{test: "{SHUTDOWN}"}}\n'
-    done = step_with(settings, daemon, postgres, tmp_path, ("pytest",))
+    done = step_with(settings, daemon, postgres, tmp_path)
 
     assert (done.job.state, done.job.reason) == ("failed", "service_failed"), done.job.detail
     assert "service cache (redis) ended with status 0" in (done.job.detail or "")
