@@ -665,11 +665,8 @@ def test_what_is_remembered_of_files_changes_no_report(monkeypatch: pytest.Monke
             files[name] = random.choice(pieces if bad else pieces[:3])
             if len(files) > 4 or random.random() < 0.2:
                 del files[random.choice(sorted(files))]
-            site = (
-                files
-                if random.random() < 0.8
-                else {**BUILD, **files, **{f"dist/{path}": files[path] for path in files}}
-            )
+            built = {**BUILD, **files, **{f"dist/{path}": files[path] for path in files}}
+            site = files if random.random() < 0.8 else built
             profile, keys = random.choice([PROFILE, few]), random.choice([(), ("k" * 40,)])
             remembered = scan(site, profile, profile_name="p", known_keys=keys)
             with monkeypatch.context() as patch:
