@@ -42,7 +42,7 @@ def translation_task(inputs: Inputs, site: Site, texts: Choice, detached: frozen
     if len(parts) < 2 or not (terms := repeated_terms(texts.entries, parts)):
         return _task_of(inputs, parts_of(inputs, site, texts), partial(_translated, texts=texts, detached=detached))
     lines = "\n".join(f"{number} [recurs] {text}" for number, text in terms.items())
-    told = f"{address_line(site, inputs.words)}\n\nWords of the site's texts that recur; the texts come next:\n{lines}"
+    told = f"{address_line(site, inputs.words)}\n\nA glossary of texts that recur; the texts come next:\n{lines}"
     use = partial(_with_terms, texts=texts, detached=detached, terms=terms)
     return replace(_task_of(inputs, [Text(told)], use, "spec_terms"), otherwise=partial(use, replies=[{}]))
 
@@ -83,7 +83,7 @@ def _with_terms(
 def parts_of(inputs: Inputs, site: Site, texts: Choice) -> list[Text]:
     """Return the texts to translate, in parts that side by side calls get."""
     parts, address = chunks(texts.entries), address_line(site, inputs.words)
-    which = ", part {} of {}; others get the rest" if len(parts) > 1 else ""
+    which = ", part {} of {}; others get the rest, perhaps all that is asked for" if len(parts) > 1 else ""
     return [
         Text(f"{address}\n\nThe site's texts{which.format(number, len(parts))}:\n{part}")
         for number, part in enumerate(parts, 1)
