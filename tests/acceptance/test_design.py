@@ -338,12 +338,15 @@ def test_a_gallery_of_any_number_of_pictures_leaves_no_hole(layout: str, show: C
     }
     top = {"type": "Page", "props": {"title": "Work"}, "children": [*galleries]}
     page = show({"root": "page", "elements": {"page": top, **galleries}})
-    edges = """() => [...document.querySelectorAll(".gallery-grid")].map(each => [each, each.lastElementChild].map(
-      one => Math.round(one.getBoundingClientRect().right)))"""
+    left_and_right = """() => [...document.querySelectorAll(".gallery-grid")].map(each => {
+      const [whole, ...pictures] = [each, ...each.children].map(one => one.getBoundingClientRect());
+      const row = pictures.filter(one => one.top === pictures.at(-1).top);
+      return [row[0].left - whole.left, whole.right - row.at(-1).right].map(Math.round);
+    })"""
     for width in (390, 1280):
         page.set_viewport_size({"width": width, "height": 900})
-        assert len(found := page.evaluate(edges)) == len(galleries)
-        assert [number for number, (whole, last) in enumerate(found, 1) if whole != last] == [], f"at {width}"
+        assert len(found := page.evaluate(left_and_right)) == len(galleries)
+        assert [number for number, (left, right) in enumerate(found, 1) if left != right] == [], f"at {width}"
 
 
 @pytest.mark.parametrize("preset", ["plum", "ocean"])
