@@ -7,13 +7,12 @@ from routing.decision.triggers import Trigger
 from routing.prompt.intents import SentenceIntent
 from routing.prompt.parsed_prompt import ParsedPrompt, Talk, classify_talk
 
-LEAST = 0.75
+LEAST = 0.72
 """The least probability of a question in which no rule finds one: an order that is answered is not done."""
 WISHED = 0.95
-"""The same of a wish, and of a fact with its new value: `could we have one too`, `her name is Smith now`."""
-_WISHES = ("suggestion", "wish", "asks_for_it", "vague", "told_fact")
-ALONE = 0.5
-"""Below this probability, what one statement of several sentences says is no mere talk."""
+"""The same of a suggestion, and of a fact with its new value: `could we have one too`, `her name is Smith now`."""
+ALONE = 0.3
+"""Below this probability, what one sentence says is no mere talk, whatever stands beside it."""
 ORDERING = 0.3
 """Below this probability, what the rules take for a question is work."""
 _ABLE = frozenset(
@@ -35,9 +34,9 @@ def classify_answer(
     A request bound to a site or project is an ACTION unless it only asks or chats. An unbound one needs a trigger (A4).
     """
     talk = classify_talk(parsed)
-    if opinion is not None and not (parsed.has_reference or parsed.text.cut or _orders_plainly(parsed)):
-        is_wished = parsed.found(*_WISHES)
-        if talk is None and opinion.only_asks >= (WISHED if is_wished else LEAST) and not _hides_order(parsed):
+    if opinion is not None and not (parsed.has_reference or parsed.text.cut):
+        least = WISHED if parsed.found("suggestion", "told_fact") else LEAST
+        if talk is None and opinion.only_asks >= least and not _hides_order(parsed):
             return Talk.OPINION
         if talk is not None and opinion.only_asks < ORDERING and SentenceIntent.HOLD not in parsed.intents:
             return None
@@ -46,24 +45,17 @@ def classify_answer(
     return None if triggers or parsed.has_reference or parsed.text.cut else Talk.CHAT
 
 
-def _orders_plainly(parsed: ParsedPrompt) -> bool:
-    """Return whether a verb gives an order in a sentence that asks nothing, whatever the sentences around it say."""
-    words = parsed.vocabulary.words
-    abroad = words["order_abroad"] - words["politeness"] - _ABLE
-    told = tuple(at for at, token in enumerate(parsed.tokens) if token.word in abroad)
-    orders = {SentenceIntent.ORDER: parsed.orders, SentenceIntent.STATEMENT: told}
-    return any(
-        not sentence.asks and any(sentence.first <= at < sentence.end for at in orders.get(intent, ()))
-        for sentence, intent in zip(parsed.sentences, parsed.intents, strict=True)
-    )
-
-
 def _hides_order(parsed: ParsedPrompt) -> bool:
-    """Return whether a statement or question, read without its neighbours, is unlikely to be small talk."""
-    if len(parsed.sentences) == 1 or parsed.found("hold"):
+    """Return whether a sentence orders in another language or, read without its neighbours, is hardly small talk."""
+    if parsed.found("hold"):
         return False
-    return any(
-        shipped_model().read(parsed, None, alone=at).only_asks < ALONE
-        for at, intent in enumerate(parsed.intents)
-        if intent not in (SentenceIntent.QUESTION, SentenceIntent.CHAT)
-    )
+    abroad = parsed.vocabulary.words["order_abroad"] - parsed.vocabulary.words["politeness"] - _ABLE
+    for at, (sentence, intent) in enumerate(zip(parsed.sentences, parsed.intents, strict=True)):
+        if intent in (SentenceIntent.QUESTION, SentenceIntent.CHAT):
+            continue
+        said = {token.word for token in parsed.tokens[sentence.first : sentence.end]}
+        if intent is SentenceIntent.STATEMENT and not sentence.asks and not abroad.isdisjoint(said):
+            return True
+        if shipped_model().read(parsed, None, alone=at).only_asks < ALONE:
+            return True
+    return False

@@ -324,7 +324,7 @@ def is_read_only(parsed: ParsedPrompt) -> bool:
     verbs = {parsed.tokens[at].word for at in parsed.orders}
     if not verbs <= parsed.vocabulary.words["read"] or SentenceIntent.DEFECT in parsed.intents:
         return False
-    if parsed.found("write_back") or changes_much(parsed) or _tells_what_ought_to_be(parsed):
+    if parsed.found("write_back") or changes_much(parsed) or _wishes(parsed):
         return False
     if parsed.orders and {hit.first for hit in parsed.hits.get("read_only", ())}.issuperset(parsed.orders):
         return True
@@ -335,10 +335,10 @@ def is_read_only(parsed: ParsedPrompt) -> bool:
     )
 
 
-def _tells_what_ought_to_be(parsed: ParsedPrompt) -> bool:
-    """Return whether a statement beside the order wishes or says how something should be: `I'd like the hours, too`."""
-    hits = (*parsed.hits.get("ought", ()), *parsed.hits.get("wish", ()))
-    return any(parsed.intents[parsed.sentence_of(hit.first)] is SentenceIntent.STATEMENT for hit in hits)
+def _wishes(parsed: ParsedPrompt) -> bool:
+    """Return whether a statement beside the order wishes: `I'd like the hours, too`."""
+    wishes = parsed.hits.get("wish", ())
+    return any(parsed.intents[parsed.sentence_of(hit.first)] is SentenceIntent.STATEMENT for hit in wishes)
 
 
 def action_rules(

@@ -16,12 +16,8 @@ from routing.queues import Tier
 
 _SPEC_TRIED = 0.2
 """The least probability of a spec site's tier 1: it costs a fifth of a patch, and hands over what it cannot do."""
-_LEAST = {Tier.SPEC: 0.3, Tier.PATCH: 1.0, Tier.AGENT: 1.0}
-"""The same of the tier that a rule chose elsewhere: 1 where no other may be more probable."""
 _NAMED = 0.1
-"""The same of an agent for a package that is named."""
-_EVERYDAY = "everyday"
-"""The group of a tool whose name is an everyday word: `une vue sur le lac`, `make it prettier`."""
+"""The same of an agent for a package that several words name: `install it`, and not `une vue sur le lac`."""
 _NOTHING = "nothing"
 """The group of an edit of whose tier no word speaks."""
 Scope = Literal["single_section", "structural"]
@@ -41,7 +37,8 @@ class Choice(NamedTuple):
     group: str = ""
     """Of the words that chose it."""
     stands_from: float = 0.0
-    """The probability of its tier from which on no other one is chosen; none for what is certain."""
+    """The probability of its tier from which on no other one is chosen: none for what is certain, 1 where the most
+    probable one is."""
 
 
 class _Cause(NamedTuple):
@@ -108,8 +105,7 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
     expressed = tuple(parsed.hits.get("in_spec", ())) if is_spec or is_new else ()
     if heavy := _heavy(parsed, is_new=is_new, expressed=expressed):
         scope: Scope = "structural" if heavy.group == "structural" else "single_section"
-        group = _EVERYDAY if _is_everyday(parsed, heavy) else heavy.group
-        least = _NAMED if group == "package" else _LEAST[Tier.AGENT]
+        is_named = heavy.group == "package" and any(hit.first < hit.last for hit in heavy.evidence)
         yield Choice(
             Tier.AGENT,
             "V1-2",
@@ -117,8 +113,8 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
             "rule",
             scope,
             heavy.evidence,
-            group=group,
-            stands_from=0.0 if heavy.is_fed or _is_operators(parsed, heavy) else least,
+            group=heavy.group,
+            stands_from=0.0 if heavy.is_fed or _is_operators(parsed, heavy) else _NAMED if is_named else 1.0,
         )
     light = None if is_new else _light(parsed, expressed=expressed)
     is_tried = is_spec and light is not None and light.group in _TRIED and not light.is_code
@@ -130,7 +126,7 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
             "rule",
             evidence=light.evidence,
             group=light.group,
-            stands_from=0.0 if _is_operators(parsed, light) else _LEAST[Tier.PATCH],
+            stands_from=0.0 if _is_operators(parsed, light) else 1.0,
         )
     group = "new_site" if is_new else "copy_fix" if "copy_fix" in parsed.hits else "spec"
     evidence = (*expressed, *parsed.hits.get(group, ()))
@@ -141,13 +137,8 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
         "rule" if evidence else "default",
         evidence=evidence,
         group=group if evidence else _NOTHING,
-        stands_from=0.0 if expressed else _SPEC_TRIED if is_spec else _LEAST[Tier.SPEC],
+        stands_from=0.0 if expressed else _SPEC_TRIED if is_spec else 1.0,
     )
-
-
-def _is_everyday(parsed: ParsedPrompt, heavy: _Cause) -> bool:
-    """Return whether what asks for an agent may be an everyday word: `vue`, `prettier`."""
-    return any(parsed.tokens[hit.last].word in parsed.vocabulary.words["everyday"] for hit in heavy.evidence)
 
 
 def _is_operators(parsed: ParsedPrompt, cause: _Cause) -> bool:

@@ -226,11 +226,11 @@ class Plan(NamedTuple):
 
 OPINION = "opinion"
 """The cause of a debate, and the rule of a tier or mode, that the trained second opinion chose."""
-DEBATED = 0.45
+DEBATED = 0.4
 """The least probability of a debate that no rule finds, or only bulk and vague words ask for."""
 _DEBATABLE = ("destructive", "destructive_stated", "deployment", "security", "access", "bulk", "vague")
 """Groups of which a rule finds a debate, or finds none."""
-OVERRULED = 0.9
+OVERRULED = 0.8
 """The least probability of a debate where such a rule finds none."""
 HARMLESS = 0.05
 """Below this probability of a debate, a login is no reason for one, nor are a locksmith's keys or words that take
@@ -276,7 +276,7 @@ def plan_debate(
             ("destructive", not is_new and _destroys(parsed, is_harmless=is_harmless)),
             ("deployment", _deploys(parsed)),
             ("security", _is_sensitive(parsed, is_harmless=is_harmless)),
-            ("access", not is_harmless and _is_entered(parsed)),
+            ("access", not is_harmless and "access" in parsed.hits),
         )
         if holds
     )
@@ -387,18 +387,6 @@ def _is_sensitive(parsed: ParsedPrompt, *, is_harmless: bool) -> bool:
         token.kind is Kind.PATH and _SENSITIVE_FILES.intersection(token.word.replace(".", "/").split("/"))
         for token in parsed.tokens
     )
-
-
-def _is_entered(parsed: ParsedPrompt) -> bool:
-    """Return whether a way in is asked for: not in `like the login page of a bank`."""
-    return any(
-        all(parsed.tokens[at].word not in _LIKE for at in range(max(hit.first - _LIKENED, 0), hit.first))
-        for hit in parsed.hits.get("access", ())
-    )
-
-
-_LIKE, _LIKENED = frozenset({"like", "as"}), 3
-"""Words that liken, and tokens before a way in that are searched for one."""
 
 
 def is_bulk(parsed: ParsedPrompt) -> bool:

@@ -56,7 +56,7 @@ _SECTION_NAMES = frozenset(
 )
 _ASKING_GROUPS = frozenset({"cleft", "suggestion", "question_002", "question"})
 """Without these and a question mark a sentence does not ask."""
-_TELLING_GROUPS = frozenset({"only_asking", "knowing", "explain", "hold", "wait", "praise_abroad"})
+_TELLING_GROUPS = frozenset({"only_asking", "knowing", "explain", "hold", "wait"})
 """Without these no sentence says itself that nothing is ordered."""
 _ORDERING_GROUPS = ("suggestion", "lead", "defect")
 """A sentence with one of these is never only a question or only praise."""
@@ -292,24 +292,7 @@ class IntentReader:
         orders = (hit for group in _ORDERING_GROUPS for hit in self._inside(group, sentence))
         if not all(any(each.first <= hit.first and hit.last <= each.last for each in told) for hit in orders):
             return None  # `I want to know when somebody books` does order; `I want to know what it costs` does not
-        if asks:
-            return SentenceIntent.QUESTION
-        return SentenceIntent.CHAT if self._only_praises(sentence) else None
-
-    def _only_praises(self, sentence: Sentence) -> bool:
-        """Return whether each clause thanks or praises: not in `sieht gut aus, jetzt noch die Preise`."""
-        praises = self._inside("praise_abroad", sentence)
-        tokens = self._tokens[sentence.first : sentence.end]
-        if not praises or any(token.kind in _OBJECTS or token.word in self._words["contrast"] for token in tokens):
-            return False
-        said = [*praises, *self._inside("praise", sentence), *self._inside("chat", sentence)]
-        joins = [
-            at
-            for at in range(sentence.first, sentence.end)
-            if self._tokens[at].kind is COMMA or self._tokens[at].word in CONJUNCTIONS
-        ]
-        clauses = zip([sentence.first, *joins], [*joins, sentence.end], strict=True)
-        return all(any(first <= hit.last < end for hit in said) for first, end in clauses if end - first > 1)
+        return SentenceIntent.QUESTION if asks else None
 
     def _names_order_abroad(self, sentence: Sentence) -> bool:
         """Return whether a sentence has an imperative of another language outside what it says to leave alone."""
@@ -337,7 +320,7 @@ class IntentReader:
         if not sentence.asks and any(hit.last == sentence.end - 1 for hit in self._inside("praise", sentence)):
             return True
         small_talk = union(self._words["small_talk"], self._words["filler"], self._words["politeness"])
-        said = [*self._inside("chat", sentence), *self._inside("praise_abroad", sentence)]
+        said = self._inside("chat", sentence)
         return all(
             self._tokens[at].kind is COMMA
             or self._tokens[at].word in small_talk

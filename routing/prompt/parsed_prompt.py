@@ -91,8 +91,10 @@ _LABEL_WORDS = 3
 """Most words of a ticket mark or an email sign-off."""
 _PROHIBITING = frozenset({"don't", "dont"})
 _RESUMING = frozenset({"please", "then", "also"})
-_WITH_EXCEPTIONS = ("defect", "copy_to_stop", "style_code", "inline_script", "logic")
+_WITH_EXCEPTIONS = ("defect", "copy_to_stop", "style_code", "inline_script", "logic", "access")
 """Groups with exceptions in a group `not_<group>`."""
+_DENIED = frozenset({"package", "technique", "live_data", "logic", "security", "access"})
+"""Groups of things that a site may be without."""
 _FEWEST_BEATS = 3
 """One-word sentences that make a slogan: `Wash. Cut. Go.`"""
 
@@ -163,9 +165,10 @@ def parse_as_spelled(prompt: str, vocabulary: Vocabulary) -> ParsedPrompt:
 
 
 def _parse(text: Text, tokens: tuple[Token, ...], vocabulary: Vocabulary) -> ParsedPrompt:
-    sentences = tuple(_trimmed(sentence, tokens, vocabulary.words) for sentence in _split(tokens))
-    hits = _without_exceptions(vocabulary.find(tokens, text.shown))
-    _drop_ordered(hits, tokens, sentences, filler=vocabulary.words["filler"])
+    words = vocabulary.words
+    sentences = tuple(_trimmed(sentence, tokens, words) for sentence in _split(tokens))
+    hits = _without_exceptions(vocabulary.find(tokens, text.shown), tokens, without=words["without"])
+    _drop_ordered(hits, tokens, sentences, filler=words["filler"])
     copied = _copied(tokens, sentences, hits, vocabulary=vocabulary)
     if copied:
         hits = _without(hits, copied)
@@ -195,18 +198,11 @@ def classify_talk(parsed: ParsedPrompt) -> Talk | None:
     return Talk.QUESTION if asks else Talk.CHAT
 
 
-def _opens(parsed: ParsedPrompt, sentence: Sentence, *groups: str) -> bool:
-    """Return whether a phrase of one of these groups is at the head of a sentence."""
-    return any(hit.first == sentence.first for group in groups for hit in parsed.hits_in(group, sentence))
-
-
 def _is_background(parsed: ParsedPrompt, sentence: Sentence) -> bool:
     """Return whether a statement only explains a question: `I sell candles.`, not `It should be blue.`."""
-    if _opens(parsed, sentence, "hearsay") and not sentence.asks:
-        return True
     if parsed.hits_in("wish", sentence):
         return False
-    if _is_label(parsed, sentence) or _opens(parsed, sentence, "supposing"):
+    if _is_label(parsed, sentence):
         return True
     words = parsed.vocabulary.words
     said = {parsed.tokens[at].word for at in range(sentence.first, sentence.end)}
@@ -338,12 +334,21 @@ def _copy_end(tokens: Sequence[Token], start: int, end: int, *, to_stop: bool, v
     return end
 
 
-def _without_exceptions(hits: dict[str, list[Hit]]) -> dict[str, list[Hit]]:
-    """Drop the phrases of a group that `not_<group>` excepts.
+def _without_exceptions(
+    hits: dict[str, list[Hit]], tokens: Sequence[Token], *, without: frozenset[str]
+) -> dict[str, list[Hit]]:
+    """Drop the phrases of a group that `not_<group>` excepts, and what there shall not be: `without a login`.
 
     A defect is excepted if the two share a word (`make the table scroll sideways`, `we stopped doing weddings`), any
     other phrase if the exception covers it (`on 6 pages`).
     """
+    for group in _DENIED.intersection(hits):
+        left = [
+            hit
+            for hit in hits[group]
+            if without.isdisjoint(token.word for token in tokens[max(hit.first - 2, 0) : hit.first])
+        ]
+        hits = {name: found for name, found in hits.items() if name != group} | ({group: left} if left else {})
     for group in _WITH_EXCEPTIONS:
         if group not in hits or f"not_{group}" not in hits:
             continue

@@ -66,6 +66,27 @@ def test_a_word_of_everyday_life_that_names_a_tool_too_needs_no_agent(prompt: st
 @pytest.mark.parametrize(
     "prompt",
     [
+        "Opening hours and photos. No online shop",
+        "Schreibt auf die Startseite: wir haben keinen Onlineshop",
+        "Une page pour notre ferme, sans boutique en ligne",
+        "Una página para mi taller, sin tienda online",
+        "Un sito per il forno, senza negozio online",
+        "Strona dla piekarni, bez booking online",
+        "Add to the terms that the balance is paid by card on arrival",
+    ],
+)
+def test_what_there_shall_not_be_or_is_only_written_needs_no_agent(prompt: str) -> None:
+    """A site that said `no online shop` was sent to the agent (issue 20)."""
+    assert by_rules(prompt)[0] == 1
+
+
+def test_the_same_thing_needs_one_where_it_is_wanted() -> None:
+    assert [by_rules(prompt)[0] for prompt in ("Add an online shop", "Baut einen Onlineshop ein")] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
         "Make 3 pages out of it",
         "Teile die Seite in die vier Seiten Start, Karte, Termine und Kontakt auf",
         "Ich hätte gern drei Seiten statt einer",
