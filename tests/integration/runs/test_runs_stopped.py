@@ -64,7 +64,7 @@ def test_a_rework_loop_stops_before_the_cap_and_keeps_what_was_done(yard: Yard) 
     assert (job.state, job.reason) == (State.BUDGET_EXCEEDED, Reason.COST_CAP)
     spent, booked = yard.bill(run_id)
     assert spent == booked <= 12 * 10**9
-    assert spent > 5 * 10**9, "it went on as long as it could"
+    assert spent > 11 * 10**9, "it went on as long as it could: a rework is as dear as the work, 5.7"
     assert job.result["kept"]["head"] == yard.run(run_id).head_commit
     assert {"fix-frontend", "qa"} <= set(job.result["kept"]["completed"])
     assert yard.waiting(QueueName.STEPS) == []
