@@ -132,7 +132,7 @@ _STANDING = Statement("""
            EXISTS (SELECT FROM queue_control WHERE queue = name AND paused_at IS NOT NULL) AS is_paused
       FROM unnest(CAST(%(queues)s AS text[])) AS names (name)
 """)
-"""The ORDER BYs match the indexes, here and below: without them a short queue costs a scan of the whole table."""
+"""The ORDER BYs match the indexes: without them a short queue costs a scan of the whole table."""
 
 
 def read_wanted_slots(

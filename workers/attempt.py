@@ -1,4 +1,4 @@
-"""What a handler sees of its attempt: the job, its limits, its model client, and nothing else."""
+"""What a handler sees of its attempt: the job, its limits, its model client."""
 
 from __future__ import annotations
 

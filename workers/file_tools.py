@@ -36,7 +36,7 @@ class _List(_Input):
 class _Read(_Input):
     """Read a text file, or its lines from `from_line` on."""
 
-    path: str = Field(max_length=500)
+    path: str = Field(max_length=4096)
     from_line: int = Field(default=1, ge=1)
     lines: int = Field(default=2000, ge=1, le=20_000)
     offset: int = Field(default=0, ge=0, description="How many characters of the first line to skip.")
@@ -47,13 +47,13 @@ class _Search(_Input):
 
     text: str = Field(min_length=1, max_length=200)
     beside: int = Field(default=0, ge=0, le=10, description="How many lines to show before and after each.")
-    directory: str = Field(default="", max_length=500, description="Only below this directory; empty for all.")
+    directory: str = Field(default="", max_length=4096, description="Only below this directory, or this file.")
 
 
 class _Write(_Input):
     """Write a whole text file, within the paths that your order names."""
 
-    path: str = Field(max_length=500)
+    path: str = Field(max_length=4096)
     content: str = Field(max_length=_MAX_FILE_BYTES)
 
 
@@ -119,13 +119,13 @@ class FileTools:
             raise ToolRefusedError(f"there is no file {arguments.path!a}; list_files names those that there are")
         if b"\0" in data[:_BINARY_BYTES]:
             raise ToolRefusedError(f"{arguments.path!a} is no text file ({len(data)} bytes)")
-        lines = data.decode("utf-8", "replace").split("\n")[arguments.from_line - 1 :]
-        text = "\n".join(lines[: arguments.lines])[arguments.offset :]
-        if (rest := len(text) - self._most_shown) > 0:
-            text = text[: self._most_shown]
+        first, *further = data.decode("utf-8", "replace").split("\n")[arguments.from_line - 1 :] or [""]
+        whole = "\n".join([first[arguments.offset :], *further])
+        text = "\n".join(whole.split("\n", arguments.lines)[: arguments.lines])[: self._most_shown]
+        if rest := len(whole) - len(text):
             passed, offset = text.count("\n"), len(text) - text.rfind("\n") - 1
-            line = arguments.from_line + passed
             offset += 0 if passed else arguments.offset
+            line = arguments.from_line + passed
             return f"{text}\n[{rest} more characters: go on with from_line={line} and offset={offset}]"
         return text or "[no lines there]"
 
@@ -139,11 +139,13 @@ class FileTools:
             hits = [at for at, line in enumerate(lines) if wanted in line.casefold()]
             near = {at for hit in hits for at in range(hit - arguments.beside, hit + arguments.beside + 1)}
             shown = sorted(near & set(range(len(lines))))
-            found += (f"{path}:{at + 1}: {lines[at].strip()[:_MAX_LINE_CHARS]}" for at in shown)
+            found += (f"{path}:{at + 1}: {_around(wanted, lines[at])}" for at in shown)
             if len(found) > _MAX_FOUND_LINES:
-                more = "[there is more: search for something rarer, or in a directory]"
-                return "\n".join([*found[:_MAX_FOUND_LINES], more])
-        return "\n".join(found) or "nothing found"
+                break
+        text = "\n".join(found[:_MAX_FOUND_LINES])
+        if len(found) > _MAX_FOUND_LINES or len(text) > self._most_shown:
+            text = f"{text[: self._most_shown]}\n[there is more: search for something rarer, or in a directory]"
+        return text or "nothing found"
 
     def _write(self, arguments: _Write) -> str:
         path = self._writable(arguments.path)
@@ -173,7 +175,13 @@ class FileTools:
 
     def _below(self, directory: str) -> Iterable[str]:
         prefix = directory.strip("/")
-        return (path for path in self.files if not prefix or path.startswith(f"{prefix}/"))
+        return (path for path in self.files if not prefix or path == prefix or path.startswith(f"{prefix}/"))
+
+
+def _around(wanted: str, line: str) -> str:
+    """Return what of a line is shown: all of a short one, else what stands around the words."""
+    at = max(line.casefold().find(wanted) - _MAX_LINE_CHARS // 2, 0) if len(line) > _MAX_LINE_CHARS else 0
+    return line[at : at + _MAX_LINE_CHARS].strip()
 
 
 def _definition(name: str, model: type[_Input]) -> dict[str, Any]:

@@ -106,9 +106,8 @@ def _submit_batch(ctx: typer.Context, path: Path, *, has_options: bool) -> None:
     is_refused = False
     with connected(ctx) as client:
         for start in range(0, len(bodies), MOST_IN_A_BATCH):
-            for one in client.submit_jobs(
-                bodies[start : start + MOST_IN_A_BATCH]
-            ).jobs:  # printed before a later batch can fail
+            # printed before a later batch can fail
+            for one in client.submit_jobs(bodies[start : start + MOST_IN_A_BATCH]).jobs:
                 is_refused |= one.job is None
                 sys.stdout.write(json.dumps(_outcome(one), ensure_ascii=False) + "\n")
     if is_refused:

@@ -93,8 +93,8 @@ _PROHIBITING = frozenset({"don't", "dont"})
 _RESUMING = frozenset({"please", "then", "also"})
 _WITH_EXCEPTIONS = ("defect", "copy_to_stop", "style_code", "inline_script", "logic", "access")
 """Groups with exceptions in a group `not_<group>`."""
-_DENIED = frozenset({"package", "technique", "live_data", "logic", "security", "access"})
-"""Groups of things that a site may be without."""
+_DENIED = frozenset({"package", "technique", "live_data", "logic"})
+"""Groups of things that a site may be without; where a login or a password lacks, it may be to come."""
 _FEWEST_BEATS = 3
 """One-word sentences that make a slogan: `Wash. Cut. Go.`"""
 

@@ -27,7 +27,7 @@ from sites.spec.outlines.arrange import arranged, in_page_order, opening_of, rep
 from sites.spec.outlines.links import lead, lead_of, leads_of, menu_words, page_path, slug, way_of
 from sites.spec.outlines.looks import look_of, plain_of, shape_of, style_of
 from sites.spec.outlines.model import Outline, OutlinedItem, OutlinedSection
-from sites.spec.theme import PAIRINGS, Theme
+from sites.spec.theme import DARK, PAIRINGS, Theme, chosen_colours, luminance
 from sites.spec.trades import TRADES, Trade, trade_of
 from sites.spec.validate import require_valid
 
@@ -116,8 +116,8 @@ def _business(outline: Outline, pages: _Pages) -> Business:
     having = (path for path, (_, held) in pages.items() if any(part.kind == "ContactForm" for part in held))
     where = next(having, None)
     phone = phone_url(contact.phone or "")
-    links = [way_of(way.title, way.detail) for way in contact.ways]
-    ways = tuple(link for link in links if link.href.startswith("sms:") or not rings(link.href, contact.phone or ""))
+    all_ways = [way_of(way.title, way.detail) for way in contact.ways]
+    ways = tuple(link for link in all_ways if link.href.startswith("sms:") or not rings(link.href, contact.phone or ""))
     addresses = [*([f"mailto:{contact.email}"] if contact.email else []), phone, *(way.href for way in ways)]
     direct = next((address for address in addresses if not complaint_about_link(address)), None)
     trade, chosen, words = _trade(outline), outline.theme.art, outline.model_dump(mode="json")
@@ -130,8 +130,14 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         trade=None if chosen or outline.drawing else trade,
         drawn=drawing is not None,
     )
-    action = _first_action(pages, to_contact := f"{where}#contact" if where else direct, outline.lang)
+    to_contact = f"{where}#contact" if where else direct
     is_quiet = outline.theme.ground == "none" and len(pages) == 1  # the opening's button is the one spark
+    action = None if is_quiet else _first_action(pages, to_contact, outline.lang)
+    links = [
+        link
+        for link in _navigation(pages, outline.lang)
+        if not action or "#" not in link.href or link.label != action.label
+    ]
     return Business(
         name=outline.name,
         tagline=outline.tagline,
@@ -141,9 +147,9 @@ def _business(outline: Outline, pages: _Pages) -> Business:
         area=contact.area,
         ways=ways,
         hours=tuple(line.model_dump() for line in contact.hours),
-        links=tuple(link for link in _navigation(pages, outline.lang) if not action or link.label != action.label),
+        links=tuple(links),
         contact_href=to_contact,
-        action=None if is_quiet else action,
+        action=action,
         lang=outline.lang,
         familiar=address_of(words, outline.lang),
         art=None if chosen == "none" else chosen or (trade.art if trade else None),
@@ -231,9 +237,9 @@ def _theme(outline: Outline) -> JsonObject:
     preset = trade.preset if trade else chosen.get("preset", "slate")
     pairing = trade.fonts if trade else PAIRINGS[preset]
     fonts = {} if "font" in chosen else pairing._asdict()
-    mode = trade.mode if trade else "light"  # what the owner sees is what each visitor gets
-    settings = {"preset": preset, "align": "left", "mode": mode, **fonts, **chosen}
-    theme = Theme(**settings)
+    theme = Theme(**(settings := {"preset": preset, "align": "left", **fonts, **chosen}))
+    is_dark = (trade and trade.mode == "dark") or luminance(chosen_colours(theme).background) < DARK
+    settings["mode"] = "dark" if is_dark else "light"  # what the owner sees is what each visitor gets
     style = theme.style or style_of(theme)
     return {**shape_of(theme, style), **settings, **plain_of(theme, outline.theme.ground), "style": style}
 
@@ -314,14 +320,15 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
 
 
 def _ways_in(pages: _Pages, business: Business) -> list[tuple[str, JsonObject]]:
-    """Return a list of links from the front page to the others, by their opening words, if it has no list itself."""
+    """Return a list of links from the front page to the others, by their opening words, if it has no offers itself."""
     items = [
         {"title": opening.heading[:60], "link": {"label": name, "href": path}}
         | ({"text": opening.text} if opening.text else {})
         for path, (name, held) in pages.items()
         for opening in held[:1]
-        if opening.kind == "PageIntro" and opening.heading and not (business.contact_href or "").startswith(path)
-    ]
+        if opening.kind == "PageIntro" and opening.heading
+        if not LEGAL.fullmatch(name) and not (business.contact_href or "").startswith(path)
+    ][:12]
     is_bare = items[1:] and all(part.kind != "Features" for part in pages[INDEX][1])
     return [("Features", {"items": items})] if is_bare else []
 

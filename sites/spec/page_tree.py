@@ -51,13 +51,17 @@ class Element:
         return found | {each.prose for each in self.elements() if each.prose}
 
 
+_APART: Final = re.compile(r'<span class="number">([^<]*)</span>')
+"""The number on a button, which is part of its label."""
+
+
 def parse_rendered(text: str) -> Element | None:
     """Return a rendered page as a tree without the white space between blocks; None for what nobody renders so."""
     if text.count("<script") > _MAX_SCRIPTS:
         return None
     root = Element("", {})
     stack = [root]
-    for match in _TOKEN.finditer(text.removeprefix("<!doctype html>\n")):
+    for match in _TOKEN.finditer(_APART.sub(r"\1", text.removeprefix("<!doctype html>\n"))):
         name = match["name"]
         if name is None:
             said = match[0]

@@ -36,11 +36,10 @@ def read_site(text: str | bytes) -> Site:
     try:
         document = loads_strict(text)
     except SpecError as error:
-        if error.code != "not_json" or not (document := compile_stream(text)):
+        if error.code != "not_json" or not (patches := _patches(text)):
             raise
-    else:
-        document = _compile([document]) if _is_operation(document) else document
-    return site_of(document)
+        return site_of(_compile(patches))
+    return site_of(_compile([document]) if _is_operation(document) else document)
 
 
 def json_lines(text: str, *, begin: tuple[str, ...], of: str) -> Iterator[Any]:

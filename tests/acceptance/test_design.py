@@ -346,6 +346,7 @@ def test_a_gallery_of_any_number_of_pictures_leaves_no_hole(layout: str, show: C
     for width in (390, 1280):
         page.set_viewport_size({"width": width, "height": 900})
         assert len(found := page.evaluate(left_and_right)) == len(galleries)
+        assert found[0] == [0, 0], "a single picture is as wide as the page"
         assert [number for number, (left, right) in enumerate(found, 1) if left != right] == [], f"at {width}"
 
 

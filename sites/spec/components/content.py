@@ -103,9 +103,8 @@ def _hero_picture(props: HeroProps, ctx: RenderContext) -> Html | None:
 
 def _fitting(props: HeroProps) -> HeroLayout:
     """Return the layout, or another where no picture is there that could go across the page."""
-    is_tall = props.image is None and props.drawing is not None and props.drawing.box != WIDE
-    lacks = is_tall or (props.layout == "wide" and props.image is None and props.drawing is None)
-    return "split" if props.layout in ("wide", "statement") and lacks else props.layout
+    fits = props.image or (props.drawing and props.drawing.box == WIDE)
+    return "split" if props.layout == "wide" and not fits else props.layout
 
 
 def _drawn(drawing: Drawing | None) -> Html | None:

@@ -272,13 +272,15 @@ def left_over(
 ) -> tuple[str, ...]:
     """Return what a translation leaves as it is, one sentence each without its full stop.
 
-    It is about the sections with a text of it, and about the pages with half of theirs unless only some sections are
-    wanted. Names, addresses and the like are not told, nor where the texts stay in their language.
+    It is about the sections with a text of it, and about the pages that get a version of their own or half of whose
+    texts it has, unless only some sections are wanted. Names, addresses and the like are not told, nor where the texts
+    stay in their language.
     """
     done = {(entry.page, entry.element, entry.keys) for entry, _ in _translated(entries, replies)}
     elements = {(page, element) for page, element, _ in done}
     found, of_page = Counter(page for page, _, _ in done), Counter(entry.page for entry in entries)
-    pages = {page for page in found if not _is_partial(replies) and found[page] * 2 >= of_page[page]}
+    least = 0 if any(reply.get("beside") for reply in replies) else 0.5
+    pages = {page for page in found if not _is_partial(replies) and found[page] >= least * of_page[page]}
     kept = [
         entry.text
         for entry in entries

@@ -58,10 +58,21 @@ def test_lines_are_found_with_those_beside_them() -> None:
     assert found.splitlines() == [f"styles.css:{number}: .rule-{number} {{ }}" for number in range(17, 24)]
     assert use("search_files", {"text": "bread"}) == "index.html:1: <h1>Bread</h1>\nsrc/app.ts:1: // bread"
     assert use("search_files", {"text": "bread", "directory": "src"}) == "src/app.ts:1: // bread"
+    assert use("search_files", {"text": "bread", "directory": "src/app.ts"}) == "src/app.ts:1: // bread"
     assert use("search_files", {"text": "nav"}) == "nothing found"
+    long = {"a.html": b"<p>" + b"word " * 300 + b"Dogs are welcome " + b"word " * 300}
+    assert "Dogs are welcome" in use("search_files", {"text": "dogs"}, long)
+    assert len(use("search_files", {"text": "dogs"}, long)) < 420
 
 
 def test_a_search_that_finds_too_much_says_so() -> None:
     many = {"a.txt": b"hit\n" * 101}
     assert use("search_files", {"text": "hit"}, many).splitlines()[100].startswith("[there is more")
     assert len(use("search_files", {"text": "hit"}, {"a.txt": b"hit\n" * 100}).splitlines()) == 100
+    assert len(use("search_files", {"text": "hit"}, many, most_shown=200)) < 300
+
+
+def test_the_lines_after_those_that_were_asked_for_are_told() -> None:
+    shown = use("read_file", {"path": "a.txt", "lines": 2}, {"a.txt": b"one\ntwo\nthree\nfour"})
+    assert shown == "one\ntwo\n[11 more characters: go on with from_line=2 and offset=3]"
+    assert use("read_file", {"path": "a.txt", "offset": 9}, {"a.txt": b"one\ntwo"}) == "\ntwo"

@@ -307,6 +307,21 @@ def test_an_entry_of_the_opening_with_the_words_of_a_heading_leads_to_it() -> No
     assert props["notes"] == ["Dogs free"]
 
 
+def test_a_page_or_section_stays_in_the_menu_if_no_button_leads_there() -> None:
+    book = {"title": "Tables", "detail": "https://book.example/"}
+    hero = {"kind": "Hero", "heading": "Bread", "items": [book]}
+    pages = [{"kind": "PageIntro", "page": page, "heading": "Come in"} for page in ("Tables", "Menu")]
+    links = home(hero, *pages)["header"]["props"]["links"]
+    assert [link["href"] for link in links] == [INDEX, "tables.html", "menu.html"]
+    prices = {"kind": "PriceList", "heading": "Prices", "items": [{"title": "Rye", "detail": "£4"}]}
+    hero = {**hero, "items": [{"title": "Prices", "detail": "#prices"}]}
+    faq = {"kind": "FAQ", "heading": "Questions", "items": [{"title": "Open?", "text": "Yes."}]}
+    labels = [link["label"] for link in home(hero, prices, faq)["header"]["props"]["links"]]
+    assert "Prices" not in labels
+    quiet = home(hero, prices, faq, theme={"ground": "none"})["header"]["props"]
+    assert "Prices" in [link["label"] for link in quiet["links"]]
+
+
 def test_a_front_page_that_lists_nothing_of_its_own_leads_to_the_others_by_their_opening_words() -> None:
     sections = [
         {"kind": "Hero", "heading": "Bread"},
@@ -323,6 +338,10 @@ def test_a_front_page_that_lists_nothing_of_its_own_leads_to_the_others_by_their
     }
     assert prices == {"title": "What it costs", "link": {"label": "Prices", "href": "prices.html"}}
     assert "features" not in home(*sections[:2], *sections[3:]), "one other page is one click in the menu"
+    legal = [{"kind": "PageIntro", "page": page, "heading": page} for page in ("Legal notice", "Privacy")]
+    assert "features" not in home(*sections[:2], *legal), "they stand in the footer"
+    many = [{"kind": "PageIntro", "page": f"Course {at}", "heading": "Bake"} for at in range(13)]
+    assert len(home(sections[0], *many)["features"]["props"]["items"]) == 12
     own = {"kind": "Features", "heading": "In our oven", "items": [{"title": "Rye"}]}
     assert home(*sections, own)["features"]["props"]["heading"] == "In our oven"
 

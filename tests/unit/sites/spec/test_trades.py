@@ -85,14 +85,14 @@ def test_a_new_site_looks_like_its_trade(trade: str) -> None:
     fonts = (theme["headings"], theme["text"])
     assert (theme["preset"], fonts, hero.get("art")) == TRADES[trade][:3]
     assert hero["layout"] == opening_of(theme, "Noor", {}, trade=TRADES[trade], drawn=False)
-    assert theme["mode"] == TRADES[trade].mode
+    assert theme["mode"] == ("dark" if TRADES[trade].preset == "noir" else TRADES[trade].mode)
     assert render(expand_outline({"name": "Noor", "trade": trade, "sections": [{"kind": "Hero"}]}))
 
 
 def test_what_the_request_asks_for_goes_before_the_trade() -> None:
     theme, art = opening(trade="hotel", theme={"preset": "noir", "art": "waves"})
     asked = {"preset": "noir", **PAIRINGS["noir"]._asdict()}
-    assert (theme, art) == ({**asked, "align": "left", "mode": "light", "fills": "true", "style": "display"}, "waves")
+    assert (theme, art) == ({**asked, "align": "left", "mode": "dark", "fills": "true", "style": "display"}, "waves")
     assert opening(trade="hotel", theme={"headings": "mono"})[0]["headings"] == "mono"
     assert "headings" not in opening(trade="hotel", theme={"font": "slab"})[0]
 
