@@ -31,12 +31,11 @@ def closure(first: Distribution) -> list[Distribution]:
     waiting = list(_needs(first, frozenset()))
     while waiting:
         need = waiting.pop()
-        key = canonicalize_name(need.name), frozenset(need.extras)
+        key, here = (canonicalize_name(need.name), frozenset(need.extras)), distribution(need.name)
+        assert need.specifier.contains(here.version, prereleases=True), f"{need} is not what is installed"
         if key in seen:
             continue
         seen.add(key)
-        here = distribution(need.name)
-        assert need.specifier.contains(here.version, prereleases=True), f"{need} is not what is installed"
         found[key[0]] = here
         waiting += _needs(here, key[1])
     return list(found.values())

@@ -52,6 +52,18 @@ def test_a_long_file_is_read_to_its_end_in_parts(text: str) -> None:
     assert "".join(parts) == text
 
 
+def test_only_so_many_lines_are_read() -> None:
+    assert use("read_file", {"path": "index.html", "from_line": 2, "lines": 1}) == "<p>Fresh</p>"
+    assert use("read_file", {"path": "index.html", "from_line": 9}) == "[no lines there]"
+
+
+def test_files_are_listed_with_their_sizes_and_how_many_more_there_are() -> None:
+    assert use("list_files", {}).split() == ["28", "index.html", "5", "logo.png", "9", "src/app.ts"]
+    assert use("list_files", {"directory": "src"}).split() == ["9", "src/app.ts"]
+    many = {f"{number}.txt": b"" for number in range(1001)}
+    assert use("list_files", {}, many).splitlines()[1000:] == ["and 1 more: name a directory"]
+
+
 def test_lines_are_found_with_those_beside_them() -> None:
     sheet = "\n".join(f".rule-{number} {{ }}" for number in range(1, 30))
     found = use("search_files", {"text": "RULE-20", "beside": 3}, {"styles.css": sheet.encode()})
@@ -59,6 +71,8 @@ def test_lines_are_found_with_those_beside_them() -> None:
     assert use("search_files", {"text": "bread"}) == "index.html:1: <h1>Bread</h1>\nsrc/app.ts:1: // bread"
     assert use("search_files", {"text": "bread", "directory": "src"}) == "src/app.ts:1: // bread"
     assert use("search_files", {"text": "bread", "directory": "src/app.ts"}) == "src/app.ts:1: // bread"
+    assert use("search_files", {"text": "bread", "directory": "sr"}) == "nothing found"
+    assert use("search_files", {"text": "PNG"}) == "nothing found", "a file that is no text"
     assert use("search_files", {"text": "nav"}) == "nothing found"
     long = {"a.html": b"<p>" + b"word " * 300 + b"Dogs are welcome " + b"word " * 300}
     assert "Dogs are welcome" in use("search_files", {"text": "dogs"}, long)

@@ -131,6 +131,7 @@ def test_an_opening_beside_a_drawing_is_of_its_style_and_of_what_it_says(
 def test_an_opening_is_its_trades_or_else_one_by_the_name() -> None:
     display = {"style": "display"}
     assert opening_of(display, "Noor", {}, trade=TRADES["outdoors"], drawn=False) == "statement"
+    assert opening_of({"style": "poster"}, "Noor", {}, trade=None, drawn=False) != "wide"  # it has no picture
     names = ("Noor", "Noos", "Noot")
     openings = {opening_of(display, name, {}, trade=TRADES["plumber"], drawn=False) for name in names}
     assert openings == {"split", "mirrored"}
@@ -142,6 +143,7 @@ def test_few_short_answers_show_at_once_and_others_are_folded() -> None:
         assert props["open"] == shown
 
 
+POSTER = LOOK._replace(style="poster")
 EDITORIAL = LOOK._replace(style="editorial")
 
 
@@ -221,6 +223,8 @@ def test_the_facts_of_an_opening_stand_in_a_strip_where_there_are_some() -> None
         assert props.get("strip") == strip
     (_, props), _ = arranged([("Hero", {"notes": ["One", "Two", "Three"]}), ("CallToAction", {})], AKERS, LOOK)
     assert props["strip"] == "deep"  # which does not run into the call
+    sheet = arranged([("Hero", {"notes": ["One", "Two", "Three"]})], replace(AKERS, opening="statement"), POSTER)
+    assert sheet[0][1]["strip"] == "accent"
 
 
 @pytest.mark.parametrize(
@@ -241,7 +245,7 @@ def test_the_first_heading_of_a_further_page_that_only_says_its_name_is_said_twi
         (LOOK._replace(band="accent"), "mirrored", "accent"),
         (LOOK._replace(band="deep"), "split", None),
         (LOOK._replace(style="editorial"), "split", None),
-        (LOOK._replace(style="poster"), "statement", "filled"),
+        (POSTER, "statement", "filled"),
         (LOOK, "statement", None),
         (LOOK, "cover", None),
     ],
