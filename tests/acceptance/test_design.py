@@ -244,6 +244,7 @@ def test_the_facts_of_an_opening_are_read_above_a_call_in_any_style(
     for strip in ("accent", "deep"):
         spec = expand_outline(outline).to_dict()
         spec["pages"]["index.html"]["elements"]["hero"]["props"]["strip"] = strip
+        spec["pages"]["index.html"]["elements"]["page"]["props"]["theme"]["mode"] = "auto"  # a new site has one scheme
         page = show(spec)
         page.evaluate(axe)
         for width, scheme in ((390, "light"), (1280, "light"), (2400, "dark")):
