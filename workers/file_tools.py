@@ -122,11 +122,12 @@ class FileTools:
         first, *further = data.decode("utf-8", "replace").split("\n")[arguments.from_line - 1 :] or [""]
         whole = "\n".join([first[arguments.offset :], *further])
         text = "\n".join(whole.split("\n", arguments.lines)[: arguments.lines])[: self._most_shown]
-        if rest := len(whole) - len(text):
+        left = whole[len(text) :]
+        if left and (left != "\n" or len(text) == self._most_shown):
             passed, offset = text.count("\n"), len(text) - text.rfind("\n") - 1
             offset += 0 if passed else arguments.offset
             line = arguments.from_line + passed
-            return f"{text}\n[{rest} more characters: go on with from_line={line} and offset={offset}]"
+            return f"{text}\n[{len(left)} more characters: go on with from_line={line} and offset={offset}]"
         return text or "[no lines there]"
 
     def _search(self, arguments: _Search) -> str:

@@ -240,6 +240,8 @@ def test_sentences_that_no_reply_translates_are_told_and_names_are_not() -> None
     assert left_over(demo_site(), TEXTS, [{"texts": named}]) == ()
     assert left_over(demo_site(), TEXTS, [reply(f"{INDEX} faq", beside=False)]) == (), "the others were not asked for"
     assert left_over(demo_site(), TEXTS, [reply(f"{INDEX} faq")]), "a version beside a page is of the whole page"
+    assert left_over(demo_site(), TEXTS, [most | {"partial": True}]) == (), "nor what a part leaves out of a page"
+    assert left_over(demo_site(), TEXTS, [{"texts": reply(f"{INDEX} faq")["texts"][:1]}]), "a section left half done"
 
 
 def test_words_of_a_shared_footer_that_come_with_one_page_make_the_index_no_page_of_the_translation() -> None:

@@ -30,7 +30,7 @@ def test_french_marks_stay_with_their_words(written: str, kept: str) -> None:
         ("March 3, 2026, 7.30 pm", "March\xa03, 2026, 7.30\xa0pm"),
         ("am 3. Mai um 19 Uhr", "am 3.\xa0Mai um 19\xa0Uhr"),
         ("72 € im Jahr, 640 m²", "72\xa0€ im Jahr, 640\xa0m²"),
-        ("10:00 – 23:00, 35 zł", "10:00\xa0–\xa023:00, 35\xa0zł"),
+        ("10:00 – 23:00, 8 h – 12 h, 35 zł, 40 Kč", "10:00\xa0–\xa023:00, 8\xa0h\xa0–\xa012\xa0h, 35\xa0zł, 40\xa0Kč"),
         ("Saturdays, 9.30 to 4, from 8 bis 12, to 7", "Saturdays, 9.30\xa0to\xa04, from 8\xa0bis\xa012, to 7"),
         ("Dorpsstraat 88, 7468 CN Enter, in 2027 US prices", "Dorpsstraat 88, 7468\xa0CN\xa0Enter, in 2027 US prices"),
         ("Eperweg 2, 8084 AB 't Harde", "Eperweg 2, 8084\xa0AB\xa0’t Harde"),
