@@ -805,6 +805,8 @@ def test_a_colour_for_one_button_alone_is_on_no_other_and_in_no_words() -> None:
     elements = home(hero, {"kind": "PriceList", "items": [{"title": "Felt", "detail": "240"}]}, theme=theme)
     assert {"primary": "#000000", "buttons": "#b3122b"}.items() <= elements["page"]["props"]["theme"].items()
     assert "action" not in elements["header"]["props"]
+    further = home(hero, {"kind": "PageIntro", "page": "Hats", "heading": "Hats"}, theme=theme)
+    assert "action" in further["header"]["props"], "whose other pages have no opening with a button"
 
 
 def test_what_the_menu_would_say_beside_the_same_button_is_left_out() -> None:
