@@ -43,7 +43,10 @@ def installed() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="pointsman-wheel-", ignore_cleanup_errors=True) as directory:
         scratch = Path(directory)
         scratch.chmod(0o755)
-        run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", scratch / "dist", ROOT, cwd=scratch)
+        (scratch / "fresh.cfg").write_text(f"[build]\nbuild_base = {scratch / 'build'}\n")  # nothing of an older build
+        fresh = os.environ | {"DIST_EXTRA_CONFIG": str(scratch / "fresh.cfg")}
+        build = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", scratch / "dist")
+        run(*build, ROOT, cwd=scratch, env=fresh)
         [wheel] = (scratch / "dist").glob("*.whl")
         venv.create(scratch / "venv")
         pip = (sys.executable, "-m", "pip", "--python", scratch / "venv", "--disable-pip-version-check")
