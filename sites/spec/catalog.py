@@ -58,6 +58,8 @@ def _day(value: str) -> str:
     return value
 
 
+LANG: Final = r"^[a-zA-Z]{2,3}(-[a-zA-Z0-9]{2,8})?$"
+"""A language, as `pt-BR`."""
 Label = Annotated[str, Field(min_length=1, max_length=60)]
 Title = Annotated[str, Field(min_length=1, max_length=140)]
 _MOST_WORDS: Final = 700
@@ -147,6 +149,8 @@ class SectionProps(Props):
     heading: Title | None = None
     text: Text | None = None
     tone: Tone | Hue = "plain"
+    lang: Annotated[str, Field(pattern=LANG)] | None = None
+    """Its language, where it is not that of the page."""
 
     @property
     def ground(self) -> str:

@@ -231,7 +231,7 @@ def band(ctx: RenderContext, props: SectionProps, *body: str | None, classes: st
     """Return a section of the page with its width, named by its heading if it has one."""
     inner = tag("div", *body, class_="wrap")
     name = f"{ctx.id}.title" if props.heading else None
-    return tag("section", inner, id=ctx.id, class_=f"band {classes}", aria_labelledby=name)
+    return tag("section", inner, id=ctx.id, class_=f"band {classes}", lang=props.lang, aria_labelledby=name)
 
 
 def intro(ctx: RenderContext, props: SectionProps, *, above: Html | None = None) -> Html:

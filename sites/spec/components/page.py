@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from sites.spec.catalog import (
+    LANG,
     Business,
     Component,
     Day,
@@ -51,7 +52,7 @@ class PageProps(Props):
     description: Annotated[str, Field(max_length=300)] | None = None
     theme: Theme | None = None
     """Null means the theme of index.html."""
-    lang: Annotated[str, Field(pattern=r"^[a-zA-Z]{2,3}(-[a-zA-Z0-9]{2,8})?$")] = "en"
+    lang: Annotated[str, Field(pattern=LANG)] = "en"
     language_name: Label | None = None
     """What links from other languages to the page, or to all pages in the language of a home page, say."""
     url: SiteUrl | None = None

@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple
 
 from routing.model_call import SUMMARY, WAYS_OUT
 from sites.errors import refuse
-from sites.spec.catalog import components
+from sites.spec.catalog import SectionProps, components
 from sites.spec.expressions import SHARED_TYPE
 from sites.spec.html import say
 from sites.spec.languages.address import address_forms
 from sites.spec.languages.typography import typeset_text, with_prices
-from sites.spec.languages.versions import lang_of, languages_of, primary, root_props
+from sites.spec.languages.versions import lang_of, languages_of, primary, props_to_set, root_props
 from sites.spec.model import INDEX, MAX_PAGES, JsonObject, Site, parse_site
 from sites.spec.quality import is_copy
 from sites.spec.structure import keys_below
@@ -200,16 +200,29 @@ def apply_translation(site: Site, entries: Sequence[Entry], replies: Sequence[Ma
         SpecError: `bad_operation` or what is invalid afterwards (the reply's fault).
     """
     document = site.to_dict()
-    changed: Counter[str] = Counter()
-    for entry, text in _translated(entries, replies):
+    done = _translated(entries, replies)
+    for entry, text in done:
         _put(document["pages"][entry.page]["elements"][entry.element]["props"], entry.keys, text)
-        changed[entry.page] += 1
-    language = _said(replies, "language")
-    for path, count in changed.items() if language else ():
-        if count * 2 > sum(entry.page == path for entry in entries):
-            _props_to_set(document["pages"][path])["lang"] = language
+    if language := _said(replies, "language"):
+        _tell_language(document["pages"], language, entries, [entry for entry, _ in done])
     address_forms(site.pages, document["pages"], language)
     return _valid(document)
+
+
+def _tell_language(pages: JsonObject, language: str, entries: Sequence[Entry], translated: Sequence[Entry]) -> None:
+    """Set the language of the pages, and else of the sections, most of whose texts are in it now."""
+    for path in {entry.page for entry in translated}:
+        page, props = pages[path], props_to_set(pages[path])
+        here, of_page = ([entry.element for entry in group if entry.page == path] for group in (translated, entries))
+        is_whole = len(here) * 2 > len(of_page)
+        props |= {"lang": language} if is_whole else {}
+        for key in set(here):
+            section = page["elements"][key]
+            if issubclass(components()[section["type"]].props, SectionProps):
+                is_other = not is_whole and primary(language) != primary(props.get("lang", "en"))
+                section["props"].pop("lang", None)
+                if is_other and here.count(key) * 2 > of_page.count(key):
+                    section["props"]["lang"] = language
 
 
 class Versions(NamedTuple):
@@ -262,7 +275,7 @@ def add_versions(
         left += _write_version(document["pages"], path, target, by_page, told_in=told_in)
         if is_new and _is_partial(replies):
             _leave_out(document["pages"][target], path, by_page[path].keys())
-        _props_to_set(document["pages"][target])["lang"] = language
+        props_to_set(document["pages"][target])["lang"] = language
         written.append(target)
     return Versions(_valid(document), tuple(written), tuple(left))
 
@@ -345,12 +358,6 @@ def _said(replies: Sequence[Mapping[str, Any]], name: str) -> str:
     return said if _LANGUAGE.fullmatch(said) else ""
 
 
-def _props_to_set(page: JsonObject) -> JsonObject:
-    """Return the props of a page's root, of a page that may not have any yet."""
-    props: JsonObject = page["elements"][page["root"]].setdefault("props", {})
-    return props
-
-
 def _valid(document: JsonObject) -> Site:
     site = parse_site(document)
     require_valid(site)
@@ -363,7 +370,7 @@ def _tell_languages_apart(page: JsonObject, path: str, language: str, source: st
         return
     if not source or primary(source) == primary(language):
         raise refuse("bad_operation", "/language", f"{path} is in {language} already")
-    _props_to_set(page)["lang"] = source
+    props_to_set(page)["lang"] = source
 
 
 def _write_version(
@@ -373,10 +380,10 @@ def _write_version(
     original, is_new = pages[path], target not in pages
     version = pages.setdefault(target, with_prices(original, target.partition("/")[0]))
     if is_new:
-        _props_to_set(version).pop("language_name", None)
+        props_to_set(version).pop("language_name", None)
     if is_new and path == INDEX:
         for name in ("theme", "url", "languages_everywhere"):  # as all pages it follows index.html
-            _props_to_set(version).pop(name, None)
+            props_to_set(version).pop(name, None)
     for key, found in by_page[path].items():
         element = original["elements"][key]
         if not is_new and not _has_place(version, original, key, found):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
-from sites.spec.model import INDEX, Site
+from sites.spec.model import INDEX, JsonObject, Site
 
 _IN_FOLDER: Final = re.compile(r"([a-z]{2,3})/(.+)")
 _ADDRESS: Final = re.compile(r"/*([^?#]*)(.*)", re.S)
@@ -160,6 +160,12 @@ def lang_of(page: Mapping[str, Any]) -> str:
 def root_props(page: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the props of a page's root."""
     props: Mapping[str, Any] = page["elements"][page["root"]].get("props", {})
+    return props
+
+
+def props_to_set(page: JsonObject) -> JsonObject:
+    """Return the props of a page's root, of a page that may not have any yet."""
+    props: JsonObject = page["elements"][page["root"]].setdefault("props", {})
     return props
 
 

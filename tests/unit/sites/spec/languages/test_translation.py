@@ -94,6 +94,24 @@ def test_every_text_that_visitors_read_can_be_translated() -> None:
     assert len(ours) > 0.75 * len(shown), sorted(set(shown) - set(ours))
 
 
+def test_a_section_in_another_language_says_so_until_its_page_is_in_it_too() -> None:
+    """Screen readers read the Italian questions of an English page with an English voice (issue 20; WCAG 3.1.2)."""
+
+    def language(site: Site) -> tuple[str, str | None]:
+        elements = site.pages[INDEX]["elements"]
+        return elements["page"]["props"].get("lang", "en"), elements["faq"]["props"].get("lang")
+
+    questions = reply(f"{INDEX} faq", language="it", beside=False)
+    site = apply_translation(demo_site(), TEXTS, [questions])
+    assert language(site) == ("en", "it")
+    assert re.search(rb'<section id="faq" class="[^"]*" lang="it"', render(site)[INDEX])
+    assert len(entries_of(site)) == len(TEXTS), "it is no text"
+    assert language(apply_translation(site, TEXTS, [{**questions, "language": "en"}])) == ("en", None)
+    first = questions["texts"][:1]
+    assert language(apply_translation(demo_site(), TEXTS, [{**questions, "texts": first}])) == ("en", None)
+    assert language(apply_translation(site, TEXTS, [reply(language="it", beside=False)])) == ("it", None)
+
+
 def test_what_a_form_asks_is_translated_and_the_names_of_its_fields_are_none_of_the_words() -> None:
     form = element(
         "ContactForm",
