@@ -285,9 +285,8 @@ def left_over(
 ) -> tuple[str, ...]:
     """Return what a translation leaves as it is, one sentence each without its full stop.
 
-    It is about the sections with a text of it, and about the pages that get a version of their own or half of whose
-    texts it has, unless only some sections are wanted. Names, addresses and the like are not told, nor where the texts
-    stay in their language.
+    It is about sections with a translated text, and pages with a version of their own or half of their texts, unless
+    only some sections are wanted. Neither names and addresses nor texts that stay in their language are told.
     """
     done = {(entry.page, entry.element, entry.keys) for entry, _ in _translated(entries, replies)}
     elements = {(page, element) for page, element, _ in done}
@@ -391,9 +390,10 @@ def _write_version(
             yield say("{section} of {page} stays as it is, as it differs from {original}", told_in, **names)
             continue
         added = {name: deepcopy(value) for name, value in element.items() if name not in ("children", "slots")}
-        held = version["elements"].setdefault(key, added)
+        props = version["elements"].setdefault(key, added).setdefault("props", {})
+        props.pop("lang", None)  # of a section whose original is in a language of its own
         for keys, text in found:
-            _put(held.setdefault("props", {}), keys, text)
+            _put(props, keys, text)
     if is_new and path != INDEX and f"{target.partition('/')[0]}/{INDEX}" not in pages:
         _own_shared(version, pages[INDEX], by_page.get(INDEX, {}))
 
