@@ -35,7 +35,10 @@ rules:
     say:
       - text: I look around.
       - tool: Bash
-        input: {command: "env; cat /proc/*/environ; grep -c . /proc/self/status; printf '<p>By hand' >found.html"}
+        input:
+          command: >-
+            env; cat /proc/*/environ; grep -c . /proc/self/status; printf '<p>By hand' >found.html;
+            for _ in $(seq 150); do [ -e /tmp/looked ] && break; sleep 0.1; done
   - name: has-looked
     when: {tag: look, tool_result: true}
     say:
@@ -74,7 +77,7 @@ def while_it_runs(place: Ground, box: DockerBox) -> Iterator[tuple[str, bytes]]:
         yield f"log of the {name}", api.logs(container)
     yield "networks", dumped(api.networks())
     yield "volumes", dumped(api.volumes())
-    listing = "find /home/agent /tmp /run/box /dev/shm -type f -print -exec cat {} +"
+    listing = "find /home/agent /tmp /run/box /dev/shm -type f -print -exec cat {} +; touch /tmp/looked"
     yield "files in memory", api.exec_start(api.exec_create(box.container, ["bash", "-c", listing])["Id"])
 
 
