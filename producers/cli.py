@@ -247,7 +247,7 @@ def _root(
     """Options of the program itself."""
     from producers.commands.context import choose_json  # every command imports it; `--version` does not
 
-    choose_json(False)
+    ctx.call_on_close(lambda: choose_json(False))
     if profile:  # what a command line says is stronger than its environment
         own = {name: value for name, value in ctx.obj().items() if name not in ("POINTSMAN_URL", "POINTSMAN_KEY")}
         ctx.obj = lambda: {**own, "POINTSMAN_PROFILE": profile}

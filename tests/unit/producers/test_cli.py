@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from producers.cli import _MODULE_OF, EXAMPLES, PANELS, app
-from producers.commands.context import print_table
+from producers.commands.context import print_table, wants_json
 from workers.main import parse_arguments
 from workers.runs.alone import _parser
 
@@ -362,6 +362,7 @@ def test_a_scan_exits_with_one_on_findings_and_says_them_as_json(tmp_path: Path)
         "script-host",
         "script-integrity",
     }
+    assert not wants_json(), "the next command of this process speaks in words"
 
 
 def test_ids_are_printed_whole_so_that_they_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
