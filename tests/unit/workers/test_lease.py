@@ -41,11 +41,14 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-def keepers() -> int:
-    return sum(thread.name == "leases" for thread in threading.enumerate())
+@pytest.fixture
+def keepers() -> Callable[[], int]:
+    """Count the threads of keepers that the test has made; an earlier test's may take seconds to end."""
+    earlier = {*threading.enumerate()}
+    return lambda: sum(thread.name == "leases" for thread in {*threading.enumerate()} - earlier)
 
 
-def test_a_lease_is_renewed_again_and_again_until_it_is_let_go() -> None:
+def test_a_lease_is_renewed_again_and_again_until_it_is_let_go(keepers: Callable[[], int]) -> None:
     with Held(LeaseKeeper(renew_held), 0.01) as held:
         wait_until(lambda: held.renewed > 2)
     wait_until(lambda: not keepers())
@@ -54,7 +57,7 @@ def test_a_lease_is_renewed_again_and_again_until_it_is_let_go() -> None:
     assert held.renewed == renewed
 
 
-def test_short_attempts_share_one_thread_and_renew_nothing() -> None:
+def test_short_attempts_share_one_thread_and_renew_nothing(keepers: Callable[[], int]) -> None:
     keeper = LeaseKeeper(renew_held)
     seen = []
     for _ in range(50):
@@ -65,7 +68,7 @@ def test_short_attempts_share_one_thread_and_renew_nothing() -> None:
     wait_until(lambda: not keepers())
 
 
-def test_a_short_attempt_does_not_wake_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_attempt_does_not_wake_the_thread(monkeypatch: pytest.MonkeyPatch, keepers: Callable[[], int]) -> None:
     wakes: list[int] = []
     keeper = LeaseKeeper(renew_held)
     with Held(keeper, 0.2):
@@ -85,7 +88,7 @@ def test_a_lease_that_is_due_sooner_does_not_wait_for_one_that_is_due_later() ->
         assert not slow.renewed
 
 
-def test_after_a_pause_the_next_attempt_is_looked_after_as_well() -> None:
+def test_after_a_pause_the_next_attempt_is_looked_after_as_well(keepers: Callable[[], int]) -> None:
     keeper = LeaseKeeper(renew_held)
     for _ in range(2):
         with Held(keeper, 0.01) as held:
