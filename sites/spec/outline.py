@@ -308,9 +308,11 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
     parts = [(part.kind, _expand(part, outline, business)) for part in wanted]
     body = arranged([*parts[:1], *_ways_in(pages, business), *parts[1:]] if is_home else parts, business, look)
     where = _news_page(pages)
-    for kind, props in body if is_home and where != INDEX else ():
-        if kind == "Posts":
+    for kind, props in body if is_home else ():
+        if kind == "Posts" and where != INDEX:
             props |= {"limit": _LATEST, "action": {"label": pages[where][0], "href": where}}
+        if kind == "Features":
+            props["items"] = [_leading_on(item, pages) for item in props["items"]]
     if not is_home:
         return [("Shared", {"of": "header"}), *body, ("Shared", {"of": "footer"})]
     footer = footer_of(business)
@@ -331,6 +333,15 @@ def _ways_in(pages: _Pages, business: Business) -> list[tuple[str, JsonObject]]:
     ][:12]
     is_bare = items[1:] and all(part.kind != "Features" for part in pages[INDEX][1])
     return [("Features", {"items": items})] if is_bare else []
+
+
+def _leading_on(item: JsonObject, pages: _Pages) -> JsonObject:
+    """Return an offer of the front page with a link to the page of its name, by that page's opening words."""
+    for path, (name, held) in pages.items():
+        if path != INDEX and "link" not in item and repeats(item["title"], name):
+            heading = held[0].heading if held and held[0].kind in _OPENINGS else None
+            return item | {"link": {"label": (heading or name)[:60], "href": path}}
+    return item
 
 
 def _expand(section: OutlinedSection, outline: Outline, business: Business) -> JsonObject:

@@ -191,7 +191,8 @@ def _place_of(kind: str, body: list[Section]) -> int | None:
 
 def repeats(heading: str, page: str) -> bool:
     """Whether a heading says what its page is called and no more: `Our team` below the opening of `Team`."""
-    return page.casefold() in heading.casefold() and len(heading.split()) <= len(page.split()) + 1
+    is_named = re.search(rf"\b{re.escape(page)}\b", heading, re.IGNORECASE)
+    return is_named is not None and len(heading.split()) <= len(page.split()) + 1
 
 
 def _shows_at_once(items: list[dict[str, Any]]) -> bool:

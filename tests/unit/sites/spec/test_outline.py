@@ -342,8 +342,11 @@ def test_a_front_page_that_lists_nothing_of_its_own_leads_to_the_others_by_their
     assert "features" not in home(*sections[:2], *legal), "they stand in the footer"
     many = [{"kind": "PageIntro", "page": f"Course {at}", "heading": "Bake"} for at in range(13)]
     assert len(home(sections[0], *many)["features"]["props"]["items"]) == 12
-    own = {"kind": "Features", "heading": "In our oven", "items": [{"title": "Rye"}]}
-    assert home(*sections, own)["features"]["props"]["heading"] == "In our oven"
+    own = {"kind": "Features", "heading": "In our oven", "items": [{"title": "Our courses"}, {"title": "Surprices"}]}
+    ours = home(*sections, own)["features"]["props"]
+    assert ours["heading"] == "In our oven"
+    named = {"label": "Bake with us", "href": "courses.html"}
+    assert [item.get("link") for item in ours["items"]] == [named, None], "what is named as a page is leads there"
 
 
 def test_a_further_page_does_not_say_its_name_again_below_its_opening() -> None:
