@@ -52,7 +52,7 @@ class Element:
 
 
 _APART: Final = re.compile(r'<span class="number">([^<]*)</span>')
-"""The number on a button, which is part of its label."""
+"""A number in its label: a telephone's on a button, an amount among the words of a price."""
 
 
 def parse_rendered(text: str) -> Element | None:

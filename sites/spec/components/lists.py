@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -446,9 +447,23 @@ class PriceListProps(SectionProps):
     """A few large prices side by side, or one line for each beside the heading; as its style has it by default."""
 
 
-def _price_line(item: PricedItem, ctx: RenderContext, level: int) -> Html:
-    marks = _tags_of(item)
-    top = tag("div", heading(level, item.title), marks, tag("span", item.price, class_="line-price"), class_="line-top")
+_AMOUNT: Final = re.compile(
+    r"(?:(?:[£$€]|CHF|EUR)\s?)?\d(?:[\d.,'’\u202f\xa0 ]*\d)?(?:\s?(?:[£$€]|(?:zł|Kč|kr|Ft|CHF|euro|euros)\b))?"
+)
+
+
+def _figure(price: str) -> str:
+    """Return a large price with its one amount apart from the words around it, which are set smaller."""
+    amounts = [*_AMOUNT.finditer(price)]
+    if len(amounts) != 1 or amounts[0][0] == price:
+        return price
+    start, end = amounts[0].span()
+    return join(price[:start], tag("span", price[start:end], class_="number"), price[end:])
+
+
+def _price_line(item: PricedItem, ctx: RenderContext, level: int, *, is_large: bool) -> Html:
+    price = tag("span", _figure(item.price) if is_large else item.price, class_="line-price")
+    top = tag("div", heading(level, item.title), _tags_of(item), price, class_="line-top")
     return tag("li", top, paragraph(item.text), _further(item, ctx), class_=_style(item))
 
 
@@ -470,6 +485,7 @@ def _price_line(item: PricedItem, ctx: RenderContext, level: int) -> Html:
     nav_label="Prices",
 )
 def _price_list(props: PriceListProps, ctx: RenderContext) -> Html:
-    entries = [_price_line(item, ctx, level_inside(ctx, props)) for item in props.items]
+    level, is_large = level_inside(ctx, props), props.layout == "figures"
+    entries = [_price_line(item, ctx, level, is_large=is_large) for item in props.items]
     lines = tag("ul", *entries, class_=f"price-{props.layout or 'list'}")
     return section(ctx, props, lines, paragraph(props.note, "small"), kind="menu")

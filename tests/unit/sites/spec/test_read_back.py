@@ -80,15 +80,17 @@ def test_any_other_edit_leaves_the_page_detached(old: str, new: str) -> None:
     assert read(INDEX, (old, new)) is None
 
 
-def test_the_words_of_a_button_with_its_number_are_read_back() -> None:
+def test_words_that_a_number_is_set_apart_from_are_read_back_with_it() -> None:
     call = {"label": "Ring 0161 555 017", "href": "tel:0161555017"}
-    site = parse_site(page(hero=element("Hero", heading="Bread", actions=[call])))
+    prices = element("PriceList", items=[{"title": "Rye", "price": "from £4"}], layout="figures")
+    site = parse_site(page(hero=element("Hero", heading="Bread", actions=[call]), prices=prices))
     files = render(site)
-    edited = files[INDEX].replace(b"Ring <span", b"Call <span")
+    edited = files[INDEX].replace(b"Ring <span", b"Call <span").replace("£4</span>".encode(), "£5</span>".encode())
     assert edited != files[INDEX]
     after = read_back(site, {**files, INDEX: edited})
     assert after is not None
     assert after.pages[INDEX]["elements"]["hero"]["props"]["actions"][0]["label"] == "Call 0161 555 017"
+    assert after.pages[INDEX]["elements"]["prices"]["props"]["items"][0]["price"] == "from £5"
 
 
 def test_an_entry_with_a_text_that_no_other_has_is_read_back() -> None:

@@ -411,6 +411,29 @@ def test_a_form_asks_for_a_message_and_an_email_that_have_to_be_given_or_may_be_
 
 
 @pytest.mark.parametrize(
+    ("price", "amount"),
+    [
+        ("from £12", "£12"),
+        ("£60 for four", "£60"),
+        ("od 35 zł", "35 zł"),
+        ("1.200,50 € im Jahr", "1.200,50 €"),
+        ("ab CHF 12 pro Tag", "CHF 12"),
+        ("£45", None),
+        ("£45 to £60", None),
+        ("2 for £5", None),
+        ("by appointment", None),
+    ],
+)
+def test_of_a_large_price_the_one_amount_stands_apart_from_its_words(price: str, amount: str | None) -> None:
+    items = [{"title": "Bunch", "price": price}]
+    large, small = (one("PriceList", items=items, layout=layout) for layout in ("figures", "lines"))
+    shown = [span.text_content() for span in large.find_class("number")]
+    assert shown == ([amount] if amount else [])
+    assert large.find_class("line-price")[0].text_content() == price
+    assert not small.find_class("number")
+
+
+@pytest.mark.parametrize(
     ("kind", "entry"),
     [("Schedule", {"time": "Mar", "title": "Edges"}), ("PriceList", {"title": "Small", "price": "€180"})],
 )
