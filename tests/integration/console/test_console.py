@@ -562,7 +562,7 @@ def test_the_stream_of_a_job_sends_lines_of_its_page(world: World) -> None:
     assert "It says &lt;b&gt;bread&lt;/b&gt;." in browser.get(f"/jobs/{job_id}").text
 
 
-def test_streams_of_the_console_count_like_those_of_the_api(world: World) -> None:
+def test_streams_of_the_console_count_like_those_of_the_api(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing() -> AsyncIterator[ServerSentEvent]:
         for never in ():
             yield never
@@ -570,7 +570,7 @@ def test_streams_of_the_console_count_like_those_of_the_api(world: World) -> Non
     job_id = world.submit(prompt="What does the page say?")
     Browser(world)
     streams = EventStreams(world.ledger, Streams(per_process=1, retry_seconds=7), poll_seconds=0.02)
-    vars(world.resources)["streams"] = streams
+    monkeypatch.setitem(vars(world.resources), "streams", streams)
     streams.open(None, nothing())
     refused = world.client.get(f"/console/jobs/{job_id}/stream")
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "7")
