@@ -20,6 +20,7 @@ from routing.queues import QueueName
 from sandbox.claude_code import SITE, SessionPlan, arguments, ticket_role
 from sandbox.errors import BoxLostError, UncontainedSessionError
 from sandbox.execution import Clocks
+from sandbox.local_box import LocalBox
 from sites.content_store import ContentStore
 from tests.factories import make_attempt
 from tests.played_cli import LosingMaker, PlayedMaker
@@ -249,7 +250,7 @@ def test_no_value_but_1_enables_the_retry(desk: Desk, value: str) -> None:
     assert len(desk.runs()) == 1
 
 
-@pytest.mark.req("S-127", "S-129", "S-133")
+@pytest.mark.req("S-127", "S-129", "S-133", "S-134")
 def test_with_the_flag_it_is_run_once_more_without_codex_home_and_otherwise_the_same(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -271,7 +272,7 @@ def test_a_process_that_succeeds_is_not_run_again_whatever_stands_on_stderr(desk
     assert (len(desk.runs()), ran.failed) == (1, None)
 
 
-@pytest.mark.req("S-127", "S-131", "S-135")
+@pytest.mark.req("S-127", "S-131", "S-134", "S-135")
 @pytest.mark.parametrize(
     "body",
     [
@@ -328,7 +329,7 @@ AGENT = platform_policy().agents["frontend-dev"]
 ORDER = AgentOrder(
     name="frontend-dev",
     agent=AGENT,
-    model="claude-sonnet-4-6",
+    model="claude-haiku-4-5-20251001",
     instructions="You are a developer.\n",
     prompt="Build it. --dangerous",
     files=FILES,
@@ -466,6 +467,7 @@ def test_permission_checks_are_skipped_only_behind_a_wall() -> None:
     with pytest.raises(UncontainedSessionError):
         arguments(plan, is_walled=False)
     assert "--dangerously-skip-permissions" not in arguments(replace(plan, role=SITE), is_walled=False)
+    assert not LocalBox.is_walled, "a process of the machine itself is no wall"
 
 
 @pytest.mark.req("S-060")
@@ -500,6 +502,7 @@ def test_instructions_lie_in_the_box_before_anything_runs_and_the_prompt_is_on_n
     assert INSTRUCTIONS not in ran.files
     (box,) = shop.maker.boxes
     words = [word for command in box.commands for word in command]
+    assert ORDER.model != AGENT.model
     assert {f"--model={ORDER.model}", "--max-budget-usd=0.0200"} <= set(words), "as the layers decide"
     assert all("Build it" not in word and "virtual-7f3a" not in word for word in words)
     assert all(b"virtual-7f3a" not in data for data in ran.files.values())
