@@ -223,7 +223,7 @@ def test_a_wider_stack_is_a_matter_of_the_platform_s_file() -> None:
     )
 
 
-@pytest.mark.req("S-066", "S-067")
+@pytest.mark.req("S-066", "S-067", "S-077")
 def test_keys_are_names_of_accounts_and_two_projects_may_name_two() -> None:
     one, two = read(keys={"anthropic": "acme", "openai": "acme-o"}), read(keys={"anthropic": "acme-enterprise"})
     assert account_of(one.keys, "openai", agents=["qa"], tenant_account=None) == "acme-o"
