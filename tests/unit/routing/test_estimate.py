@@ -39,12 +39,16 @@ def test_a_simple_bug_fix_is_700_thousand_tokens_and_two_to_four_dollars() -> No
 def test_a_standard_feature_is_a_million_and_a_half_and_five_to_ten_dollars(names: tuple[str, ...]) -> None:
     found = of(*names)
     assert (found.tokens, found.low_usd, found.high_usd) == (1_500_000, 5, 10)
+    told = estimate_agents(POLICY, names, is_fix=False, basis="plan")
+    assert (told["tokens"], told["low_usd"], told["high_usd"]) == (1_500_000, 5, 10)
 
 
 @pytest.mark.req("S-119")
 def test_a_complex_feature_is_two_and_a_half_million_and_ten_to_twenty_dollars() -> None:
     found = of(*COMPLEX)
     assert (found.tokens, found.low_usd, found.high_usd) == (2_500_000, 10, 20)
+    told = estimate_agents(POLICY, COMPLEX, is_fix=False, basis="plan")
+    assert (told["tokens"], told["low_usd"], told["high_usd"]) == (2_500_000, 10, 20)
 
 
 @pytest.mark.req("S-120")
@@ -59,6 +63,9 @@ def test_opus_for_one_agent_multiplies_that_agent_s_share_by_five_and_nothing_el
             assert dear.shares[role] == plain.shares[role]
         added = (OPUS_FACTOR - 1) * plain.shares[own][0]
         assert dear.low_usd == pytest.approx(plain.low_usd + added, abs=0.01)
+        agents = AGENTS | {name: AGENTS[name].model_copy(update={"model": OPUS})}
+        policy = POLICY.model_copy(update={"agents": agents})
+        assert estimate_agents(policy, names, is_fix=False, basis="plan")["low_usd"] == dear.low_usd
 
 
 def test_opus_for_one_of_two_agents_of_a_role_raises_half_of_its_share() -> None:
