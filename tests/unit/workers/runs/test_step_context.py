@@ -216,10 +216,11 @@ def test_each_role_is_told_to_read_first_what_it_needs(agent: str, needs: str) -
 
 
 @pytest.mark.req("S-048")
-def test_what_does_not_fit_is_listed_and_no_size_is_passed() -> None:
+@pytest.mark.parametrize("agent", ["frontend-dev", "qa"])
+def test_what_does_not_fit_is_listed_and_no_size_is_passed(agent: str) -> None:
     files = {f"src/part{number}/file.ts": b"x" for number in range(4000)}
     large = Snapshot({**files, "artifacts/research/spec.md": b"x" * 50_000})
-    found = staged(project=large, most=20_000)
+    found = staged(project=large, agent=agent, most=20_000)
 
     assert sum(len(data) for path, data in found.items() if path != INDEX) <= 20_000
     too_large = found[INDEX].decode().partition("## Too large to stage")[2].partition("##")[0]
@@ -327,7 +328,8 @@ def test_no_key_is_in_anything_that_an_agent_is_told() -> None:
 def test_an_order_is_bounded_however_much_the_steps_before_said() -> None:
     issue = {"severity": "blocking", "title": "t" * 300, "detail": "d" * 8000}
     results = {f"qa_{number}": {"status": "complete", "summary": "s", "issues": [issue] * 100} for number in range(20)}
-    text = order_text(replace(WORDS, results=results, task="t" * 8000), redact=lambda text: text)
+    ticket = {"title": "t", "body": "b" * 200_000}
+    text = order_text(replace(WORDS, results=results, task="t" * 8000, ticket=ticket), redact=lambda text: text)
     assert len(text) < 110_000
     assert "read `.agent-context/steps/`" in text
 
