@@ -137,6 +137,16 @@ def test_a_box_as_it_was_asked_for_may_start() -> None:
     assert check_box(box(), SLOT, SPEC, hosts={"egress": "10.0.0.2"}) == []
 
 
+@pytest.mark.req("S-058")
+def test_the_engine_is_asked_to_isolate_a_box() -> None:
+    asked = box_container(SLOT, SPEC, hosts={"egress": "10.0.0.2"}, lifetime_seconds=9)
+
+    assert (asked["privileged"], asked["read_only"], asked["user"]) == (False, True, SLOT.user)
+    assert (asked["cap_drop"], asked["security_opt"]) == (["ALL"], list(SECURITY))
+    assert (asked["ipc_mode"], asked["cgroupns"]) == ("private", "private")
+    assert asked.keys().isdisjoint({"cap_add", "devices", "pid_mode", "userns_mode", "uts_mode"})
+
+
 @pytest.mark.threat("A14")
 @pytest.mark.req("H-109", "H-110", "H-111", "H-112", "S-058")
 @pytest.mark.parametrize("name", WEAKER)
