@@ -26,7 +26,7 @@ from ledger.attempts import (
 from ledger.errors import FencedError, IdempotencyConflictError, JobNotFoundError, PublishConflictError, WrongStateError
 from ledger.events import EventKind, newest_of_kinds, report
 from ledger.job_control import approve, approved_release, await_approval, expire, overdue_jobs
-from ledger.jobs import end, find_job, move
+from ledger.jobs import end, find_job, lock_job, move
 from ledger.operations.migrate import migrate
 from ledger.record_tables import Approval
 from ledger.releases import activate, add_release
@@ -36,7 +36,7 @@ from ledger.submission import accept
 from ledger.tables import Attempt, Job, Release, Site
 from producers.use_cases.job_search import JobFilter, find_jobs
 from routing.errors import RoutingError
-from routing.jobs import ENDS, JobMessage, Reason, State
+from routing.jobs import ENDS, MOVES, JobMessage, Reason, State
 from routing.queues import QueueName, Tier
 from tests.factories import Shop, make_new_job, make_release
 
@@ -398,7 +398,7 @@ def test_a_job_that_loses_its_worker_too_often_ends_failed(shop: Shop) -> None:
     assert (job.state, job.reason, job.detail) == ("failed", "worker_lost", "its worker died 2 times")
 
 
-@pytest.mark.req("H-070")
+@pytest.mark.req("H-070", "H-097", "H-098", "H-099")
 @pytest.mark.parametrize("tier", list(Tier))
 def test_a_job_whose_time_was_up_ends_timed_out_without_another_try(shop: Shop, tier: Tier) -> None:
     claimed = shop.running(tier=tier)
@@ -518,6 +518,17 @@ def test_an_end_writes_one_notification_and_one_audit_row_and_frees_the_site(sho
     assert (row.output_hash, row.scan, row.approval) == ("none", "none", "none")
     assert row.detail == {"state": state.value, "reason": "time_limit"}
     assert shop.active(site) == base.id
+
+
+@pytest.mark.req("R-064")
+@pytest.mark.parametrize(("origin", "target"), [(next(o for o in MOVES if t in MOVES[o]), t) for t in sorted(ENDS)])
+def test_whatever_state_a_job_ends_in_its_owner_is_told_once(shop: Shop, origin: State, target: State) -> None:
+    job_id = shop.accept()
+    shop.execute("UPDATE job SET state = :state WHERE id = :id", state=origin.value, id=job_id)
+    with shop.ledger.begin() as session:
+        end(session, lock_job(session, job_id), target, reason=Reason.TIME_LIMIT)
+    states = shop.rows("SELECT payload ->> 'state' FROM notification WHERE job_id = :id", id=job_id)
+    assert states == [(target.value,)]
 
 
 @pytest.mark.req("H-117")
