@@ -240,6 +240,13 @@ def test_the_caps_of_a_policy_are_its_own(world: World) -> None:
     assert caps == {"tier": 0.05, "job": 0.3, "tenant_day": 50, "fleet_day": 500}
 
 
+@pytest.mark.req("S-019")
+def test_a_step_may_spend_its_own_budget_and_not_a_nanodollar_more(world: World) -> None:
+    step = replace(bearer(world), step_cap_nanousd=LIMIT)
+    assert reserve(world, step, start(LIMIT + 1), limit=None) == BudgetExceeded("tier", LIMIT)
+    assert reserve(world, step, start(LIMIT), limit=None) == Reserved(1, LIMIT)
+
+
 def test_a_call_that_was_looked_up_before_its_attempt_handed_the_job_on_gets_no_money(shop: Shop) -> None:
     world = World(shop.ledger, "")
     claimed = shop.running()

@@ -177,6 +177,21 @@ def test_a_project_says_how_often_a_step_is_tried_again(shop: Shop, tmp_path: Pa
     assert starts(yard).count("fix-frontend") == 2
 
 
+@pytest.mark.req("S-019", "S-024", "P-004")
+def test_each_step_starts_with_the_model_and_the_budget_of_its_agent(shop: Shop, tmp_path: Path) -> None:
+    yard = Yard(shop, tmp_path, project=f"{PROJECT}budgets: {{step_usd: {{frontend-dev: 1.5}}}}\n")
+    yard.team.plan = FIX
+    run_id = yard.submit("Fix the broken header")
+    yard.play(run_id)
+    caps = {row.agent: row.cap_nanousd for row in yard.executions(run_id)}
+    platform = shop.policy.agents["qa"].step_usd
+    assert platform is not None
+    assert (caps["frontend-dev"], caps["qa"]) == (1_500_000_000, round(platform * 10**9))
+    models = {row.agent: row.model for row in yard.executions(run_id)}
+    assert models == {agent: shop.policy.agents[agent or ""].model for agent in models}
+    assert models["qa"] != models["security"]
+
+
 @pytest.mark.req("P-012")
 def test_a_question_about_a_project_is_answered_by_one_step(yard: Yard) -> None:
     yard.team.answers = {"answer": done(answer="It is built with React.")}
@@ -186,7 +201,7 @@ def test_a_question_about_a_project_is_answered_by_one_step(yard: Yard) -> None:
     assert [step.agent for step in yard.steps(run_id).values()] == ["orchestrator:question"]
 
 
-@pytest.mark.req("S-116", "S-122", "P-005", "P-037", "P-062", "S-022", "P-055")
+@pytest.mark.req("S-116", "S-122", "P-005", "P-037", "P-062", "S-009", "S-022", "P-055")
 def test_every_call_of_a_run_names_who_made_it_and_they_add_up_to_its_bill(yard: Yard, shop: Shop) -> None:
     yard.team.plan = FIX
     run_id = yard.submit("Fix the broken header")

@@ -133,6 +133,7 @@ def test_an_agent_that_does_not_exist_is_refused() -> None:
     assert found(good(step("more", "product-owner"))) == [("unknown_agent", "more")]
 
 
+@pytest.mark.req("S-012")
 @pytest.mark.parametrize(
     "agent", ["orchestrator", "orchestrator:classify", "orchestrator:summary", "orchestrator:question"]
 )
