@@ -400,7 +400,7 @@ else:
 """
 
 
-@pytest.mark.req("H-080")
+@pytest.mark.req("H-079", "H-080")
 def test_a_site_with_a_build_is_built_in_another_box_after_the_agent_s_is_gone(
     rig: Rig, maker: PlayedMaker, tmp_path: Path
 ) -> None:

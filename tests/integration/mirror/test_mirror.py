@@ -354,6 +354,7 @@ _BEHIND_THE_WALL = (
 
 
 @pytest.mark.threat("B6")
+@pytest.mark.req("H-092", "H-093")
 def test_a_registry_cannot_send_the_mirror_to_places_behind_the_wall(
     mirror: MirrorWorld, subtests: pytest.Subtests
 ) -> None:
