@@ -155,6 +155,7 @@ def test_a_strong_search_is_not_asked_about(rig: Rig, broker_url: str) -> None:
 # ---------------------------------------------------------------------------------------------------- rules resolve it
 
 
+@pytest.mark.req("L-002")
 @pytest.mark.parametrize("said", ["the second one", "florist", "2", "the florist please"])
 def test_a_reply_that_names_a_site_binds_the_job_and_routes_it_again(rig: Rig, broker_url: str, said: str) -> None:
     rig.site("bakery")
@@ -198,13 +199,15 @@ def test_a_site_of_another_tenant_is_never_bound(rig: Rig, broker_url: str) -> N
     assert (rig.shop.job(job_id).state, rig.shop.job(job_id).site_id) == ("answered", None)
 
 
+@pytest.mark.req("L-080")
 @pytest.mark.parametrize("said", ["none of these", "cancel", "never mind"])
 def test_an_exit_cancels_the_job(rig: Rig, links: UUID, said: str) -> None:
     assert say(rig, links, said).outcome == "exit"
-    assert (rig.shop.job(links).state, rig.shop.job(links).reason) == ("cancelled", "cancelled")
+    job = rig.shop.job(links)
+    assert (job.state, job.reason, job.clarification) == ("cancelled", "cancelled", None)
 
 
-@pytest.mark.req("L-110")
+@pytest.mark.req("L-100", "L-110", "L-138", "L-152")
 @pytest.mark.parametrize(("said", "tier"), [("what is a proxy?", "router"), ("pwd", "command")])
 def test_what_is_no_answer_is_let_go_by_its_tier_and_the_question_stays(
     rig: Rig, links: UUID, said: str, tier: str
@@ -226,7 +229,7 @@ def test_a_typo_shows_the_same_options_again_while_no_model_may_be_asked(rig: Ri
     assert (rig.calls(), ladder_events(rig, links)) == ([], [])
 
 
-@pytest.mark.req("L-106", "L-111", "L-093")
+@pytest.mark.req("L-019", "L-072", "L-093", "L-106", "L-111", "L-128", "L-140", "L-147")
 def test_a_model_reorders_the_options_and_a_place_means_the_new_order(rig: Rig, links: UUID) -> None:
     assert say(rig, links, TYPO, switches=LLM).outcome == "asks_model"
     waiting = rig.shop.job(links)
@@ -241,7 +244,7 @@ def test_a_model_reorders_the_options_and_a_place_means_the_new_order(rig: Rig, 
     assert rig.shop.job(links).result == {"option": "d"}
 
 
-@pytest.mark.req("L-106")
+@pytest.mark.req("L-106", "L-023", "L-032", "L-034", "L-083", "L-084", "L-085", "L-103", "L-104", "L-136", "L-150")
 def test_the_same_reply_again_asks_no_model_again_and_keeps_the_order(rig: Rig, links: UUID) -> None:
     say(rig, links, TYPO, switches=AUTO | {"NEXT_PUBLIC_LLM_AUTO_EXECUTE_ENABLED": "false"})
     take_in(rig, links, environment=LLM)
@@ -250,10 +253,11 @@ def test_the_same_reply_again_asks_no_model_again_and_keeps_the_order(rig: Rig, 
     assert (shown(rig, links), len(rig.calls())) == (D_FIRST, 1)
 
 
+@pytest.mark.req("L-079", "L-141", "L-145")
 def test_a_sure_answer_acts_where_every_gate_is_open(rig: Rig, links: UUID) -> None:
     say(rig, links, TYPO, switches=AUTO)
     job = take_in(rig, links, environment=AUTO)
-    assert (job.state, job.result) == ("answered", {"option": "d"})
+    assert (job.state, job.result, job.clarification) == ("answered", {"option": "d"}, None)
 
 
 def test_a_model_s_answer_can_bind_a_site(rig: Rig, broker_url: str) -> None:
@@ -265,7 +269,7 @@ def test_a_model_s_answer_can_bind_a_site(rig: Rig, broker_url: str) -> None:
     assert rig.run(job_id).state == State.AWAITING_APPROVAL
 
 
-@pytest.mark.req("L-142")
+@pytest.mark.req("L-114", "L-125", "L-139", "L-142")
 def test_a_switch_that_went_off_while_a_reply_waited_stops_the_call(rig: Rig, links: UUID) -> None:
     environment = dict(AUTO)
     handler = intake(lambda: environment)
@@ -276,6 +280,7 @@ def test_a_switch_that_went_off_while_a_reply_waited_stops_the_call(rig: Rig, li
     assert (shown(rig, links), rig.calls()) == (SHOWN, [])
 
 
+@pytest.mark.req("L-004", "L-021", "L-030", "L-087", "L-089", "L-137", "L-151")
 @pytest.mark.parametrize(
     ("said", "failure"),
     [
@@ -295,6 +300,7 @@ def test_a_failure_shows_the_same_options_in_the_same_order_though_every_gate_is
     assert ladder_events(rig, links)[-1] == ("llm_arbitration_failed_fallback_clarifier", failure)
 
 
+@pytest.mark.req("L-004", "L-021", "L-030", "L-087", "L-089", "L-137", "L-151")
 def test_a_model_that_says_nothing_until_the_time_is_up_leads_back_to_the_question(rig: Rig, links: UUID) -> None:
     say(rig, links, "ope panel e [rehearse:timeout]", switches=AUTO)
     with soft_limit_after(0.7):
@@ -306,7 +312,7 @@ def test_a_model_that_says_nothing_until_the_time_is_up_leads_back_to_the_questi
 # --------------------------------------------------------------------------------------------------------- scope cues
 
 
-@pytest.mark.req("L-107", "L-108", "L-112")
+@pytest.mark.req("L-025", "L-036", "L-037", "L-044", "L-045", "L-095", "L-107", "L-108", "L-112")
 def test_from_chat_chooses_among_the_chat_s_options_though_a_widget_s_are_active(rig: Rig, broker_url: str) -> None:
     job_id = submit(rig, broker_url, UNBOUND, options=WIDGETS + LINKS)
     assert shown(rig, job_id) == ["w1", "w2", *SHOWN]

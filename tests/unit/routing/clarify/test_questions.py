@@ -150,11 +150,12 @@ def choices(request: ArbiterRequest) -> list[str]:
     return found
 
 
-@pytest.mark.req("L-019", "L-071")
+@pytest.mark.req("L-019", "L-029", "L-039", "L-071")
 def test_the_tool_is_forced_and_allows_the_candidates_and_abstention_only() -> None:
     prompt = arbiter_call(REQUEST)
     assert prompt.tool["name"] == TOOL_NAME
     assert choices(REQUEST) == [*LINKS.ids, ABSTAIN]
+    assert [option["id"] for option in json.loads(prompt.question)["options"]] == [*LINKS.ids]
     assert prompt.tool["input_schema"]["properties"]["confidence"] == {"type": "number", "minimum": 0, "maximum": 1}
     assert prompt.tool["input_schema"]["required"] == ["choice", "confidence"]
     assert ABSTAIN in prompt.system
