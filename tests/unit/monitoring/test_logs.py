@@ -91,7 +91,7 @@ def test_an_exception_is_one_field_of_one_line(lines: io.StringIO) -> None:
     assert "ValueError: bad key [redacted]" in line["exception"]
 
 
-@pytest.mark.req("S-084")
+@pytest.mark.req("S-080", "S-084")
 def test_secrets_are_redacted_wherever_they_stand(lines: io.StringIO) -> None:
     bind(worker=KEY)
     logger.warning("called with %s", KEY, extra={"header": f"Bearer {'x' * 30}", "deep": {"list": [KEY, ("a", KEY)]}})
