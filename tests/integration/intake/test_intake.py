@@ -63,7 +63,7 @@ def test_work_that_destroys_is_debated_on_record_before_it_is_queued(rig: Rig, b
     assert rig.run(job_id, edit_spec).state == State.AWAITING_APPROVAL
 
 
-@pytest.mark.req("R-003", "R-009", "R-044", "R-079", "R-080", "R-081")
+@pytest.mark.req("R-002", "R-003", "R-009", "R-044", "R-079", "R-080", "R-081", "R-114")
 def test_plain_work_is_decided_without_a_model_and_goes_straight_to_its_queue(rig: Rig, broker_url: str) -> None:
     rig.site()
     job = rig.shop.job(submit(rig, broker_url, "Change the hero heading to 'Hi'", site="bakery"))

@@ -66,7 +66,7 @@ def test_a_feature_is_classified_planned_and_built_in_batches_with_app_last(yard
     assert yard.run(run_id).intent == "build"
 
 
-@pytest.mark.req("S-045", "S-046", "S-041")
+@pytest.mark.req("S-034", "S-041", "S-045", "S-046", "S-052", "S-108")
 def test_each_step_begins_with_what_the_steps_before_it_left(yard: Yard) -> None:
     yard.team.plan = FIX
     run_id = yard.submit("Fix the broken header")
@@ -76,6 +76,7 @@ def test_each_step_begins_with_what_the_steps_before_it_left(yard: Yard) -> None
     seen = yard.workspace(run_id).read(heads["qa"] or "").files
     assert "src/fix-frontend.ts" in seen
     assert "artifacts/test-planner/test-planner.md" in seen
+    assert {"test-planner", "fix-frontend"} <= set(yard.steps(run_id)["qa"].context), "what is staged for it"
 
 
 @pytest.mark.req("S-101")
@@ -175,6 +176,32 @@ def test_a_project_says_how_often_a_step_is_tried_again(shop: Shop, tmp_path: Pa
     run_id = yard.submit("Fix the broken header")
     yard.play(run_id)
     assert starts(yard).count("fix-frontend") == 2
+
+
+@pytest.mark.req("S-037", "S-071", "S-100", "S-102", "S-103", "S-104", "S-106")
+def test_a_project_s_rules_open_gates_and_its_autonomy_skips_those_of_the_plan(shop: Shop, tmp_path: Path) -> None:
+    rules = "{autonomy: auto, gates: [{name: api, labels: [api], reason: Interfaces are looked at.}]}"
+    yard = Yard(shop, tmp_path, project=f"{PROJECT}rules: {rules}\n")
+    yard.team.plan = {**SMALL, "gates": [{"after": "qa", "reason": "it may be dear"}]}
+    run_id = yard.submit("Fix the broken header", ticket={"title": "Fix the broken header", "labels": ["api"]})
+    yard.settle()
+    assert {gate.key: gate.state for gate in yard.gates(run_id)} == {"gate_1": "skipped", "rule_api": "open"}
+    yard.decide(yard.open_gate(run_id))
+    assert yard.play(run_id).state == State.PUBLISHED
+
+
+@pytest.mark.req("S-037", "S-103")
+def test_a_gate_of_the_plan_waits_for_a_person_where_the_project_says_nothing(yard: Yard) -> None:
+    yard.team.plan = {**SMALL, "gates": [{"after": "qa", "reason": "it may be dear"}]}
+    run_id = yard.submit("Fix the broken header")
+    yard.settle()
+    gate = yard.open_gate(run_id)
+    assert (gate.key, gate.kind, gate.reason, yard.job(run_id).state) == (
+        "gate_1",
+        "plan",
+        "it may be dear",
+        "awaiting_approval",
+    )
 
 
 @pytest.mark.req("S-019", "S-024", "P-004")

@@ -428,7 +428,7 @@ def test_the_rules_are_taken_in_their_order() -> None:
     assert route("Change the tagline and add a hover effect").rule == "V1-3"
 
 
-@pytest.mark.req("H-015", "H-051", "H-052", "H-054", "H-055", "H-072")
+@pytest.mark.req("H-015", "H-051", "H-052", "H-054", "H-055", "H-056", "H-072", "H-120")
 def test_a_request_tells_the_router_everything_it_says() -> None:
     request = JobRequest.model_validate({"prompt": "Hi", "tier": "patch", "advanced_edit": True, "preference": "agent"})
     signals = signals_of(request, site=SiteSignals(files=3), debated=frozenset({"k"}))
