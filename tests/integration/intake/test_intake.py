@@ -118,7 +118,19 @@ def test_the_same_decision_is_debated_once_in_a_session(rig: Rig, broker_url: st
     assert rig.shop.job(submit(rig, broker_url, REMOVAL, site="bakery", session="chat-2")).state == State.DEBATING
 
 
-@pytest.mark.req("H-061", "H-007")
+@pytest.mark.req("P-010", "P-011")
+def test_read_literally_a_short_call_to_haiku_tells_building_from_fixing(rig: Rig, broker_url: str) -> None:
+    literally = {"INTENT_CLASSIFIER": "always"}
+    rig.site()
+    job_id = submit(rig, broker_url, "Fix the typo in the hero heading", environment=literally, site="bakery")
+    assert (rig.shop.job(job_id).state, rig.shop.job(job_id).route["intent"]) == (State.RECEIVED, "fix")
+    job = take_in(rig, job_id, environment=literally)
+    (call,) = rig.calls()
+    assert (call.model, call.tools) == ("claude-haiku-4-5-20251001", ("classify_intent",))
+    assert (job.state, job.route["intent"]) == (State.QUEUED, "build"), "as the rehearsed model says"
+
+
+@pytest.mark.req("H-061", "H-064", "H-007")
 def test_a_model_chooses_the_tier_only_after_the_rules_route_is_stored(rig: Rig, broker_url: str) -> None:
     rig.site()
     prompt = "Make it feel like a warm Sunday morning [rehearse:patch-it]"

@@ -104,13 +104,13 @@ class StepYard:
                 session.get_one(Run, self.run_id).head_commit = head
 
     def order(self, agent: str | None, task: str, *, key: str = "step", **fields: Any) -> UUID:
-        """Let an execution wait for a worker."""
-        phase = fields.pop("phase", "work" if agent else "check")
+        """Let an execution wait for a worker; `start` is what the run decided about it."""
+        phase, start = fields.pop("phase", "work" if agent else "check"), fields.pop("start", {})
         with self.shop.ledger.begin() as session:
             job = lock_job(session, self.run_id)
             add_steps(session, job, [NewStep(key=key, agent=agent, phase=phase, task=task, **fields)])
             tries = session.get_one(RunStep, (self.run_id, key)).tries
-            job_id = start_step(session, job, StepStart(key=key, attempt=tries + 1))
+            job_id = start_step(session, job, StepStart(key=key, attempt=tries + 1, **start))
             assert job_id is not None
         return job_id
 

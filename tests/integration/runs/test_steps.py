@@ -359,7 +359,7 @@ def test_no_prompt_holds_a_key_that_somebody_put_into_a_task_or_a_result(office:
     assert order.prompt.count("[redacted]") == 2
 
 
-@pytest.mark.req("S-041", "S-052", "S-040")
+@pytest.mark.req("S-034", "S-039", "S-040", "S-041", "S-052", "S-108")
 def test_a_step_reads_what_the_steps_before_it_left(office: Office) -> None:
     first = office.yard.do("research", "Specify it [rehearse:research]", key="first")
     workspace, commit = office.yard.workspace(), first.execution.commit
@@ -415,6 +415,30 @@ def test_every_step_sees_one_workspace_in_which_the_places_to_talk_are_there(off
     assert first["src/app.js"] == b"export const total = (a, b) => a + b;\n"
 
 
+@pytest.mark.req("P-004", "S-019", "S-024", "S-048", "S-077")
+def test_a_step_is_done_with_the_model_the_budget_and_the_context_that_its_run_decided(office: Office) -> None:
+    policy = office.yard.resources.policy
+    small = policy.model_copy(update={"runs": policy.runs.model_copy(update={"context_bytes": 3000})})
+    office.yard.resources = Resources(**{**vars(office.yard.resources), "policy": small})
+    office.yard.complete("before", {"status": "complete", "summary": "s" * 4000, "issues": []})
+    watched = Watched(Played({".agent-result.json": b'{"status": "complete", "summary": "Seen."}'}))
+    model = next(name for name in policy.prices if name != policy.agents["research"].model)
+    office.yard.do(
+        "research",
+        "Look",
+        context=("before",),
+        depends_on=("before",),
+        start={"model": model, "cap_nanousd": 70_000_000},
+        handler=partial(run_step, runners={"api": watched}),
+    )
+
+    (order,) = watched.orders
+    assert (order.model, order.cap_usd) == (model, 0.07)
+    staged = {path: data for path, data in order.files.items() if path.startswith(".agent-context/")}
+    assert sum(len(data) for path, data in staged.items() if not path.endswith("index.md")) <= 3000
+
+
+@pytest.mark.req("S-047")
 def test_a_step_that_would_write_where_its_plan_does_not_let_it_is_kept_to_its_plan(office: Office) -> None:
     files = {
         "artifacts/research/mine/a.md": b"a",
