@@ -209,6 +209,7 @@ def test_no_tier_s_change_passes_without_the_scan(rig: Rig, tier: Tier) -> None:
 
 
 @pytest.mark.threat("C9")
+@pytest.mark.req("H-081")
 def test_a_change_that_holds_a_secret_of_the_installation_is_refused(rig: Rig) -> None:
     site = rig.site()
     leak = {**FILES, "data.json": b'"' + b64encode(HELD.encode()) + b'"'}

@@ -318,7 +318,7 @@ def test_content_or_report_that_changed_after_the_approval_is_not_published(yard
     assert (yard.shown(), yard.shop.active(yard.site_id)) == (OLD, before)
 
 
-@pytest.mark.req("H-036")
+@pytest.mark.req("H-036", "H-082")
 @pytest.mark.parametrize("tier", list(Tier))
 def test_what_the_scan_refuses_gets_no_preview_link_in_any_tier(yard: Yard, tier: Tier) -> None:
     signer = PreviewSigner(["a-key-of-at-least-thirty-two-characters"])
