@@ -167,7 +167,7 @@ def test_what_came_since_the_writer_died_follows_what_it_left_unfinished(
     assert shown(directory) == ["fix one", "fix two"]
 
 
-@pytest.mark.req("R-096")
+@pytest.mark.req("R-068", "R-096")
 def test_of_two_dispatchers_the_leader_writes_and_the_other_goes_on_where_it_stopped(
     shop: Shop, directory: Path, broker_url: str, log: Callable[[], RoutingLog]
 ) -> None:
