@@ -141,6 +141,8 @@ def test_rules_are_a_union_and_none_can_be_taken_away_or_replaced() -> None:
     for name in ("p0-review", "qa-after-development"):
         again = {"name": name, "priorities": ["P3"], "reason": "never"}
         assert "no rule can be replaced" in refusal(rules={"gates": [again]})
+        step = {"name": name, "agent": "security", "after": "developer"}
+        assert "no rule can be replaced" in refusal(rules={"steps": [step]})
     assert "rules: has an unknown field" in refusal(rules={"remove": ["p0-review"]})
 
 
