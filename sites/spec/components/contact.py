@@ -233,7 +233,7 @@ def _question(ctx: RenderContext, name: str, question: Question) -> Html:
     id_ = f"{ctx.id}.{name}"
     attributes: dict[str, Any] = {"id": id_, "name": question.label, "required": question.required}
     if question.kind == "choice":
-        blank = None if question.required else tag("option", ctx.say("Please choose"), value="")
+        blank = tag("option", ctx.say("Please choose"), value="")
         return _field(ctx, name, question.label, tag("select", blank, *map(_option, question.options), **attributes))
     if question.kind == "long":
         return _field(ctx, name, question.label, tag("textarea", rows=3, **attributes))

@@ -373,6 +373,7 @@ QUESTIONS = [
     {"label": "I bring a dog", "kind": "check"},
     {"label": "What else should we know?", "kind": "long"},
     {"label": "Mobile", "kind": "phone"},
+    {"label": "How many?", "kind": "choice", "options": ["1", "2"], "required": True},
 ]
 
 
@@ -389,10 +390,15 @@ def test_a_form_asks_what_its_owner_wants_to_know_under_the_words_that_come_back
         "checkbox",
         "textarea",
         "tel",
+        "select",
     ]
-    assert [label for label, field in own.items() if "required" in field.attrib] == ["Arrival", "Departure"]
+    assert [label for label, field in own.items() if "required" in field.attrib] == [
+        "Arrival",
+        "Departure",
+        "How many?",
+    ]
     assert own["Room"].xpath("option/text()") == ["Please choose", "Attic", "Meadow"]
-    assert own["Room"].value == ""  # nobody is taken for having chosen
+    assert own["Room"].value == own["How many?"].value == ""  # nobody is taken for having chosen
 
 
 @pytest.mark.parametrize(
