@@ -28,7 +28,7 @@ _DEPTH = 12
 """Below this depth a schema (usually a recursive one) gets its smallest value."""
 
 _ASK = re.compile(
-    r"\b(?:asks|describes the site)\s*:\s*(.+?)(?=\n\n?Your last (?:reply|patch) was refused:|\Z)",
+    r"\basks\s*:\s*(.+?)(?=\n\n?Your last (?:reply|patch) was refused:|\Z)",
     re.IGNORECASE | re.DOTALL,
 )
 """How the tiers' prompts introduce a person's request, and what follows it on a retry."""

@@ -33,8 +33,7 @@ _OUTLINED = "a model's outline"
 
 def outline_task(inputs: Inputs) -> Task:
     """Return the task of outlining a site from the owner's words."""
-    parts = [Text(f"The owner describes the site:\n{inputs.order}")]
-    return Task([Prompt("spec_create", outline_prompt(), outline_tool(), parts)], _created)
+    return Task([Prompt("spec_create", outline_prompt(), outline_tool(), [Text(inputs.asked)])], _created)
 
 
 def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | Poor | Task:

@@ -272,7 +272,7 @@ def given_to(reply: Reply) -> Any:
 
 
 def outlined(description: str) -> Any:
-    return given_to(play(f"The owner describes the site:\n{description}", outline_tool()))
+    return given_to(play(f"The owner asks:\n{description}", outline_tool()))
 
 
 def test_the_tools_are_still_called_what_the_scenarios_match() -> None:
@@ -330,7 +330,7 @@ def test_an_invalid_spec_is_what_its_tag_asks_for_and_only_once_if_it_says_so() 
     names = []
     for _ in range(2):
         request = make_request(
-            user("The owner describes the site:\nX [rehearse:invalid-spec-once]"), tools=[outline_tool()]
+            user("The owner asks:\nX [rehearse:invalid-spec-once]"), tools=[outline_tool()]
         )
         match = rules.match(request)
         assert match is not None

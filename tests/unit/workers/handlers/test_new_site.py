@@ -29,6 +29,12 @@ def test_a_number_that_no_text_has_is_the_models_fault_where_a_new_site_is_trans
     assert poor.reason is Reason.SPEC_INVALID
 
 
+def test_an_outline_is_asked_for_as_all_else_is_with_the_day() -> None:
+    """A date without its year, or a weekday that is none, could not be seen (issue 20)."""
+    (prompt,) = outline_task(cast(Inputs, SimpleNamespace(asked="Today is Monday 2026-11-30. We open in May."))).prompts
+    assert [part.text for part in prompt.parts] == ["Today is Monday 2026-11-30. We open in May."]
+
+
 def test_a_drawing_for_which_a_document_has_no_room_is_refused_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = expand_outline({**OUTLINE, "drawing": "a goat"}).canonical()
     inputs = cast(Inputs, SimpleNamespace(words="", asked="A site", spec=None, site=None))
