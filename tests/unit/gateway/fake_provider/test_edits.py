@@ -329,9 +329,7 @@ def test_an_invalid_spec_is_what_its_tag_asks_for_and_only_once_if_it_says_so() 
     rules = RuleBook(load_rules([], faults=True))
     names = []
     for _ in range(2):
-        request = make_request(
-            user("The owner asks:\nX [rehearse:invalid-spec-once]"), tools=[outline_tool()]
-        )
+        request = make_request(user("The owner asks:\nX [rehearse:invalid-spec-once]"), tools=[outline_tool()])
         match = rules.match(request)
         assert match is not None
         names.append(match.name)
