@@ -431,7 +431,7 @@ def test_a_long_price_on_a_phone_leaves_its_title_a_line(style: str, show: Calla
     assert lines_of(page, ".line-top :is(h2, h3)") == 1
 
 
-def test_a_phone_shows_a_table_of_short_values_whole_and_a_price_below_its_tag_at_the_end_of_the_line(
+def test_a_phone_shows_a_table_of_short_values_whole_and_a_price_on_the_line_of_its_dish_beside_a_tag(
     show: Callable[..., Page],
 ) -> None:
     rows = [{"label": "Metres of bank", "values": ["–", "€1000", True]}]
@@ -439,13 +439,15 @@ def test_a_phone_shows_a_table_of_short_values_whole_and_a_price_below_its_tag_a
     dish = {"title": "Tajarin, forty yolks", "tag": "vegetarian", "price": "17"}
     menu = {"heading": "Menu", "items": [dish]}
     page = show(_with(theme={"preset": "ink"}, ComparisonTable=table, PriceList=menu))
+    parts = (".line-top :is(h2, h3)", ".line-price", ".line-top .tag", ".line-top")
     for width in (360, 390):
         page.set_viewport_size({"width": width, "height": 844})
         frame = page.locator(".table-frame").first
         assert frame.evaluate("each => each.scrollWidth - each.clientWidth") <= 0
-    ends = "each => [each, each.closest('li')].map(it => Math.round(it.getBoundingClientRect().right))"
-    price, line = page.locator(".price-list .line-price").first.evaluate(ends)
-    assert price == line
+        name, price, tag, line = (page.locator(each).evaluate("each => each.getBoundingClientRect()") for each in parts)
+        assert price["x"] + price["width"] == pytest.approx(line["x"] + line["width"], abs=1)
+        assert abs(price["y"] - name["y"]) < name["height"] / 2
+        assert tag["y"] >= name["y"] + name["height"]
 
 
 def test_a_plan_that_is_sold_out_and_has_no_button_says_so_above_its_name(show: Callable[..., Page]) -> None:
