@@ -214,7 +214,7 @@ def _outline_page_intro(section: OutlineSection, business: Business) -> JsonObje
     example={"heading": "Our classes", "text": "Small groups, every weekend."},
     words=("page intro", "page header", "page introduction"),
     outline=_outline_page_intro,
-    outline_hint="opening of a page other than the first",
+    outline_hint="opens a further page",
 )
 def _page_intro(props: PageIntroProps, ctx: RenderContext) -> Html:
     drawing = mark_of(props.drawing) if props.marked else _drawn(props.drawing)

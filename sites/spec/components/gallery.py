@@ -120,7 +120,7 @@ def _outline_gallery(section: OutlineSection, business: Business) -> JsonObject:
     words=("gallery", "photo gallery", "photos", "image gallery", "pictures"),
     nav_label="Gallery",
     outline=_outline_gallery,
-    outline_hint="only where the request gives or asks for pictures; things told in words are Features; items: "
+    outline_hint="only where the request gives or asks for pictures; items: "
     "title = caption, text = what it shows, detail = address of the picture, else a pattern stands there",
 )
 def _gallery(props: GalleryProps, ctx: RenderContext) -> Html:

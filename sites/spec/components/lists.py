@@ -269,7 +269,7 @@ def _schedule_row(item: ScheduleEntry, ctx: RenderContext, level: int) -> Html:
     outline=outline_items(
         "items", 24, rest="note", time=ItemField("detail", 60), title=ItemField("title"), text=ITEM_TEXT
     ),
-    outline_hint="items: title (of one course, its days), detail = time, text",
+    outline_hint="items: title = what or where (of one course, its days), detail = day and time, text",
     nav_label="Schedule",
 )
 def _schedule(props: ScheduleProps, ctx: RenderContext) -> Html:
@@ -481,7 +481,7 @@ def _price_line(item: PricedItem, ctx: RenderContext, level: int, *, is_large: b
     outline=outline_items(
         "items", 24, rest="note", title=ItemField("title", 60), price=ItemField("detail", 30), text=ITEM_TEXT
     ),
-    outline_hint="items: title, detail = price, text",
+    outline_hint="items: title, detail = price with unit, text",
     nav_label="Prices",
 )
 def _price_list(props: PriceListProps, ctx: RenderContext) -> Html:

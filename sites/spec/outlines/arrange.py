@@ -49,8 +49,8 @@ _TITLE: Final = 34
 """Characters of a heading that can stand as a title across the page."""
 _FIGURES: Final = 3
 """How many prices fit side by side in large type."""
-_OF_FIGURE: Final = 14
-"""Characters of a price that can stand large."""
+_FIGURE: Final = re.compile(r"(?=\D*\d).{,14}")
+"""A price that can stand large: `by appointment` is none."""
 _STATEMENT: Final = 320
 """Characters of a text that can stand large."""
 _DAY: Final = 40
@@ -142,7 +142,7 @@ def _features_layout(items: list[dict[str, Any]], look: Look, *, before: str | N
 
 def _prices_layout(items: list[dict[str, Any]], look: Look, *, before: str | None) -> str | None:
     """Return how prices are set: a few short ones large, those of which not all have a text as lines; else None."""
-    is_few = 1 < len(items) <= _FIGURES and all(len(item["price"]) <= _OF_FIGURE for item in items)
+    is_few = 1 < len(items) <= _FIGURES and all(_FIGURE.fullmatch(item["price"]) for item in items)
     told = sum("text" in item for item in items)
     if look.style == "tiles" and len(items) > _FIGURES and told < len(items):
         return "lines"

@@ -13,6 +13,7 @@ from sites.errors import SpecError
 from sites.links import dead_links
 from sites.spec.catalog import components
 from sites.spec.drawings.requests import wanted
+from sites.spec.edit import apply_edit
 from sites.spec.html import say
 from sites.spec.model import INDEX
 from sites.spec.outline import (
@@ -208,6 +209,16 @@ def test_what_lacks_an_address_is_left_out_and_named() -> None:
     form = with_sections({"kind": "Hero"}, {"kind": "ContactForm"}, {"kind": "MapLink"}, contact={"address": "Here"})
     assert left_out(form) == ("contact form",)
     assert left_out(OUTLINE) == ("testimonials",)
+
+
+def test_a_form_without_an_address_shows_the_number_and_keeps_its_questions_for_when_there_is_one() -> None:
+    """The form of a plumber who gave no address was left out, so that its answer had to make it anew (trial 18)."""
+    form = {"kind": "ContactForm", "items": [{"title": "Postcode"}]}
+    site = expand_outline(with_sections({"kind": "Hero"}, form, contact={"phone": "01632 960 730"}))
+    assert [each["label"] for each in site.pages[INDEX]["elements"]["contact"]["props"]["questions"]] == ["Postcode"]
+    assert b"<form" not in render(site)[INDEX]
+    contact = {"op": "add", "path": "/pages/index.html/elements/contact/props/email", "value": "ring@okoro.example"}
+    assert b"Postcode" in render(apply_edit(site, [contact]))[INDEX]
 
 
 def test_a_new_gallery_shows_drawings_that_differ_with_the_outline_s_captions() -> None:

@@ -188,6 +188,7 @@ def test_a_few_prices_stand_large_and_those_of_which_some_have_a_text_as_lines()
         (prices[:1], LOOK, None),
         (prices * 2, LOOK, None),
         ([*prices, {"title": "Repair", "price": "by the hour or day"}], LOOK, None),
+        ([*prices, {"title": "Weddings", "price": "by appointment"}], EDITORIAL, None),
         (prices * 2, tiles, "lines"),
         (prices[1:] * 4, tiles, None),
     ):
