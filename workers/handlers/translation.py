@@ -83,9 +83,8 @@ def _with_terms(
 def parts_of(inputs: Inputs, site: Site, texts: Choice) -> list[Text]:
     """Return the texts to translate, in parts that side by side calls get."""
     parts, address = chunks(texts.entries), address_line(site, inputs.words)
-    which = ", part {} of {}" if len(parts) > 1 else ""
     return [
-        Text(f"{address}\n\nThe site's texts{which.format(number, len(parts))}:\n{part}")
+        Text(f"{address}\n\nThe site's texts, part {number} of {len(parts)}:\n{part}")
         for number, part in enumerate(parts, 1)
     ]
 
