@@ -200,7 +200,7 @@ def _shows_at_once(items: list[dict[str, Any]]) -> bool:
 
 
 def _tones(body: list[Section], look: Look, *, has_plate: bool) -> list[Tone]:
-    """Set the grounds of sections: one is strong, the visit dark, and of the others no two tinted ones meet.
+    """Set the grounds of sections: one is strong, and of the others no two tinted ones meet.
 
     A colour on which the opening stands is spent. A printed page is paper, but for what is said large and a sheet of
     another one now and then.
@@ -211,13 +211,10 @@ def _tones(body: list[Section], look: Look, *, has_plate: bool) -> list[Tone]:
     for place, (kind, _) in enumerate(body):
         before = tones[-1] if tones else None
         if place == strong:
-            is_dark = has_plate and [kind for kind, _ in body[place + 1 : place + 2]] != ["MapLink"]
-            tones.append(look.call if kind == "CallToAction" else "deep" if is_dark else look.band)
+            tones.append(look.call if kind == "CallToAction" else "deep" if has_plate else look.band)
         elif is_paper:
             is_sheet = place % _PAGE == 0 and place > 0 and before == "plain" and place + 1 != strong
             tones.append("tinted" if is_sheet else "plain")
-        elif kind == "MapLink" and place > 0 and before != "deep":
-            tones.append("deep")
         else:
             tones.append("tinted" if place > 1 and before == "plain" and kind not in _PLAIN else "plain")
     return tones

@@ -79,8 +79,8 @@ def test_where_a_place_is_when_and_how_to_call_stand_together_above_a_form_alone
     body = [("MapLink", PLACE), ("Hero", {}), ("ContactForm", FORM)]
     assert arranged(body, AKERS, LOOK) == [
         ("Hero", {"tone": "filled"}),
-        ("MapLink", {**PLACE, "phone": AKERS.phone, "email": AKERS.email, "hours": [*AKERS.hours], "tone": "deep"}),
-        ("ContactForm", {"heading": "Write", "email": AKERS.email}),
+        ("MapLink", {**PLACE, "phone": AKERS.phone, "email": AKERS.email, "hours": [*AKERS.hours]}),
+        ("ContactForm", {"heading": "Write", "email": AKERS.email, "tone": "tinted"}),
     ]
 
 
@@ -151,13 +151,13 @@ def tones(*body: tuple[str, dict[str, Any]], look: Look = LOOK) -> list[str]:
     return [props.get("tone", "plain") for _, props in arranged(list(body), AKERS, look)]
 
 
-def test_one_section_of_a_page_is_strong_the_one_that_it_suits_best_and_the_visit_is_dark() -> None:
+def test_one_section_of_a_page_is_strong_the_one_that_it_suits_best_and_none_meets_the_dark_footer_as_dark() -> None:
     hero, faq, text = ("Hero", {}), ("FAQ", {"items": []}), ("RichText", {"body": "Seventeen years."})
     assert tones(hero, offers(3), ("PriceList", {}), text, faq) == ["filled", "plain", "tinted", "deep", "plain"]
     assert tones(hero, offers(3), ("Stats", {}), text, faq)[2:4] == ["deep", "plain"]
     assert tones(hero, offers(3), ("RichText", {"body": "Long. " * 80}), faq)[1:] == ["plain", "plain", "tinted"]
-    assert tones(hero, text, ("MapLink", PLACE))[1:] == ["plain", "deep"]
-    assert tones(hero, offers(3), ("Stats", {}), ("MapLink", PLACE))[1:] == ["plain", "filled", "deep"]
+    assert tones(hero, text, ("MapLink", PLACE))[1:] == ["plain", "tinted"]
+    assert tones(hero, offers(3), ("Stats", {}), ("MapLink", PLACE))[1:] == ["plain", "deep", "plain"]
     assert tones(("PageIntro", {}), ("Stats", {})) == ["filled", "plain"]
     assert tones(hero, offers(3), ("Stats", {}), ("CallToAction", {}))[2:] == ["tinted", "accent"]
     reading = "Schedule", {"items": [{"time": "7 pm", "title": "Reading"}]}
