@@ -193,24 +193,25 @@ def _outline_question(item: Mapping[str, str]) -> JsonObject:
 
 
 def _outline_contact(section: OutlineSection, business: Business) -> JsonObject:
-    """Read items as questions, further ways, and whether the form has no message or an optional one."""
-    kinds = [item["detail"] for item in section.items if item.get("detail") in _MESSAGES]
-    message = {"message": _MESSAGES[kinds[-1]]} if kinds else {}
+    """Read items as questions, further ways, and which of its own fields the form lacks or leaves open."""
+    fields = dict(_FIELDS[item["detail"]] for item in section.items if item.get("detail") in _FIELDS)
     further = [*(link.model_dump() for link in business.ways), *outlined_links(section)]
     links = [*{link["href"]: link for link in further}.values()]
     ways = {"links": links[:6]} if links else {}
     items = [
-        item
-        for item in section.items
-        if item.get("title") and item.get("detail") not in _MESSAGES and not is_link(item)
+        item for item in section.items if item.get("title") and item.get("detail") not in _FIELDS and not is_link(item)
     ]
     asked = {"questions": [_outline_question(item) for item in items][:12]} if items else {}
     contact = business.contact_props()
     tone = {"familiar": business.familiar} if business.familiar else {}
-    return {"heading": business.say("Contact"), **section_props(section), **contact, **ways, **asked, **message, **tone}
+    return {"heading": business.say("Contact"), **section_props(section), **contact, **ways, **asked, **fields, **tone}
 
 
-_MESSAGES: Mapping[str, str] = {"no message": "none", "optional message": "optional"}
+_FIELDS: Mapping[str, tuple[str, str]] = {
+    f"{word} {field}": (prop, value)
+    for word, value in (("no", "none"), ("optional", "optional"))
+    for field, prop in (("message", "message"), ("email", "visitor_email"))
+}
 
 
 def _lines_of(links: tuple[Link, ...], ctx: RenderContext) -> Iterator[Html]:
@@ -278,7 +279,7 @@ def _encoding(target: str) -> str | None:
     outline=_outline_contact,
     outline_hint="where a form is asked for or needed, not where buttons to the email do; items, only to ask more than "
     "name, email and message: title = the question, detail = its kind: text, long, date, time, number, phone, check, "
-    "or choice, and then text = its options as A | B. An item with detail `no message` or `optional message` where "
+    "or choice, and then text = its options as A | B. Items with detail `no|optional message|email` where "
     "none is needed",
     minimal=lambda business: (
         {"heading": business.say("Contact us"), **business.contact_props()} if business.email else None

@@ -450,13 +450,21 @@ def test_an_entry_of_a_programme_or_a_price_list_may_lead_somewhere(kind: str, e
     assert [(a.text, a.get("href")) for a in found.xpath(".//li//a")] == [("Buy", "https://shop.example/small")]
 
 
-@pytest.mark.parametrize(("detail", "message"), [("no message", "none"), ("optional message", "optional")])
-def test_a_new_site_s_form_leaves_the_message_out_or_to_its_visitors(detail: str, message: str) -> None:
+@pytest.mark.parametrize(
+    ("detail", "prop", "value"),
+    [
+        ("no message", "message", "none"),
+        ("optional message", "message", "optional"),
+        ("no email", "visitor_email", "none"),
+        ("optional email", "visitor_email", "optional"),
+    ],
+)
+def test_a_new_site_s_form_leaves_its_own_fields_out_or_to_its_visitors(detail: str, prop: str, value: str) -> None:
     items = [{"title": "Online or here?", "text": "Online | Here"}, {"title": "Message", "detail": detail}]
     sections = [{"kind": "ContactForm", "heading": "Write", "items": items}]
     made = expand_outline({"name": "Practice", "contact": {"email": "a@b.example"}, "sections": sections})
     props = made.pages[INDEX]["elements"]["contact"]["props"]
-    assert props["message"] == message
+    assert props[prop] == value
     assert [question["label"] for question in props["questions"]] == ["Online or here?"]
 
 
