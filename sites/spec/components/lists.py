@@ -269,7 +269,7 @@ def _schedule_row(item: ScheduleEntry, ctx: RenderContext, level: int) -> Html:
     outline=outline_items(
         "items", 24, rest="note", time=ItemField("detail", 60), title=ItemField("title"), text=ITEM_TEXT
     ),
-    outline_hint="items: title = what or where (of one course, its days), detail = day and time, text",
+    outline_hint="items: title = what or where, detail = day and time, text",
     nav_label="Schedule",
 )
 def _schedule(props: ScheduleProps, ctx: RenderContext) -> Html:

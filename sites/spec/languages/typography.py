@@ -15,11 +15,6 @@ MONTH: Final = (
     r"mayo|junio|julio|agosto|septiembre|octubre|noviembre|diciembre|gennaio|aprile|maggio|giugno|luglio|settembre|"
     r"ottobre|dicembre|maart|mei)\b"
 )
-WEEKDAY: Final = (
-    r"\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)days?|(?:mon|diens|donners|frei|sams|sonn)tags?|mittwochs?|"
-    r"sonnabends?|(?:lun|mar|mercre|jeu|vendre|same)dis?|dimanches?|lunes|martes|miércoles|jueves|viernes|sábados?|"
-    r"domingos?|(?:lune|marte|mercole|giove|vener)dì|sabato|domenica|(?:maan|dins|woens|donder|vrij|zater|zon)dag)\b"
-)
 _UNIT: Final = r"(?:Uhr|heures|h|hrs?|am|pm|a\.m|p\.m|min|m²|m|km|kg|g|cm|l|EUR|CHF|zł|Kč|kr)\b|[€£$%]"
 _WHOLE: Final = re.compile(
     rf"(?<=\d) (?={_UNIT})|(?<=\d\.) (?={MONTH})|(?<=\d) (?={MONTH})|(?<=[€£$]) (?=\d)"

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sites.spec.catalog import Business, HeroLayout, Tone
-from sites.spec.languages.typography import MONTH, WEEKDAY
 from sites.spec.model import JsonObject
 from sites.spec.outlines.looks import Look
 from sites.spec.trades import Trade
@@ -23,7 +22,6 @@ _STRONG: Final = ("Stats", "Testimonials", "RichText", "Steps", "PriceList", "Fe
 """Kinds of sections that may have the one strong ground of a page, those first that it suits best."""
 _SAID: Final = 3
 """How many of these, the first ones, are said and not listed."""
-_DATE: Final = re.compile(rf"\d\.?\s?{MONTH}|{MONTH}\s\d|\b\d{{1,2}}[./](?:0?[1-9]|1[0-2])\b|{WEEKDAY}", re.IGNORECASE)
 _SHORT: Final = 72
 """Characters of a text that would leave a card half empty."""
 _UNEVEN: Final = 36
@@ -53,8 +51,6 @@ _FIGURE: Final = re.compile(r"(?=\D*\d).{,14}")
 """A price that can stand large: `by appointment` is none."""
 _STATEMENT: Final = 320
 """Characters of a text that can stand large."""
-_DAY: Final = 40
-"""Characters of a title that may be a date."""
 _OF_VISIT: Final = frozenset({"phone", "address", "hours", "timezone", "links"})
 """What of a form stands in the section on the visit instead."""
 
@@ -91,8 +87,6 @@ def arranged(body: list[Section], business: Business, look: Look) -> list[Sectio
             props = props | {"layout": set_as}
         if kind == "CallToAction" and (len(props.get("text", "")) <= _SHORT or props.get("actions", ())[1:]):
             props = props | {"layout": "centered"}
-        if kind == "Schedule":
-            props = props | {"items": _by_what_differs(props["items"])}
         if kind == "Hero":
             below = ordered[1][0] if ordered[1:] else None
             props, tone = _opened(props, business.opening, look, below=below)
@@ -148,15 +142,6 @@ def _prices_layout(items: list[dict[str, Any]], look: Look, *, before: str | Non
         return "lines"
     has_room = look.style in ("editorial", "display") or (look.style == "tiles" and not told)
     return "figures" if is_few and has_room and before is None else None
-
-
-def _by_what_differs(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the entries of a programme; where days stand below their hours, the day leads."""
-    if not all(_DATE.search(item["title"]) and len(item["title"]) <= _DAY for item in items):
-        return items
-    if any(_DATE.search(item["time"]) for item in items):
-        return items
-    return [item | {"time": item["title"], "title": item["time"]} for item in items]
 
 
 def _with_visit(body: list[Section], business: Business) -> list[Section]:

@@ -208,16 +208,6 @@ def test_a_call_of_few_words_or_two_buttons_stands_in_the_middle() -> None:
         assert found.get("layout") == layout
 
 
-def test_the_day_leads_where_an_hour_stands_above_it() -> None:
-    for times in (("10 till 4", "10 till 4"), ("13.30–16 uur", "2pm"), ("mardi", "mercredi")):
-        days, leads = ["Saturday 5 December", "domenica"], times[0] if "mardi" in times else "Saturday 5 December"
-        items = [{"time": time, "title": day} for time, day in zip(times, days, strict=True)]
-        [(_, props)] = arranged([("Schedule", {"items": items})], AKERS, LOOK)
-        assert props["items"][0]["time"] == leads
-    teams = [{"time": "17:00", "title": f"U{age} boys"} for age in (12, 14)]
-    assert arranged([("Schedule", {"items": teams})], AKERS, LOOK)[0][1]["items"] == teams
-
-
 def test_the_facts_of_an_opening_stand_in_a_strip_where_there_are_some() -> None:
     for notes, strip in ((["From €120", "Two", "Three"], "accent"), (["From €120", "Two"], None)):
         [(_, props)] = arranged([("Hero", {"notes": notes})], AKERS, LOOK)
