@@ -222,7 +222,7 @@ def _tell_language(pages: JsonObject, language: str, entries: Sequence[Entry], t
                 is_other = not is_whole and primary(language) != primary(props.get("lang", "en"))
                 section["props"].pop("lang", None)
                 if is_other and here.count(key) * 2 > of_page.count(key):
-                    section["props"]["lang"] = language
+                    section["props"] = with_prices(section["props"], language) | {"lang": language}
 
 
 class Versions(NamedTuple):
