@@ -69,38 +69,40 @@ _Found = tuple[int, str, int]
 
 @dataclass(slots=True)
 class _Node:
-    """A node of the tree of phrases, in which each word leads to what may follow it."""
+    """A node of the tree of phrases. What may follow it is made when a prompt first asks for it: few parts ever are."""
 
     ended: tuple[_Phrase, ...]
     gapped: tuple[tuple[_Phrase, Words], ...]
     """The phrases that continue with a gap, each with the words of which one must follow it."""
     behind: Words
     """All of these words; if the prompt has none of them, no such phrase matches."""
-    following: Mapping[str, _Node]
-    """By the next word."""
+    begun: Mapping[str, Sequence[_Phrase]]
+    """What is left of the other phrases, by the next word."""
+    made: dict[tuple[_Phrase, ...], _Node] = field(compare=False, repr=False)
+    """The tree's nodes so far, which are shared: many words lead to the same phrases."""
+    _following: dict[str, _Node] = field(default_factory=dict, compare=False, repr=False)
+
+    def after(self, word: str) -> _Node | None:
+        """Return the node to which a word leads."""
+        node = self._following.get(word)
+        if node is None and word in self.begun:
+            left = tuple(self.begun[word])
+            node = self._following[word] = self.made.get(left) or self.made.setdefault(left, _node(left, self.made))
+        return node
 
 
 def _node(phrases: tuple[_Phrase, ...], made: dict[tuple[_Phrase, ...], _Node]) -> _Node:
-    """Return the node of these phrases; `made` holds the nodes built so far, which are shared."""
-    if phrases in made:
-        return made[phrases]
-    ended: list[_Phrase] = []
-    gapped: list[tuple[_Phrase, Words]] = []
     following: dict[str, list[_Phrase]] = {}
-    for phrase in phrases:
-        place, group, left = phrase
-        if not left:
-            ended.append(phrase)
-        elif left[0] is None:
-            gapped.append((phrase, next(wanted for wanted in left if wanted is not None)))
-        else:
+    for place, group, left in phrases:
+        if left and left[0] is not None:
             begun = _Phrase(place, group, left[1:])
             for word in left[0]:
                 following.setdefault(word, []).append(begun)
+    ended = tuple(phrase for phrase in phrases if not phrase.left)
+    gaps = [phrase for phrase in phrases if phrase.left[:1] == (None,)]
+    gapped = tuple((phrase, next(wanted for wanted in phrase.left if wanted is not None)) for phrase in gaps)
     behind = frozenset().union(*(words for _, words in gapped))
-    further = {word: _node(tuple(rest), made) for word, rest in following.items()}
-    made[phrases] = _Node(tuple(ended), tuple(gapped), behind, further)
-    return made[phrases]
+    return _Node(ended, gapped, behind, following, made)
 
 
 def _read_on(node: _Node, keys: Sequence[tuple[str, ...]], at: int, present: set[str], found: list[_Found]) -> None:
@@ -114,7 +116,7 @@ def _read_on(node: _Node, keys: Sequence[tuple[str, ...]], at: int, present: set
                 if last >= 0:
                     found.append((place, group, last))
     for name in keys[at + 1]:
-        if (further := node.following.get(name)) is not None:
+        if (further := node.after(name)) is not None:
             _read_on(further, keys, at + 1, present, found)
 
 
@@ -210,7 +212,7 @@ class Vocabulary:
         for at, openings in begun:
             following = keys[at + 1]
             for opening in openings:
-                if opening.ended or opening.gapped or not opening.following.keys().isdisjoint(following):
+                if opening.ended or opening.gapped or not opening.begun.keys().isdisjoint(following):
                     found: list[_Found] = []
                     _read_on(opening, keys, at, present, found)
                     if found:
@@ -220,8 +222,7 @@ class Vocabulary:
         return hits
 
     def _openings(self, names: tuple[str, ...]) -> tuple[_Node, ...]:
-        openings = self.phrases.following
-        return tuple(openings[name] for name in names if name in openings)
+        return tuple(node for name in names if (node := self.phrases.after(name)) is not None)
 
     def _enter(self, word: str) -> _Entry:
         if len(self._entries) >= _MOST_ENTRIES:
