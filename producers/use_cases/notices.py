@@ -27,7 +27,7 @@ _LONGEST_URL = 2_000
 WaitState = Literal["awaiting_approval", "clarifying"]
 
 
-class NoticeChoice(BaseModel, extra="forbid", use_attribute_docstrings=True):
+class NoticeChoice(BaseModel, extra="forbid"):
     """Of which waits a tenant wants to hear, and where besides the jobs' `callback_url`."""
 
     states: list[WaitState] = Field(default=[], max_length=2)

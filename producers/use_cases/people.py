@@ -259,7 +259,7 @@ class KeyView(View):
     """To five minutes; null if it has not been used since that is kept."""
 
 
-class AccessOrder(BaseModel, extra="forbid", use_attribute_docstrings=True):
+class AccessOrder(BaseModel, extra="forbid"):
     """What to take away: one of these."""
 
     session_id: UUID | None = None
