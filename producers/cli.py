@@ -166,7 +166,7 @@ class _Commands(Mapping[str, Any]):
 def _load(name: str) -> Any:
     module = import_module(f"producers.commands.{_MODULE_OF[name]}")
     group = getattr(module, f"{name}_app", None)
-    command: Any = typer.main.get_group(group or module.app)
+    command: Any = _group_of(group or module.app)
     if group is None:
         command = command.commands[name]
     command.name, command.rich_help_panel = name, _PANEL_OF[name]
@@ -175,6 +175,10 @@ def _load(name: str) -> Any:
             head = "Examples:" if len(lines) > 1 else "Example:"
             each.epilog = "\n\n".join((head, *(f"  {line}" for line in lines)))
     return command
+
+
+_group_of = cache(typer.main.get_group)
+"""A module's commands are made together, once for all of them."""
 
 
 def _walk_commands(command: Any, words: str) -> Iterator[tuple[str, Any]]:
