@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,10 +26,13 @@ from producers.commands.context import (
     read_plain_file,
     read_text_file,
 )
-from producers.commands.trials import HERE, IN_A_BOX, Trial, try_commands
 from producers.harmless import harmless
 from sandbox.errors import SandboxError
 
+if TYPE_CHECKING:
+    from producers.commands.trials import Trial
+
+_IN_A_BOX, _HERE = "in a box", "on this machine"
 project_app = typer.Typer(no_args_is_help=True, help="Code projects.")
 
 
@@ -70,9 +73,11 @@ def init_project(
                     fail(f"{checkout.root / name}: exceeds {MAX_FILE_BYTES} bytes", code=USAGE)
                 files[name] = data.decode("utf-8", "replace")
         proposal = propose(files, checkout.paths, platform_policy())
-        where = HERE if is_here else IN_A_BOX
-        trials = list[Trial]()
+        where = _HERE if is_here else _IN_A_BOX
+        trials: list[Trial] = []
         if is_tried:
+            from producers.commands.trials import try_commands  # and all of a box
+
             environment = context_of(ctx).given
             try:
                 trials = try_commands(proposal.commands, checkout.root, environment, seconds=seconds, is_here=is_here)
@@ -99,8 +104,8 @@ def init_project(
 
 def _show(path: Path, text: str, trials: list[Trial], where: str, root: Path) -> None:
     out.print(text)
-    if trials and where == HERE:
-        out.print(f"tried {HERE}, where agents do not work")
+    if trials and where == _HERE:
+        out.print(f"tried {_HERE}, where agents do not work")
     for trial in trials:
         if trial.result != "passed":
             out.print(f"{trial.name}: {trial.result} {where}\n{trial.tail}")

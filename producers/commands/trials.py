@@ -34,7 +34,6 @@ class Trial(NamedTuple):
 
 
 _TIMED_OUT = (Ending.SOFT_TIMEOUT, Ending.HARD_TIMEOUT)
-IN_A_BOX, HERE = "in a box", "on this machine"
 
 
 class _TrialSettings(BaseModel, frozen=True):
