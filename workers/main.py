@@ -31,7 +31,7 @@ from ledger.operations.workers import WorkerStatus
 from ledger.store import Ledger, await_schema, create_ledger_engine
 from monitoring import logs, traces
 from monitoring.config import CellsConfig, LedgerConfig, LogsConfig, TracingConfig
-from monitoring.heartbeat import beat, is_well
+from monitoring.heartbeat import beat
 from routing.broker import create_app, list_of
 from routing.config import BrokerConfig, PolicyConfig, collect_secrets, read_settings, strip_settings
 from routing.errors import PolicyError
@@ -264,13 +264,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--idle-children", type=int, help="processes that the pool keeps while it has nothing to do (default all)"
     )
     parser.add_argument("--compute", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--check", action="store_true", help="exit 0 if this machine's worker is well")
     arguments = parser.parse_args(argv)
-    if (
-        not arguments.check
-        and arguments.compute is None
-        and not (arguments.queues and set(arguments.queues) <= set(served))
-    ):
+    if arguments.compute is None and not (arguments.queues and set(arguments.queues) <= set(served)):
         parser.error(f"name one or several queues of {', '.join(served)}")
     is_bound = set(arguments.queues) <= set(bound)
     arguments.pool = arguments.pool or ("dense" if is_bound else "prefork")
@@ -288,8 +283,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     worker = f"{'+'.join(arguments.queues)}@{socket.gethostname()}.{os.getpid()}"
     try:
         settings = read_settings(WorkerSettings, os.environ)
-        if arguments.check:
-            return check(settings.worker)
         if arguments.compute is not None:
             ignore_stops()
             _children(settings).keep(socket.socket(fileno=arguments.compute))
@@ -335,14 +328,6 @@ def _frozen_heap() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def check(config: WorkerConfig) -> int:
-    """Return the exit code for the health of the worker that writes the configured heartbeat."""
-    if config.heartbeat is None:
-        print("pointsman worker: --check needs POINTSMAN_WORKER__HEARTBEAT, as the worker has it", file=sys.stderr)
-        return 2
-    return 0 if is_well(config.heartbeat) else 1
 
 
 def run_worker(

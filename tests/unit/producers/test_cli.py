@@ -13,6 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from monitoring.heartbeat import beat
 from producers.cli import _MODULE_OF, EXAMPLES, PANELS, app
 from producers.commands.context import print_table, wants_json
 from workers.main import parse_arguments
@@ -129,6 +130,7 @@ def test_it_tells_its_version() -> None:
         (("--version",), {"pydantic", "rich", "yaml", "routing", "sqlalchemy", "producers.commands"}),
         (("--show-completion", "bash"), {"pydantic", "routing", "sqlalchemy", "producers.commands"}),
         (("doctor", "--help"), {"sqlalchemy", "celery", "redis", "docker", "httpx2", "producers.doctor"}),
+        (("worker", "--check"), {"sqlalchemy", "celery", "redis", "httpx2", "workers"}),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -140,6 +142,7 @@ app({arguments!r}, standalone_mode=False)
 sys.exit(" ".join({needless!r} & set(sys.modules)))
 """
     named = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # CI has no shell to detect
+    named["POINTSMAN_WORKER__HEARTBEAT"] = "/nonexistent"
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=ROOT, env=named, capture_output=True, text=True, check=False)
     assert done.stderr.strip() == ""
@@ -159,12 +162,7 @@ def test_every_command_of_every_module_is_found_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("command", "module", "options", "arguments"),
     [
-        (
-            "worker",
-            "workers.main",
-            ["--concurrency=3", "--pool=prefork", "--idle-children=0", "--check"],
-            ["tools", "steps"],
-        ),
+        ("worker", "workers.main", ["--concurrency=3", "--pool=prefork", "--idle-children=0"], ["tools", "steps"]),
         ("worker", "workers.main", [], ["control"]),
         ("agent run", "workers.runs.alone", ["--task=Fix it", "--dir=.", "--url=http://x", "--json"], ["research"]),
         ("agent run", "workers.runs.alone", ["--task=-x", "--dir=.", "--token-file=t", "--dry-run"], ["painter"]),
@@ -178,6 +176,16 @@ def test_a_program_takes_the_place_of_its_command_with_all_that_was_said(
     run(*command.split(), *options, *arguments)
     assert begun == [[sys.executable, "-m", module, *options, "--", *arguments]]
     {"workers.main": parse_arguments, "workers.runs.alone": _parser().parse_args}[module](begun[0][3:])
+
+
+def test_a_check_tells_by_its_exit_code_whether_the_worker_here_is_well(tmp_path: Path) -> None:
+    refused = run("worker", "--check")
+    assert refused.exit_code == 2
+    assert "POINTSMAN_WORKER__HEARTBEAT" in refused.stderr
+    file = tmp_path / "beat"
+    assert run("worker", "--check", POINTSMAN_WORKER__HEARTBEAT=str(file)).exit_code == 1
+    beat(file)
+    assert run("worker", "--check", POINTSMAN_WORKER__HEARTBEAT=str(file)).exit_code == 0
 
 
 @pytest.mark.parametrize("arguments", [("nope",), ("submit",), ("submit", "x", "--nope"), ("job", "no-uuid")])

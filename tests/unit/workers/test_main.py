@@ -1,10 +1,7 @@
 """The worker's command line and its tasks: every queue has one, with that queue's limits."""
 
-from pathlib import Path
-
 import pytest
 
-from monitoring.heartbeat import beat
 from routing.broker import create_app
 from routing.policy.platform import platform_policy
 from routing.queues import QUEUES, QueueName
@@ -90,17 +87,6 @@ def test_a_misspelt_setting_stops_the_worker_before_it_starts(
     said = capsys.readouterr().err
     assert "POINTSMAN_BROKER__URI" in said
     assert "secretword" not in said
-
-
-def test_a_check_tells_by_its_exit_code_whether_the_worker_here_is_well(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["--check"]) == 2
-    assert "POINTSMAN_WORKER__HEARTBEAT" in capsys.readouterr().err
-    monkeypatch.setenv("POINTSMAN_WORKER__HEARTBEAT", str(tmp_path / "beat"))
-    assert main(["--check"]) == 1
-    beat(tmp_path / "beat")
-    assert main(["--check"]) == 0
 
 
 def test_every_short_queue_ends_within_a_worker_s_grace() -> None:
