@@ -12,6 +12,7 @@ import json
 import struct
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -32,7 +33,8 @@ PROJECT = "/v1/projects/acme/locations/europe-west1"
 ACCOUNT = "fleet@acme.iam.gserviceaccount.com"
 
 
-def _service_account() -> tuple[str, bytes]:
+@cache
+def service_account() -> tuple[str, bytes]:
     """A service account's key file, made here, and its public half."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     private = key.private_bytes(
@@ -48,9 +50,6 @@ def _service_account() -> tuple[str, bytes]:
         "token_uri": "https://oauth2.invalid/token",
     }
     return json.dumps(fields, indent=2), public
-
-
-SERVICE_ACCOUNT, _PUBLIC = _service_account()
 
 
 class Dialects:
@@ -109,7 +108,8 @@ class Dialects:
     async def vertex(self, http: web.Request) -> web.StreamResponse:
         token = http.headers.get("authorization", "").removeprefix("Bearer ")
         try:
-            claims: Mapping[str, Any] = google_jwt.decode(token, certs=_PUBLIC) if token != BEARER else {"iss": ACCOUNT}
+            signer = service_account()[1]
+            claims: Mapping[str, Any] = google_jwt.decode(token, certs=signer) if token != BEARER else {"iss": ACCOUNT}
         except ValueError:
             claims = {}
         if claims.get("iss") != ACCOUNT:

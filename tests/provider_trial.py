@@ -26,7 +26,7 @@ from gateway.fake_provider.server import running_fake_provider
 from ledger.store import Ledger, create_ledger_engine
 from producers.local.supervisor import free_port
 from tests.integration.gateway.gateway_world import HAIKU, gateway_world
-from tests.provider_dialects import ACCESS, BEARER, PROJECT, REGION, SECRET, SERVICE_ACCOUNT, dialects
+from tests.provider_dialects import ACCESS, BEARER, PROJECT, REGION, SECRET, dialects, service_account
 from tests.services import Postgres, wait_until
 
 _PREFIX = "POINTSMAN_GATEWAY__PROVIDERS__OTHER__"
@@ -108,7 +108,7 @@ def run_cases(dialect: str) -> bool:
                 "API_KEY": f"{ACCESS}:{SECRET}",
                 "REGION": REGION,
             },
-            "vertex": {"API": "vertex", "BASE_URL": server.url + PROJECT, "API_KEY": SERVICE_ACCOUNT},
+            "vertex": {"API": "vertex", "BASE_URL": server.url + PROJECT, "API_KEY": service_account()[0]},
         }[dialect]
         settings = {f"{_PREFIX}{name}": value for name, value in account.items()}
         argv = [

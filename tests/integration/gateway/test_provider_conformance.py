@@ -51,9 +51,9 @@ from tests.provider_dialects import (
     PROJECT,
     REGION,
     SECRET,
-    SERVICE_ACCOUNT,
     Dialects,
     dialects,
+    service_account,
 )
 from tests.services import wait_until
 from tests.threads import serve_gateway_in_thread
@@ -114,7 +114,7 @@ def account(dialect: str, url: str, **fields: Any) -> ProviderConfig:
         "bedrock": {"api": "bedrock", "base_url": url, "api_key": BEARER},
         "bedrock, signed": {"api": "bedrock", "base_url": url, "api_key": f"{ACCESS}:{SECRET}", "region": REGION},
         "vertex": {"api": "vertex", "base_url": url + PROJECT, "api_key": BEARER},
-        "vertex, signed": {"api": "vertex", "base_url": url + PROJECT, "api_key": SERVICE_ACCOUNT},
+        "vertex, signed": {"api": "vertex", "base_url": url + PROJECT, "api_key": service_account()[0]},
         "openai": {"api": "openai", "base_url": url + "/openai/v1", "api_key": BEARER},
     }[dialect]
     models = {HAIKU: OWN_NAMES[dialect]}
