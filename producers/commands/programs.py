@@ -18,18 +18,7 @@ from pydantic import BaseModel, Field
 from monitoring.config import CellsConfig, LedgerConfig, LogsConfig, TracingConfig
 from monitoring.heartbeat import is_well
 from monitoring.logs import configure_logging
-from producers.commands.context import (
-    FAILED,
-    OK,
-    USAGE,
-    AsJson,
-    become,
-    clear_errors,
-    context_of,
-    fail,
-    installed,
-    print_result,
-)
+from producers.commands.context import USAGE, AsJson, become, clear_errors, context_of, fail, installed, print_result
 from routing.config import PolicyConfig, read_settings, strip_settings
 
 if TYPE_CHECKING:
@@ -77,7 +66,7 @@ def worker(
     if check:  # here, as a probe asks often: the worker's own imports take two seconds of the processor
         if not (heartbeat := context_of(ctx).environment.get("POINTSMAN_WORKER__HEARTBEAT")):
             fail("--check needs POINTSMAN_WORKER__HEARTBEAT, as the worker has it", code=USAGE)
-        raise typer.Exit(OK if is_well(Path(heartbeat)) else FAILED)
+        raise typer.Exit(0 if is_well(Path(heartbeat)) else 1)
     options = {"concurrency": concurrency, "pool": pool, "idle-children": idle_children}
     become(ctx, "workers.main", *(queues or ()), options=options)
 
