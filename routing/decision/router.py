@@ -286,7 +286,7 @@ def _action_route(
     opinion: Opinion | None,
 ) -> Route:
     workflow, is_new = workflow_of(signals), is_new_site(signals)
-    read_only = signals.tier is None and is_read_only(parsed)
+    read_only = signals.tier is None and not is_new and is_read_only(parsed)
     confidence = confidence_of(max(len(triggers), 1))
     debated = bool(signals.session_debated) and debate_key(signals.prompt) in signals.session_debated
     plan = plan_debate(

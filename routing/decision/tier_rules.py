@@ -86,7 +86,9 @@ def matching_rules(
     first = next(rules)
     if opinion is not None and first.stands_from:
         chances = shipped_model().chances(opinion, rule=first.group, site=site)
-        is_tried = is_new or (is_spec and chances[Tier.SPEC] >= _SPEC_TRIED)
+        if is_new:
+            del chances[Tier.PATCH]  # there is nothing to patch
+        is_tried = is_spec and chances[Tier.SPEC] >= _SPEC_TRIED
         tier = Tier.SPEC if is_tried else max(chances, key=chances.__getitem__)
         if tier is not first.tier and chances[first.tier] < min(first.stands_from, max(chances.values())):
             yield Choice(tier, OPINION, "requests in such words mostly need it", "default")
