@@ -319,6 +319,10 @@ def _action_route(
     )
 
 
+_GUARDING = frozenset({"check", "verify", "count", "compare"})
+"""Verbs of what a form does: `check the postcode before it is sent`."""
+
+
 def is_read_only(parsed: ParsedPrompt) -> bool:
     """Return whether an ACTION changes nothing: it searches, lists or shows, or asks about a file."""
     verbs = {parsed.tokens[at].word for at in parsed.orders}
@@ -326,10 +330,13 @@ def is_read_only(parsed: ParsedPrompt) -> bool:
         return False
     if parsed.found("write_back") or changes_much(parsed) or _wishes(parsed):
         return False
+    if parsed.found("inline_script") and not verbs.isdisjoint(_GUARDING):
+        return False
     if parsed.orders and {hit.first for hit in parsed.hits.get("read_only", ())}.issuperset(parsed.orders):
         return True
     return (
-        SentenceIntent.QUESTION in parsed.intents
+        parsed.has_reference
+        and SentenceIntent.QUESTION in parsed.intents
         and not parsed.orders
         and SentenceIntent.STATEMENT not in parsed.intents
     )

@@ -148,11 +148,12 @@ _SHELL = re.compile(r"[|&;<>`\\(){}\[\]*?!~#\x00-\x1f\x7f\u2028\u2029]|\$(?![A-Z
 _QUOTED = re.compile(r"'[^'\x00-\x1f\x7f\u2028\u2029]*'|\"[^\"$`\\!\x00-\x1f\x7f\u2028\u2029]*\"")
 """Text that a shell would print unchanged."""
 _PROSE = re.compile(
-    r"\b(?:the|our|my|your|this|these|those)\s+(?:\S+\s+){0,2}?(?:pages?|site|website|hero|header|footer|tagline|headline|heading"
+    r"(?:^|[.!?]\s|\b(?:in|on|at|of|for|from|to|into|by|above|below|under)\s)\s*"
+    r"(?:the|our|my|your|this|these|those)\s+(?:\S+\s+){0,2}?(?:pages?|site|website|hero|header|footer|tagline|headline|heading"
     r"|title|section|logo|menu|banner|text|form|button|intro|slogan|home\w*|top|bottom)\b",
     re.IGNORECASE,
 )
-"""`echo the tagline below` is about a page."""
+"""`echo the tagline below` is about a page, `echo publish the site` is not."""
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\.?", re.IGNORECASE)
 _IPV6 = re.compile(r"[0-9a-f:]{2,39}", re.IGNORECASE)
@@ -186,7 +187,8 @@ def _date(words: list[str]) -> tuple[str, ...] | None:
 
 def _echo(line: str) -> tuple[str, ...] | None:
     text = line[4:].strip()
-    if _SHELL.search(_QUOTED.sub("", text)) or _PROSE.search(text):
+    bare = _QUOTED.sub("", text)
+    if _SHELL.search(bare) or _PROSE.search(bare):
         return None
     return ("echo", text) if text else ("echo",)
 

@@ -209,9 +209,10 @@ class IntentReader:
         """Return the intent of a suggestion: `can you make it bigger?` orders, `can you explain it?` asks."""
         asking = self._inside("asking", sentence)
         if asking and asking[0].first <= head + 5:
-            return (
-                SentenceIntent.ORDER if self._has_order_beside(sentence, asking[0], orders) else SentenceIntent.QUESTION
+            is_order = self._has_order_beside(sentence, asking[0], orders) or self._at(
+                "place_on_site", asking[0].last + 1
             )
+            return SentenceIntent.ORDER if is_order else SentenceIntent.QUESTION
         by_themselves = any(self._tokens[at].word in _SELF for at in range(sentence.first, sentence.end))
         if by_themselves and self._word(head + 1, sentence) not in _YOU:
             return SentenceIntent.QUESTION

@@ -95,7 +95,7 @@ _FILL = {Kind.QUOTE: "\x1f", Kind.CODE: "\x1e", Kind.FENCE: "\x1d"}
 _KIND_OF_FILL = {fill: kind for kind, fill in _FILL.items()}
 _MARKS = "\"'`“”„«»「」‘’"
 _SIGNS = frozenset(_MARKS)
-_PAYLOAD_ORDER = re.compile(r'"(?:op|action|task|operation|command|intent)"\s{0,8}:\s{0,8}"([^"\n]{1,80})"')
+_PAYLOAD_ORDER = re.compile(r'"(op|action|task|operation|command|intent|feature|widget|component)"\s{0,8}:\s{0,8}"([^"\n]{1,80})"')
 _MAX_PAYLOAD_ORDERS = 8
 
 
@@ -138,7 +138,8 @@ def _mask(folded: str) -> tuple[str, dict[int, str]]:
     spans = _set_apart(folded)
     if not spans or _is_all_quoted(folded, spans):
         return folded, {}
-    orders = [found.span(1) for found in islice(_PAYLOAD_ORDER.finditer(folded), _MAX_PAYLOAD_ORDERS)]
+    found = islice(_PAYLOAD_ORDER.finditer(folded), _MAX_PAYLOAD_ORDERS)
+    orders = [each.span(group) for each in found for group in (1, 2)]
     parts: list[str] = []
     inner: dict[int, str] = {}
     position = 0
