@@ -58,7 +58,11 @@ _HEAVY = ("package", "structural", "technique", "live_data", "logic")
 _ADDRESSES = frozenset({Kind.URL, Kind.DOMAIN})
 _CODES, _MARKUP = frozenset({Kind.CODE}), frozenset({Kind.FENCE, Kind.TAG})
 _CODE_KINDS = frozenset({Kind.PATH, Kind.CODE})
-_CSS_RULE = re.compile(r"\{\s{0,20}[a-z-]{2,30}\s{0,3}:[^\"'{}]{1,200}\}", re.IGNORECASE)
+_SHOWN_CODE = re.compile(
+    r"\{\s{0,20}[a-z-]{2,30}\s{0,3}:[^\"'{}]{1,200}\}|\b(?:rel|target|lang|role|loading|id|alt|autocomplete)=[\"']",
+    re.IGNORECASE,
+)
+"""A rule of a stylesheet, or an attribute."""
 _DATA_URL = re.compile(r"//api\.|^api\.|/api/|\.(?:json|csv|xml|ics|rss|geojson|gpx)(?:[?#]|$)")
 """URLs of data, not of a page."""
 _SOURCE_CODE = (
@@ -130,7 +134,7 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
             "rule",
             evidence=light.evidence,
             group=light.group,
-            stands_from=0.0 if _is_operators(parsed, light) else 1.0,
+            stands_from=0.0 if _is_operators(parsed, light) or _shows_code(parsed) else 1.0,
         )
     group = "new_site" if is_new else "copy_fix" if "copy_fix" in parsed.hits else "spec"
     evidence = (*expressed, *parsed.hits.get(group, ()))
@@ -190,10 +194,14 @@ def _code(parsed: ParsedPrompt) -> _Cause | None:
     if shown := _tokens(parsed, _MARKUP, lambda word: True):
         return _Cause("markup", shown, is_code=True)
     named = _tokens(parsed, _CODE_KINDS, lambda word: word.endswith(_SOURCE_CODE) or word.startswith(_SOURCE_FOLDERS))
-    if not named and _CSS_RULE.search(parsed.text.shown):
+    if not named and _shows_code(parsed):
         return _Cause("style_code", (), is_code=True)
     quoted = named or _tokens(parsed, _CODES, lambda word: any(sign in word for sign in ":<{"))
     return _Cause("style_code", quoted, is_code=True) if quoted else None
+
+
+def _shows_code(parsed: ParsedPrompt) -> bool:
+    return _SHOWN_CODE.search(parsed.text.shown) is not None
 
 
 def _tokens(parsed: ParsedPrompt, kinds: frozenset[Kind], is_wanted: Callable[[str], bool]) -> tuple[Hit, ...]:
