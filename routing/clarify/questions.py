@@ -279,13 +279,15 @@ def decide_line(line: Mapping[str, Any], arbiter: Arbiter | None = None) -> Ladd
 
 
 def read_state(line: Mapping[str, Any]) -> LadderState:
-    """Return the state of a line after its history.
+    """Return the state of a line after its history; without options and their id, none wait for a reply.
 
     Raises:
         KeyError: the caller's fault; a field is missing.
         ValueError: the caller's fault; a field has a wrong value.
     """
-    active = _option_set(line, set_id=line["option_set_id"]).in_order(tuple(line.get("displayed_order") or ()))
+    set_id, active = line["option_set_id"], None
+    if set_id is not None or line["options"]:
+        active = _option_set(line, set_id=set_id).in_order(tuple(line.get("displayed_order") or ()))
     state = LadderState(active=active, other=_other_set(line))
     for entry in line.get("history") or ():
         state = _after(state, entry)
