@@ -21,6 +21,10 @@ _ABLE = frozenset(
 )
 """Words that only with others ask for something: `c'est combien chez vous`."""
 
+_LETS = frozenset({"let's", "lets"})
+_STAYS = frozenset({"leave", "keep", "say", "check", "look", "compare"})
+"""Verbs that order nothing after `let's`: `let's leave it there`, `let's go with red` does."""
+
 
 def classify_answer(
     parsed: ParsedPrompt,
@@ -49,6 +53,8 @@ def _hides_order(parsed: ParsedPrompt) -> bool:
     """Return whether a sentence orders in another language or, read without its neighbours, is hardly small talk."""
     if parsed.found("hold"):
         return False
+    if any(at and parsed.tokens[at - 1].word in _LETS and parsed.tokens[at].word not in _STAYS for at in parsed.orders):
+        return True
     abroad = parsed.vocabulary.words["order_abroad"] - parsed.vocabulary.words["politeness"] - _ABLE
     for at, (sentence, intent) in enumerate(zip(parsed.sentences, parsed.intents, strict=True)):
         if intent in (SentenceIntent.QUESTION, SentenceIntent.CHAT):

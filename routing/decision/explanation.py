@@ -153,7 +153,9 @@ def _matched_rules(
     """Yield the matching rules in binding order; the caller's choice of tier comes first."""
     workflow = workflow_of(signals)
     chosen = signals.tier is not None
-    rules = [*action_rules(signals, parsed, workflow=workflow, read_only=is_read_only(parsed), opinion=opinion)]
+    rules = [
+        *action_rules(signals, parsed, workflow=workflow, read_only=is_read_only(signals, parsed), opinion=opinion)
+    ]
     matched = [
         MatchedRule(
             rule=choice.rule,

@@ -37,6 +37,8 @@ from routing.queues import QUEUE_OF_TIER, QueueName, Tier, parse_tier
 CLASSIFIER = "v1"
 MENDING = 0.6
 """The least probability of a repair."""
+ORDERED = 0.2
+"""The same of one that a verb orders: `fix the cards and deploy`."""
 IMPORT = "import"
 """The rule of an uploaded site, on the queue that builds and checks files of any kind; it calls no model."""
 IMPORT_BECAUSE = "an upload replaces the site's files, and no model reads it"
@@ -286,7 +288,7 @@ def _action_route(
     opinion: Opinion | None,
 ) -> Route:
     workflow, is_new = workflow_of(signals), is_new_site(signals)
-    read_only = signals.tier is None and not is_new and is_read_only(parsed)
+    read_only = signals.tier is None and is_read_only(signals, parsed)
     confidence = confidence_of(max(len(triggers), 1))
     debated = bool(signals.session_debated) and debate_key(signals.prompt) in signals.session_debated
     plan = plan_debate(
@@ -323,8 +325,10 @@ _GUARDING = frozenset({"check", "verify", "count", "compare"})
 """Verbs of what a form does: `check the postcode before it is sent`."""
 
 
-def is_read_only(parsed: ParsedPrompt) -> bool:
-    """Return whether an ACTION changes nothing: it searches, lists or shows, or asks about a file."""
+def is_read_only(signals: Signals, parsed: ParsedPrompt) -> bool:
+    """Return whether an ACTION changes nothing: it searches, lists or shows what there is, or asks about a file."""
+    if is_new_site(signals):
+        return False
     verbs = {parsed.tokens[at].word for at in parsed.orders}
     if not verbs <= parsed.vocabulary.words["read"] or SentenceIntent.DEFECT in parsed.intents:
         return False
@@ -335,7 +339,7 @@ def is_read_only(parsed: ParsedPrompt) -> bool:
     if parsed.orders and {hit.first for hit in parsed.hits.get("read_only", ())}.issuperset(parsed.orders):
         return True
     return (
-        parsed.has_reference
+        (parsed.has_reference or parsed.found("question_002"))
         and SentenceIntent.QUESTION in parsed.intents
         and not parsed.orders
         and SentenceIntent.STATEMENT not in parsed.intents
@@ -398,7 +402,8 @@ def _queue(workflow: Workflow, tier: Tier | None, *, read_only: bool) -> QueueNa
 def _intent(parsed: ParsedPrompt, *, is_new: bool, read_only: bool, opinion: Opinion | None) -> Intent:
     if read_only:
         return Intent.QUESTION
-    mends = repairs(parsed) if opinion is None else opinion.mends >= MENDING
+    ordered = not {hit.first for hit in parsed.hits.get("repair", ())}.isdisjoint(parsed.orders)
+    mends = repairs(parsed) if opinion is None else opinion.mends >= (ORDERED if ordered else MENDING)
     return Intent.FIX if mends and not is_new else Intent.BUILD
 
 

@@ -123,7 +123,9 @@ class IntentReader:
         if self._tokens[head].word in self._words["politeness"] and self._at("question", head):
             return False  # `por qué`, not `por favor`
         said = union(self._words["politeness"], self._words["filler"])
-        return all(token.kind in (COMMA, Kind.FENCE) or token.word in said for token in self._tokens[head : sentence.end])
+        return all(
+            token.kind in (COMMA, Kind.FENCE) or token.word in said for token in self._tokens[head : sentence.end]
+        )
 
     # -- orders
 

@@ -95,7 +95,9 @@ _FILL = {Kind.QUOTE: "\x1f", Kind.CODE: "\x1e", Kind.FENCE: "\x1d"}
 _KIND_OF_FILL = {fill: kind for kind, fill in _FILL.items()}
 _MARKS = "\"'`“”„«»「」‘’"
 _SIGNS = frozenset(_MARKS)
-_PAYLOAD_ORDER = re.compile(r'"(op|action|task|operation|command|intent|feature|widget|component)"\s{0,8}:\s{0,8}"([^"\n]{1,80})"')
+_PAYLOAD_ORDER = re.compile(
+    r'"(op|action|task|operation|command|intent|feature|widget|component)"\s{0,8}:\s{0,8}"([^"\n]{1,80})"'
+)
 _MAX_PAYLOAD_ORDERS = 8
 
 

@@ -577,6 +577,24 @@ def test_a_wish_beside_a_question_and_what_only_sounds_like_a_search_is_an_edit(
     assert not route(f"{seen} i'd like Hours on the computer as well pls").read_only
 
 
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Check that the postcode has five digits before the form is sent",
+        "verify the email while people type, otherwise show a red hint",
+        "Could it say somewhere near the form that we answer within two working days?",
+    ],
+)
+def test_what_a_form_checks_and_an_order_that_sounds_like_a_question_are_edits(prompt: str) -> None:
+    assert not route(prompt).read_only
+    assert route(prompt).tier is not None
+
+
+def test_there_is_nothing_to_look_at_on_a_new_site() -> None:
+    prompt = "Dashboard for a farm: look at the milk yield, compare two months. White with green."
+    assert (route(prompt, site=SiteSignals(files=0)).tier, route(prompt).tier) == (Tier.AGENT, None)
+
+
 def test_what_shows_something_on_the_page_and_asks_for_a_hint_is_an_edit() -> None:
     assert route("show me all headings and count the links").read_only
     prompt = "Could we show the rainfall? My brother measures it. And tell me how I change the number myself"

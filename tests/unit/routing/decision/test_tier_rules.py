@@ -48,6 +48,22 @@ def test_a_new_thing_beside_one_that_is_there_is_still_new(prompt: str) -> None:
 @pytest.mark.parametrize(
     "prompt",
     [
+        "```css\n.card:hover { transform: none; }\n```\nthis for the prices",
+        'target="_blank" for the link to the shop',
+        "clamp the news to three lines",
+    ],
+)
+def test_a_rule_or_an_attribute_is_a_patch_whatever_stands_beside_it(prompt: str) -> None:
+    assert tier(prompt) == 2
+
+
+def test_a_page_behind_a_password_needs_an_agent() -> None:
+    assert tier("Put the price list behind a password") == 3
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
         "Changez la photo de la vue sur le lac",
         "Nouveau tarif : chambre avec vue 95 euros",
         "We react to every mail within a day, put that in the FAQ",

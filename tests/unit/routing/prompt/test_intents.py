@@ -62,6 +62,9 @@ ORDERS = (
     "va bene così, ma il titolo in rosso",
     "not sure yet about blue, green instead",
     "test it",
+    "My sister thinks the grey is dull and I've come round to it, so let's go with a warm white",
+    "Can you explain on the homepage that we only take cash",
+    "could you clarify in the FAQ how long a refund takes?",
     "forget the banner, a map instead",
     "alles klar, dann die Preise in Euro",
 )
@@ -101,6 +104,7 @@ TALK = (
     "sei un robot?",
     "bedankt, ziet er mooi uit",
     "laat maar",
+    "Can you explain the difference between the about page and the team page",
 )
 
 

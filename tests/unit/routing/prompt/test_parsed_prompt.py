@@ -6,8 +6,9 @@ import pytest
 
 from routing.clarify.replies import canonicalize_command_input
 from routing.decision.evaluation import batch_line
-from routing.prompt.parsed_prompt import correct_typos
+from routing.prompt.parsed_prompt import correct_typos, parse_prompt
 from routing.prompt.tokens import tokenise
+from routing.prompt.vocabulary import shipped_vocabulary
 
 WORDS = frozenset({"delete", "remove", "title", "move"})
 SITE = {"files": 3, "has_js": False, "has_build": False}
@@ -70,3 +71,9 @@ def test_a_section_that_is_moved_to_the_top_stays_in_the_spec(prompt: str) -> No
 @pytest.mark.parametrize("typed", ["abuot", "homepge", "buton", "tesimonials"])
 def test_the_ladder_reads_what_was_typed_and_leaves_slips_to_the_model(typed: str) -> None:
     assert canonicalize_command_input(typed).selection == (typed,)
+
+
+def test_the_new_name_of_a_section_is_page_text_and_that_of_a_class_is_not() -> None:
+    words = shipped_vocabulary()
+    assert parse_prompt("Rename the gallery to Our works", words).copied
+    assert not parse_prompt("Rename the class .box to .panel in all files", words).copied

@@ -100,6 +100,11 @@ def test_the_end_of_a_long_prompt_is_read_and_keeps_its_place() -> None:
     assert text.original_offset(text.tokens[-1].start) == len(prompt) - 6
 
 
+def test_the_order_in_a_payload_and_its_key_are_read_and_all_else_is_quoted() -> None:
+    tokens = canonicalise('POST /v1/build {"feature":"price_calculator","title":"Delete it"}').tokens
+    assert [token.word for token in tokens if token.kind is Kind.WORD] == ["post", "feature", "price", "calculator"]
+
+
 @pytest.mark.parametrize("prompt", ["", " ", "\n\n", "?", "'", "`", "```", "\u0301", "\ud800"])
 def test_odd_prompts_are_read(prompt: str) -> None:
     assert len(canonicalise(prompt).tokens) <= 1
