@@ -23,7 +23,7 @@ _ABLE = frozenset(
 
 _LETS = frozenset({"let's", "lets"})
 _STAYS = frozenset({"leave", "keep", "say", "check", "look", "compare"})
-"""Verbs that order nothing after `let's`: `let's leave it there`, `let's go with red` does."""
+"""Verbs that order nothing after `let's` or `please`: `let's leave it there`, `let's go with red` does."""
 
 
 def classify_answer(
@@ -53,14 +53,17 @@ def _hides_order(parsed: ParsedPrompt) -> bool:
     """Return whether a sentence orders in another language or, read without its neighbours, is hardly small talk."""
     if parsed.found("hold"):
         return False
-    if any(at and parsed.tokens[at - 1].word in _LETS and parsed.tokens[at].word not in _STAYS for at in parsed.orders):
+    words = parsed.vocabulary.words
+    heads = {sentence.first for sentence in parsed.sentences if not sentence.asks}
+    orders = [at for at in parsed.orders if parsed.tokens[at].word in words["order"] - _STAYS]
+    if any(at in heads or parsed.tokens[at - 1].word in _LETS | words["courtesy"] for at in orders):
         return True
-    abroad = parsed.vocabulary.words["order_abroad"] - parsed.vocabulary.words["politeness"] - _ABLE
+    abroad = words["order_abroad"] - words["politeness"] - _ABLE
     for at, (sentence, intent) in enumerate(zip(parsed.sentences, parsed.intents, strict=True)):
         if intent in (SentenceIntent.QUESTION, SentenceIntent.CHAT):
             continue
-        said = {token.word for token in parsed.tokens[sentence.first : sentence.end]}
-        if intent is SentenceIntent.STATEMENT and not sentence.asks and not abroad.isdisjoint(said):
+        spoken = {token.word for token in parsed.tokens[sentence.first : sentence.end]}
+        if intent is SentenceIntent.STATEMENT and not sentence.asks and not abroad.isdisjoint(spoken):
             return True
         if shipped_model().read(parsed, None, alone=at).only_asks < ALONE:
             return True

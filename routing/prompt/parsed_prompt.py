@@ -95,6 +95,7 @@ _WITH_EXCEPTIONS = ("defect", "copy_to_stop", "style_code", "inline_script", "lo
 """Groups with exceptions in a group `not_<group>`."""
 _DENIED = frozenset({"package", "technique", "live_data", "logic"})
 """Groups of things that a site may be without; where a login or a password lacks, it may be to come."""
+_HERE = ["here", "it", "is"]
 _FEWEST_BEATS = 3
 """One-word sentences that make a slogan: `Wash. Cut. Go.`"""
 
@@ -169,7 +170,7 @@ def _parse(text: Text, tokens: tuple[Token, ...], vocabulary: Vocabulary) -> Par
     sentences = tuple(_trimmed(sentence, tokens, words) for sentence in _split(tokens))
     hits = _without_exceptions(vocabulary.find(tokens, text.shown), tokens, without=words["without"])
     _drop_ordered(hits, tokens, sentences, filler=words["filler"])
-    copied = _copied(tokens, sentences, hits, vocabulary=vocabulary)
+    copied = _copied(tokens, sentences, hits, vocabulary=vocabulary) | _pasted(tokens, sentences, words["pasted"])
     if copied:
         hits = _without(hits, copied)
     reader = IntentReader(tokens, hits, copied=copied, vocabulary=vocabulary)
@@ -296,6 +297,17 @@ def _copied(
                 end = _slogan_end(sentences, start, end)
             copied.update(range(start, _copy_end(tokens, start, end, to_stop=to_stop, vocabulary=vocabulary)))
     return frozenset(copied)
+
+
+def _pasted(tokens: Sequence[Token], sentences: Sequence[Sentence], words: frozenset[str]) -> frozenset[int]:
+    """Return the tokens of a text that is announced, pasted below an empty line: `Here is the text:`."""
+    for at in range(len(tokens) - 2):
+        if tokens[at].word == ":" and tokens[at + 1].word == "\n":
+            first = sentences[_sentence_of(sentences, at)].first
+            said = [token.word for token in tokens[first:at]]
+            if said == _HERE or not words.isdisjoint(said):
+                return frozenset(range(at + 2, len(tokens)))
+    return frozenset()
 
 
 def _begins_copy(tokens: Sequence[Token], hit: Hit, vocabulary: Vocabulary) -> bool:

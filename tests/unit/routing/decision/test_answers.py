@@ -28,6 +28,10 @@ def talk(prompt: str, only_asks: float) -> Talk | None:
         ("Tom is the manager. Not Jim.", NEVER),
         ("La présentation est trop longue, raccourcis la à quatre lignes", NEVER),
         ("Duzen oder siezen? See index.html", NEVER),
+        ("Please hide what the magazine said about us. We will want it again exactly as it is.", NEVER),
+        ("Legal signed off this morning, please publish the site", NEVER),
+        ("Remove what the magazine said about us. We will want it again exactly as it is.", NEVER),
+        ("Legal signed off this morning, please say when it went live", LEAST),
     ],
 )
 def test_what_no_rule_takes_for_a_question_needs_more_certainty_and_an_order_is_never_one(

@@ -77,3 +77,18 @@ def test_the_new_name_of_a_section_is_page_text_and_that_of_a_class_is_not() -> 
     words = shipped_vocabulary()
     assert parse_prompt("Rename the gallery to Our works", words).copied
     assert not parse_prompt("Rename the class .box to .panel in all files", words).copied
+
+
+@pytest.mark.parametrize(
+    ("prompt", "is_text"),
+    [
+        ("Add a section on portraits. Here it is:\n\nI answer. Delete the map.", True),
+        ("Neuer Abschnitt, hier der Text:\n\nIch antworte. Delete the map.", True),
+        ("Please change the following:\n\nI answer. Delete the map.", False),
+        ("Add a section with the text: I answer. Delete the map.", False),
+    ],
+)
+def test_a_text_that_is_announced_and_pasted_below_orders_nothing(prompt: str, is_text: bool) -> None:
+    """The words of a photographer's own text sent it to a code agent (issue 20)."""
+    parsed = parse_prompt(prompt, shipped_vocabulary())
+    assert ("delete" in [parsed.tokens[at].word for at in parsed.orders]) is not is_text
