@@ -21,9 +21,10 @@ _ABLE = frozenset(
 )
 """Words that only with others ask for something: `c'est combien chez vous`."""
 
-_LETS = frozenset({"let's", "lets"})
+_OPENING = frozenset({"let's", "lets", ","})
+"""Before a verb, these and `please` begin an order."""
 _STAYS = frozenset({"leave", "keep", "say", "check", "look", "compare"})
-"""Verbs that order nothing after `let's` or `please`: `let's leave it there`, `let's go with red` does."""
+"""Verbs that order nothing there: `let's leave it there`, `let's go with red` does."""
 
 
 def classify_answer(
@@ -50,14 +51,16 @@ def classify_answer(
 
 
 def _hides_order(parsed: ParsedPrompt) -> bool:
-    """Return whether a sentence orders in another language or, read without its neighbours, is hardly small talk."""
+    """Return whether a sentence begins with an order, orders in another language or is hardly small talk by itself."""
     if parsed.found("hold"):
         return False
     words = parsed.vocabulary.words
-    heads = {sentence.first for sentence in parsed.sentences if not sentence.asks}
-    orders = [at for at in parsed.orders if parsed.tokens[at].word in words["order"] - _STAYS]
-    if any(at in heads or parsed.tokens[at - 1].word in _LETS | words["courtesy"] for at in orders):
-        return True
+    opening, ordering = _OPENING | words["courtesy"], words["order"] - _STAYS
+    for at in parsed.orders:
+        sentence = parsed.sentences[parsed.sentence_of(at)]
+        begins = at == sentence.first or parsed.tokens[at - 1].word in opening
+        if begins and not sentence.asks and parsed.tokens[at].word in ordering:
+            return True
     abroad = words["order_abroad"] - words["politeness"] - _ABLE
     for at, (sentence, intent) in enumerate(zip(parsed.sentences, parsed.intents, strict=True)):
         if intent in (SentenceIntent.QUESTION, SentenceIntent.CHAT):

@@ -31,6 +31,7 @@ def talk(prompt: str, only_asks: float) -> Talk | None:
         ("Please hide what the magazine said about us. We will want it again exactly as it is.", NEVER),
         ("Legal signed off this morning, please publish the site", NEVER),
         ("Remove what the magazine said about us. We will want it again exactly as it is.", NEVER),
+        ("My brother says the writing is too small and he's right, go up a size", NEVER),
         ("Legal signed off this morning, please say when it went live", LEAST),
     ],
 )

@@ -94,7 +94,7 @@ def test_the_shared_prompts_are_routed_right() -> None:
 
 DATA = Path(__file__).resolve().parents[4] / "tests" / "data"
 HELD_OUT = DATA / "routing_held_out.jsonl"
-MODE, TIER, DEBATE_RECALL = 0.955, 0.914, 0.81
+MODE, TIER, DEBATE_RECALL = 0.96, 0.92, 0.81
 """The least share of modes and tiers that are right, and of planning debates that are found. An eighth of the prompts
 are of owners of small businesses in five languages, the others of developers, too."""
 
@@ -134,7 +134,7 @@ def score(unseen: Unseen) -> Score:
 
 @pytest.mark.req("R-110")
 def test_unseen_prompts_are_routed_as_well_as_measured(score: Score) -> None:
-    assert score.total >= 1_400
+    assert score.total >= 1_500
     assert score.mode >= MODE
     assert score.tier >= TIER
     assert score.debate_recall >= DEBATE_RECALL
