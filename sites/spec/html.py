@@ -11,7 +11,7 @@ import html
 import json
 import pkgutil
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from functools import cache
 from typing import TYPE_CHECKING, Final, Literal, get_args
@@ -276,12 +276,18 @@ def paragraph(words: str | None, class_: str | None = None) -> Html | None:
 def anchor(ctx: RenderContext, link: Link, *, class_: str | None = None) -> Html:
     """Return a link of the page; one with a class is a button, which sets the number that it rings apart."""
     numbers = NUMBER.finditer(link.label) if class_ else ()
-    number = next((found for found in numbers if rings(link.href, found[0])), None)
-    words: str = link.label
-    if number:
-        apart = tag("span", number[0], class_="number")
-        words = join(words[: number.start()], apart, words[number.end() :])
+    words = set_apart(link.label, [found for found in numbers if rings(link.href, found[0])][:1])
     return tag("a", words, class_=button_class(class_, link.accent) if class_ else None, href=ctx.url(link.href))
+
+
+def set_apart(words: str, numbers: Iterable[re.Match[str]]) -> str:
+    """Return words with these numbers in elements of their own, in which no line breaks."""
+    pieces: list[str] = []
+    end = 0
+    for number in numbers:
+        pieces += words[end : number.start()], tag("span", number[0], class_="number")
+        end = number.end()
+    return join(*pieces, words[end:]) if pieces else words
 
 
 def button_class(style: str, accent: bool | str) -> str:

@@ -52,7 +52,7 @@ class Element:
 
 
 _APART: Final = re.compile(r'<span class="number">([^<]*)</span>')
-"""A number in its label: a telephone's on a button, an amount among the words of a price."""
+"""A number among words: a telephone's on a button, the amount of a price, hours."""
 
 
 def parse_rendered(text: str) -> Element | None:

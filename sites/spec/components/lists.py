@@ -28,7 +28,20 @@ from sites.spec.catalog import (
     Title,
     outline_items,
 )
-from sites.spec.html import Html, anchor, heading, icon, image, join, level_inside, paragraph, paragraphs, section, tag
+from sites.spec.html import (
+    Html,
+    anchor,
+    heading,
+    icon,
+    image,
+    join,
+    level_inside,
+    paragraph,
+    paragraphs,
+    section,
+    set_apart,
+    tag,
+)
 from sites.spec.model import JsonObject
 from sites.spec.trades import icons_of
 
@@ -455,10 +468,7 @@ _AMOUNT: Final = re.compile(
 def _figure(price: str) -> str:
     """Return a large price with its one amount apart from the words around it, which are set smaller."""
     amounts = [*_AMOUNT.finditer(price)]
-    if len(amounts) != 1 or amounts[0][0] == price:
-        return price
-    start, end = amounts[0].span()
-    return join(price[:start], tag("span", price[start:end], class_="number"), price[end:])
+    return set_apart(price, amounts) if len(amounts) == 1 and amounts[0][0] != price else price
 
 
 def _price_line(item: PricedItem, ctx: RenderContext, level: int, *, is_large: bool) -> Html:

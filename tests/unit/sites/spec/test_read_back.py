@@ -83,7 +83,8 @@ def test_any_other_edit_leaves_the_page_detached(old: str, new: str) -> None:
 def test_words_that_a_number_is_set_apart_from_are_read_back_with_it() -> None:
     call = {"label": "Ring 0161 555 017", "href": "tel:0161555017"}
     prices = element("PriceList", items=[{"title": "Rye", "price": "from £4"}], layout="figures")
-    site = parse_site(page(hero=element("Hero", heading="Bread", actions=[call]), prices=prices))
+    hero = element("Hero", heading="Bread", actions=[call])
+    site = parse_site(page(hero=hero, prices=prices))
     files = render(site)
     edited = files[INDEX].replace(b"Ring <span", b"Call <span").replace("£4</span>".encode(), "£5</span>".encode())
     assert edited != files[INDEX]

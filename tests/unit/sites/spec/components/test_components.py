@@ -439,6 +439,13 @@ def test_of_a_large_price_the_one_amount_stands_apart_from_its_words(price: str,
     assert not small.find_class("number")
 
 
+def test_no_line_breaks_inside_hours() -> None:
+    hours = [{"days": "L–V", "time": "9:30–14 y 17–20"}, {"days": "Sat", "time": "8 – 12"}]
+    shown = one("ContactForm", email="a@bakery.example", hours=hours)
+    assert [span.text for span in shown.find_class("number")] == ["9:30–14", "17–20"]
+    assert [time.text_content() for time in shown.iter("dd")] == [line["time"] for line in hours]
+
+
 @pytest.mark.parametrize(
     ("kind", "entry"),
     [("Schedule", {"time": "Mar", "title": "Edges"}), ("PriceList", {"title": "Small", "price": "€180"})],
