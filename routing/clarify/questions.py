@@ -313,7 +313,7 @@ def _other_set(line: Mapping[str, Any]) -> OptionSet | None:
     other = line.get("other_source")
     if other is None:
         return None
-    return _option_set(other, set_id=other.get("option_set_id") or line["option_set_id"])
+    return _option_set(other, set_id=other.get("option_set_id") or line["option_set_id"] or "other")
 
 
 def _after(state: LadderState, entry: Mapping[str, Any]) -> LadderState:

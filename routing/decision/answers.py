@@ -23,7 +23,8 @@ _ABLE = frozenset(
 
 _OPENING = frozenset({"let's", "lets", ","})
 """Before a verb, these and `please` begin an order."""
-_STAYS = frozenset({"leave", "keep", "say", "check", "look", "compare"})
+_UP = frozenset({"up", "down", "it", "them"})
+_STAYS = frozenset({"leave", "keep", "say", "check", "look", "compare", "try", "take", "show"})
 """Verbs that order nothing there: `let's leave it there`, `let's go with red` does."""
 
 
@@ -59,6 +60,8 @@ def _hides_order(parsed: ParsedPrompt) -> bool:
     for at in parsed.orders:
         sentence = parsed.sentences[parsed.sentence_of(at)]
         begins = at == sentence.first or parsed.tokens[at - 1].word in opening
+        if parsed.tokens[at - 1].word == ",":  # not `if I understand correctly, change requests are free`
+            begins = at + 1 < sentence.end and parsed.tokens[at + 1].word in words["determiner"] | _UP
         if begins and not sentence.asks and parsed.tokens[at].word in ordering:
             return True
     abroad = words["order_abroad"] - words["politeness"] - _ABLE

@@ -321,8 +321,8 @@ def _action_route(
     )
 
 
-_GUARDING = frozenset({"check", "verify", "count", "compare"})
-"""Verbs of what a form does: `check the postcode before it is sent`."""
+_GUARDING = frozenset({"check", "verify"})
+"""Verbs of what a form does: `check the postcode before it is sent`, not `check if it is right before it is sent`."""
 
 
 def is_read_only(signals: Signals, parsed: ParsedPrompt) -> bool:
@@ -334,7 +334,8 @@ def is_read_only(signals: Signals, parsed: ParsedPrompt) -> bool:
         return False
     if parsed.found("write_back") or changes_much(parsed) or _wishes(parsed):
         return False
-    if parsed.found("inline_script") and not verbs.isdisjoint(_GUARDING):
+    checks = [parsed.tokens[at + 1].word for at in parsed.orders if parsed.tokens[at].word in _GUARDING]
+    if parsed.found("inline_script") and not {"if", "whether"}.issuperset(checks):
         return False
     if parsed.orders and {hit.first for hit in parsed.hits.get("read_only", ())}.issuperset(parsed.orders):
         return True

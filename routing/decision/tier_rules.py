@@ -134,7 +134,7 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
             "rule",
             evidence=light.evidence,
             group=light.group,
-            stands_from=0.0 if _is_operators(parsed, light) or _shows_code(parsed) else 1.0,
+            stands_from=0.0 if _is_operators(parsed, light) else 1.0,
         )
     group = "new_site" if is_new else "copy_fix" if "copy_fix" in parsed.hits else "spec"
     evidence = (*expressed, *parsed.hits.get(group, ()))

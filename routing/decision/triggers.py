@@ -148,7 +148,7 @@ _SHELL = re.compile(r"[|&;<>`\\(){}\[\]*?!~#\x00-\x1f\x7f\u2028\u2029]|\$(?![A-Z
 _QUOTED = re.compile(r"'[^'\x00-\x1f\x7f\u2028\u2029]*'|\"[^\"$`\\!\x00-\x1f\x7f\u2028\u2029]*\"")
 """Text that a shell would print unchanged."""
 _PROSE = re.compile(
-    r"(?:^|[.!?]\s|\b(?:in|on|at|of|for|from|to|into|by|above|below|under)\s)\s*"
+    r"(?:^|[.!?]\s|\b(?:in|on|at|of|for|from|to|into|by|above|below|under|across|throughout|around|behind|beneath|near|beside|over)\s)\s*"
     r"(?:the|our|my|your|this|these|those)\s+(?:\S+\s+){0,2}?(?:pages?|site|website|hero|header|footer|tagline|headline|heading"
     r"|title|section|logo|menu|banner|text|form|button|intro|slogan|home\w*|top|bottom)\b",
     re.IGNORECASE,

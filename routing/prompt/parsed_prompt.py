@@ -170,7 +170,7 @@ def _parse(text: Text, tokens: tuple[Token, ...], vocabulary: Vocabulary) -> Par
     sentences = tuple(_trimmed(sentence, tokens, words) for sentence in _split(tokens))
     hits = _without_exceptions(vocabulary.find(tokens, text.shown), tokens, without=words["without"])
     _drop_ordered(hits, tokens, sentences, filler=words["filler"])
-    copied = _copied(tokens, sentences, hits, vocabulary=vocabulary) | _pasted(tokens, sentences, words["pasted"])
+    copied = _copied(tokens, sentences, hits, vocabulary=vocabulary) | _pasted(tokens, sentences, words)
     if copied:
         hits = _without(hits, copied)
     reader = IntentReader(tokens, hits, copied=copied, vocabulary=vocabulary)
@@ -299,14 +299,23 @@ def _copied(
     return frozenset(copied)
 
 
-def _pasted(tokens: Sequence[Token], sentences: Sequence[Sentence], words: frozenset[str]) -> frozenset[int]:
-    """Return the tokens of a text that is announced, pasted below an empty line: `Here is the text:`."""
+def _pasted(
+    tokens: Sequence[Token], sentences: Sequence[Sentence], words: Mapping[str, frozenset[str]]
+) -> frozenset[int]:
+    """Return the tokens of a text that is announced, and pasted below an empty line: `Here is the text:`.
+
+    A list or an order below it is none, and a paragraph that begins with `also` or `please` ends it.
+    """
+    orders = union(words["order"], words["politeness"]) | _RESUMING
     for at in range(len(tokens) - 2):
         if tokens[at].word == ":" and tokens[at + 1].word == "\n":
-            first = sentences[_sentence_of(sentences, at)].first
-            said = [token.word for token in tokens[first:at]]
-            if said == _HERE or not words.isdisjoint(said):
-                return frozenset(range(at + 2, len(tokens)))
+            said = [token.word for token in tokens[sentences[_sentence_of(sentences, at)].first : at]]
+            if said != _HERE and words["pasted"].isdisjoint(said):
+                continue
+            if tokens[at + 2].word in orders or not tokens[at + 2].word[:1].isalpha():
+                return frozenset()
+            breaks = (end for end in range(at + 3, len(tokens) - 1) if tokens[end].word == "\n")
+            return frozenset(range(at + 2, next((e for e in breaks if tokens[e + 1].word in _RESUMING), len(tokens))))
     return frozenset()
 
 

@@ -36,6 +36,8 @@ _Pages = dict[str, tuple[str, list[OutlinedSection]]]
 _HOME: Final = frozenset({"", "home", "index", "start"})
 _OPENINGS: Final = frozenset({"Hero", "PageIntro"})
 _MAX_NAV_LINKS: Final = 5
+_LABEL: Final = 60
+"""Characters of a link."""
 _LATEST: Final = 3
 """Entries of the news on the front page, where another page has them all."""
 
@@ -339,8 +341,8 @@ def _leading_on(item: JsonObject, pages: _Pages) -> JsonObject:
     """Return an offer of the front page with a link to the page of its name, by that page's opening words."""
     for path, (name, held) in pages.items():
         if path != INDEX and "link" not in item and repeats(item["title"], name):
-            heading = held[0].heading if held and held[0].kind in _OPENINGS else None
-            return item | {"link": {"label": (heading or name)[:60], "href": path}}
+            heading = (held[0].heading if held and held[0].kind in _OPENINGS else None) or name
+            return item | {"link": {"label": heading if len(heading) <= _LABEL else name, "href": path}}
     return item
 
 

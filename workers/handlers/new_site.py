@@ -23,7 +23,7 @@ from sites.spec.render import render
 from workers.attempt import Prompt
 from workers.handlers.candidate import candidate_of, owner_language
 from workers.handlers.drawing import drawing_task
-from workers.handlers.model_task import Poor, Task, decline
+from workers.handlers.model_task import Poor, Task, asking, decline
 from workers.handlers.translation import parts_of, translation_prompt
 from workers.inputs import Inputs
 from workers.outcomes import Outcome
@@ -45,7 +45,7 @@ def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | 
     except SpecError as error:
         return Poor(Reason.SPEC_INVALID, str(error))
     if further := further_languages(reply):
-        return _versions_task(inputs, site, _summary(reply), further, left=_left(inputs, site, reply))
+        return _versions_task(inputs, site, reply, further, left=_left(inputs, site, reply))
     return _proofread_task(inputs, reply, site)
 
 
@@ -89,12 +89,7 @@ def _corrected(outline: Mapping[str, Any], site: Site, proof: Mapping[str, Any])
 
 
 def _finished(inputs: Inputs, outline: Mapping[str, Any], site: Site, *, how: str = _OUTLINED) -> Outcome | Task:
-    summary, left = _summary(outline), _left(inputs, site, outline)
-    return _new_site(inputs, spec=site.canonical(), summary=summary, left=left, how=how)
-
-
-def _summary(outline: Mapping[str, Any]) -> str:
-    return summary_of(outline, otherwise="A new site from its description.")
+    return _new_site(inputs, spec=site.canonical(), outline=outline, left=_left(inputs, site, outline), how=how)
 
 
 def _left(inputs: Inputs, site: Site, outline: Mapping[str, Any]) -> list[str]:
@@ -108,15 +103,18 @@ def _left(inputs: Inputs, site: Site, outline: Mapping[str, Any]) -> list[str]:
 
 
 def _new_site(
-    inputs: Inputs, *, spec: str, summary: str, left: Sequence[str] = (), how: str = _OUTLINED
+    inputs: Inputs, *, spec: str, outline: Mapping[str, Any], left: Sequence[str] = (), how: str = _OUTLINED
 ) -> Outcome | Task:
     site = parse_site(spec)
     if wanted(site):
-        return drawing_task(inputs, site, partial(_new_site, summary=summary, how=how), left=left)
-    return candidate_of(inputs, site, before=None, summary=summary, how=how, left=left)
+        return drawing_task(inputs, site, partial(_new_site, outline=outline, how=how), left=left)
+    summary = summary_of(outline, otherwise="A new site from its description.")
+    return asking(candidate_of(inputs, site, before=None, summary=summary, how=how, left=left), outline)
 
 
-def _versions_task(inputs: Inputs, site: Site, summary: str, further: Sequence[str], *, left: Sequence[str]) -> Task:
+def _versions_task(
+    inputs: Inputs, site: Site, outline: Mapping[str, Any], further: Sequence[str], *, left: Sequence[str]
+) -> Task:
     """Return the task of translating a new site into further languages; without it the site is in one language."""
     texts = choose_texts(site, "")
     asked = f"{inputs.asked}\n\nThe site was made from that. Put all of these texts into the language"
@@ -129,8 +127,8 @@ def _versions_task(inputs: Inputs, site: Site, summary: str, further: Sequence[s
     missing = say("not translated into {languages}; ask for that next", owner, languages=", ".join(further))
     return Task(
         prompts,
-        partial(_with_versions, spec=site.canonical(), texts=texts, further=further, summary=summary, told=left),
-        otherwise=partial(_new_site, spec=site.canonical(), summary=summary, left=[*left, missing]),
+        partial(_with_versions, spec=site.canonical(), texts=texts, further=further, outline=outline, told=left),
+        otherwise=partial(_new_site, spec=site.canonical(), outline=outline, left=[*left, missing]),
     )
 
 
@@ -141,7 +139,7 @@ def _with_versions(
     spec: str,
     texts: Choice,
     further: Sequence[str],
-    summary: str,
+    outline: Mapping[str, Any],
     told: Sequence[str] = (),
 ) -> Outcome | Poor | Task:
     site = parse_site(spec)
@@ -159,4 +157,4 @@ def _with_versions(
             site = add_versions(site, texts.entries, group, told_in=owner).site
         except SpecError as error:
             return Poor(Reason.SPEC_INVALID, str(error))
-    return _new_site(inputs, spec=site.canonical(), summary=summary, left=left)
+    return _new_site(inputs, spec=site.canonical(), outline=outline, left=left)

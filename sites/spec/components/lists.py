@@ -461,7 +461,8 @@ class PriceListProps(SectionProps):
 
 
 _AMOUNT: Final = re.compile(
-    r"(?:(?:[£$€]|CHF|EUR)\s?)?\d(?:[\d.,'’\u202f\xa0 ]*\d)?(?:\s?(?:[£$€]|(?:zł|Kč|kr|Ft|CHF|euro|euros)\b))?"
+    r"(?:(?:[A-Z]{0,2}[£$€]|CHF|EUR)\s?)?\d(?:[\d.,'’\u202f\xa0 ]*\d)?(?:[.,][-–—])?"
+    r"(?:\s?(?:[£$€]|(?:zł|Kč|kr|Ft|CHF|EUR|[Ee]uros?)\b))?(?!\d|\s?(?:g|kg|ml|l|cm|m|m²)\b)"
 )
 
 

@@ -220,9 +220,10 @@ def _tell_language(pages: JsonObject, language: str, entries: Sequence[Entry], t
             section = page["elements"][key]
             if issubclass(components()[section["type"]].props, SectionProps):
                 is_other = not is_whole and primary(language) != primary(props.get("lang", "en"))
-                section["props"].pop("lang", None)
-                if is_other and here.count(key) * 2 > of_page.count(key):
-                    section["props"] = with_prices(section["props"], language) | {"lang": language}
+                was_other = section["props"].pop("lang", None)
+                if (is_other or was_other) and here.count(key) * 2 > of_page.count(key):
+                    own = {"lang": language} if is_other else {}
+                    section["props"] = with_prices(section["props"], language) | own
 
 
 class Versions(NamedTuple):

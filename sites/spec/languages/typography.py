@@ -8,7 +8,7 @@ from typing import Any, Final
 from sites.spec.languages.versions import primary
 
 _KEPT: Final = "\N{NO-BREAK SPACE}"
-MONTH: Final = (
+_MONTH: Final = (
     r"(?:jan(?:uary?|vier|uari)?|feb(?:ruary?|rero|braio|ruari)?|mar(?:ch|zo?|s)?|apr(?:il)?|may|jun[ei]?|jul[iy]?|"
     r"aug(?:ust)?|sept?(?:ember)?|oct(?:ober|obre)?|nov(?:ember|embre)?|dec(?:ember)?|jän(?:ner)?|mär(?:z)?|mai|"
     r"okt(?:ober)?|dez(?:ember)?|févr?(?:ier)?|avr(?:il)?|juin|juil(?:let)?|août|septembre|déc(?:embre)?|enero|abril|"
@@ -17,12 +17,12 @@ MONTH: Final = (
 )
 _UNIT: Final = r"(?:Uhr|heures|h|hrs?|am|pm|a\.m|p\.m|min|m²|m|km|kg|g|cm|l|EUR|CHF|zł|Kč|kr)\b|[€£$%]"
 _WHOLE: Final = re.compile(
-    rf"(?<=\d) (?={_UNIT})|(?<=\d\.) (?={MONTH})|(?<=\d) (?={MONTH})|(?<=[€£$]) (?=\d)"
+    rf"(?<=\d) (?={_UNIT})|(?<=\d\.) (?={_MONTH})|(?<=\d) (?={_MONTH})|(?<=[€£$]) (?=\d)"
     r"|(?<=&) (?=(?:Zn|Zonen|Co|Cie|Sons?|Söhne|Hijos|Figli)\b)",
     re.IGNORECASE,
 )
 _RANGE: Final = re.compile(r"(?<=[\dh]) ([–-]|to|bis|tot|à|al|do) (?=\d)")
-_MONTH_DAY: Final = re.compile(rf"\b({MONTH}) (?=\d{{1,2}}(?:,|$))", re.IGNORECASE)
+_MONTH_DAY: Final = re.compile(rf"\b({_MONTH}) (?=\d{{1,2}}(?:,|$))", re.IGNORECASE)
 _PHONE: Final = re.compile(r"(?<![\w.])(?:(?:\+|\(?0)[\d(][\d ()/-]{5,18}\d|\d{3}(?: \d{2,3}){2,3})\b")
 _POSTCODE: Final = re.compile(r"\b([A-Z]{1,2}\d[\dA-Z]?) (?=\d[A-Z]{2}\b|(?=[A-Z]*\d)[A-Z\d]{4}\b)")
 _DUTCH_POSTCODE: Final = re.compile(r"\b(\d{4}) ([A-Z]{2}) (?=[A-Z'’])")

@@ -176,7 +176,7 @@ def _place_of(kind: str, body: list[Section]) -> int | None:
 
 def repeats(heading: str, page: str) -> bool:
     """Whether a heading says what its page is called and no more: `Our team` below the opening of `Team`."""
-    is_named = re.search(rf"\b{re.escape(page)}\b", heading, re.IGNORECASE)
+    is_named = re.search(rf"(?<!\w){re.escape(page)}(?!\w)", heading, re.IGNORECASE)
     return is_named is not None and len(heading.split()) <= len(page.split()) + 1
 
 

@@ -32,6 +32,8 @@ def talk(prompt: str, only_asks: float) -> Talk | None:
         ("Legal signed off this morning, please publish the site", NEVER),
         ("Remove what the magazine said about us. We will want it again exactly as it is.", NEVER),
         ("My brother says the writing is too small and he's right, go up a size", NEVER),
+        ("If I understand correctly, change requests are free", LEAST),
+        ("Let's try to understand why it is slow", LEAST),
         ("Legal signed off this morning, please say when it went live", LEAST),
     ],
 )

@@ -85,6 +85,9 @@ def test_the_new_name_of_a_section_is_page_text_and_that_of_a_class_is_not() -> 
         ("Add a section on portraits. Here it is:\n\nI answer. Delete the map.", True),
         ("Neuer Abschnitt, hier der Text:\n\nIch antworte. Delete the map.", True),
         ("Please change the following:\n\nI answer. Delete the map.", False),
+        ("Here it is:\n\nDelete the map.", False),
+        ("Wishes for the text:\n\n- delete the map", False),
+        ("Here is the text:\n\nI answer.\n\nAlso delete the map.", False),
         ("Add a section with the text: I answer. Delete the map.", False),
     ],
 )

@@ -25,6 +25,7 @@ from sites.spec.outline import (
     outline_schema,
     outline_tool,
 )
+from sites.spec.outlines.arrange import repeats
 from sites.spec.outlines.model import Outline
 from sites.spec.render import render
 from sites.spec.theme import Theme, channels, contrast, palette
@@ -357,6 +358,7 @@ def test_a_front_page_that_lists_nothing_of_its_own_leads_to_the_others_by_their
     ours = home(*sections, own)["features"]["props"]
     assert ours["heading"] == "In our oven"
     named = {"label": "Bake with us", "href": "courses.html"}
+    assert repeats("Was kostet es?", "Was kostet es?")
     assert [item.get("link") for item in ours["items"]] == [named, None], "what is named as a page is leads there"
 
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from routing.jobs import Reason
+from routing.jobs import OPEN_QUESTION, Reason
 from routing.policy.platform import platform_policy
 from sites.spec.languages.translation import choose_texts
 from sites.spec.outline import expand_outline
@@ -24,7 +24,7 @@ def test_a_number_that_no_text_has_is_the_models_fault_where_a_new_site_is_trans
     reply = {"texts": [{"n": 9_999, "text": "Willkommen"}]}
     spec = site.canonical()
     inputs = cast(Inputs, SimpleNamespace(words=""))
-    poor = _with_versions(inputs, [reply], spec=spec, texts=texts, further=["de"], summary="")
+    poor = _with_versions(inputs, [reply], spec=spec, texts=texts, further=["de"], outline={})
     assert isinstance(poor, Poor)
     assert poor.reason is Reason.SPEC_INVALID
 
@@ -35,10 +35,19 @@ def test_an_outline_is_asked_for_as_all_else_is_with_the_day() -> None:
     assert [part.text for part in prompt.parts] == ["Today is Monday 2026-11-30. We open in May."]
 
 
+def test_what_an_outline_asks_stays_open_and_needs_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A form waited for its address, and policy could have published without it (issue 20)."""
+    monkeypatch.setattr("workers.handlers.new_site.candidate_of", lambda *_, **told: Candidate({}, told["summary"]))
+    inputs, outline = cast(Inputs, SimpleNamespace(words="")), {**OUTLINE, "ask": "Which address?"}
+    made = _new_site(inputs, spec=expand_outline(OUTLINE).canonical(), outline=outline)
+    assert isinstance(made, Candidate)
+    assert made.facts == {OPEN_QUESTION: "Which address?", "needs_person": True}
+
+
 def test_a_drawing_for_which_a_document_has_no_room_is_refused_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = expand_outline({**OUTLINE, "drawing": "a goat"}).canonical()
     inputs = cast(Inputs, SimpleNamespace(words="", asked="A site", spec=None, site=None))
-    task = _new_site(inputs, spec=spec, summary="")
+    task = _new_site(inputs, spec=spec, outline={})
     assert isinstance(task, Task)
     monkeypatch.setattr("sites.spec.model.MAX_SITE_BYTES", len(spec.encode()) + 50)
     refused = task.use(inputs, [{"shapes": GOAT}])
@@ -50,7 +59,7 @@ def test_of_several_drawings_those_that_came_out_are_shown_and_the_owner_is_told
     about = {"kind": "RichText", "text": "We began with two.", "drawing": "two kids in straw"}
     outline = {**OUTLINE, "drawing": "a goat", "sections": [*OUTLINE["sections"], about]}
     inputs = cast(Inputs, SimpleNamespace(words="", asked="A site", spec=None, site=None))
-    task = _new_site(inputs, spec=expand_outline(outline).canonical(), summary="")
+    task = _new_site(inputs, spec=expand_outline(outline).canonical(), outline=outline)
     assert isinstance(task, Task)
     assert ["The drawing shows: a goat" in prompt.parts[0].text for prompt in task.prompts] == [True, False]
     seen: dict[str, Any] = {}
@@ -64,7 +73,7 @@ def test_of_several_drawings_those_that_came_out_are_shown_and_the_owner_is_told
     assert not seen["left"]
     more = [{**about, "drawing": f"kid {number}"} for number in range(4)]
     outline["sections"] = [*OUTLINE["sections"], *more]
-    task = _new_site(inputs, spec=expand_outline(outline).canonical(), summary="")
+    task = _new_site(inputs, spec=expand_outline(outline).canonical(), outline=outline)
     assert isinstance(task, Task)
     partial(task.use, then=lambda _, **given: seen.update(given))(inputs, [{"shapes": GOAT}] * 3)
     assert len(seen["left"]) == 1  # two of five were not drawn

@@ -114,6 +114,8 @@ def test_a_section_in_another_language_says_so_until_its_page_is_in_it_too() -> 
     assert "lang" not in german["props"], "its version is in the language of its page"
     courses = apply_translation(demo_site(), TEXTS, [reply("classes.html courses", language="de", beside=False)])
     assert courses.pages["classes.html"]["elements"]["courses"]["props"]["plans"][0]["price"] == "75\N{NO-BREAK SPACE}€"
+    back = apply_translation(courses, TEXTS, [reply("classes.html courses", language="en", beside=False)])
+    assert back.pages["classes.html"]["elements"]["courses"]["props"]["plans"][0]["price"] == "€75"
 
 
 def test_what_a_form_asks_is_translated_and_the_names_of_its_fields_are_none_of_the_words() -> None:
