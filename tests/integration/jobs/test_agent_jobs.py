@@ -122,7 +122,7 @@ def test_a_session_s_files_become_a_candidate_and_its_box_is_gone(rig: Rig, make
     assert box.is_closed
 
 
-@pytest.mark.req("H-077")
+@pytest.mark.req("H-077", "H-102")
 def test_the_command_carries_the_tools_and_the_cap_and_the_environment_the_attempt_s_token_alone(
     rig: Rig, maker: PlayedMaker, tmp_path: Path
 ) -> None:
@@ -269,6 +269,7 @@ def test_configuration_that_a_session_plants_refuses_all_its_files(
     check_nothing_happened(rig, site, maker)
 
 
+@pytest.mark.req("H-105")
 def test_more_output_than_the_tier_allows_ends_the_job(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
     maker.program("claude", 'init()\nwrite("big.txt", "x" * 70_000)\nresult()')
     site = plain_site(rig, tmp_path)

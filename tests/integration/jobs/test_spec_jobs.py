@@ -539,6 +539,14 @@ def test_a_spec_that_is_valid_at_the_second_try_is_kept(rig: Rig) -> None:
     assert len(rig.calls()) == 2
 
 
+@pytest.mark.req("H-067")
+def test_the_outline_of_a_new_site_that_is_invalid_is_asked_for_once_more_too(rig: Rig) -> None:
+    job = rig.edit("A site for Ada's Bikes [rehearse:invalid-spec-once]", rig.shop.site("bikes"))
+    assert job.state == "awaiting_approval"
+    assert next(call.rule for call in rig.calls()) == "invalid-spec-once"
+
+
+@pytest.mark.req("H-068")
 def test_an_edit_after_which_every_page_is_the_same_is_no_preview(rig: Rig) -> None:
     """A time zone for hours that no clock can tell promised "open now" in the third trial (issue 20)."""
     job = rig.edit(f"{BY_MODEL} [rehearse:no-effect-once]", rig.site())
@@ -957,7 +965,7 @@ def watching() -> Iterator[list[str]]:
         seen[:] = [what for what in seen if "PGSQL" not in what]
 
 
-@pytest.mark.req("H-014", "H-023", "H-088", "H-094", "H-108", "H-119")
+@pytest.mark.req("H-013", "H-014", "H-023", "H-088", "H-094", "H-108", "H-119")
 @pytest.mark.parametrize("prompt", [DIRECT, BY_MODEL, "Change 'daily' to 'always'", "Make everything friendlier"])
 def test_a_tier_1_job_starts_no_process_and_asks_no_engine(rig: Rig, prompt: str) -> None:
     assert rig.shop.policy.queues[QueueName.SPEC].container == "none"

@@ -287,9 +287,10 @@ def test_a_job_whose_tenant_s_overrides_no_longer_fit_ends_and_says_so(shop: Sho
 
 
 @pytest.mark.req("H-073")
-def test_one_job_writes_a_site_and_the_next_waits_while_other_sites_go_on(shop: Shop) -> None:
+@pytest.mark.parametrize("tier", Tier)
+def test_one_job_writes_a_site_and_the_next_waits_while_other_sites_go_on(shop: Shop, tier: Tier) -> None:
     site, other = shop.site("one"), shop.site("two")
-    first, second = shop.accept(site_id=site), shop.accept(site_id=site)
+    first, second = shop.accept(site_id=site, tier=tier), shop.accept(site_id=site)
     elsewhere = shop.accept(site_id=other)
     claimed = shop.claim(first)
     assert shop.find(Site, site).lock_job_id == first

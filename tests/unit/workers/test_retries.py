@@ -69,6 +69,7 @@ TABLE: list[tuple[BaseException, State, Reason]] = [
 ]
 
 
+@pytest.mark.req("H-070", "H-071")
 @pytest.mark.parametrize(("error", "state", "reason"), TABLE)
 def test_an_error_has_one_end_and_one_reason(error: BaseException, state: State, reason: Reason) -> None:
     decision = decide_end(error)

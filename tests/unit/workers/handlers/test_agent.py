@@ -49,6 +49,7 @@ def test_a_session_that_is_done_goes_on_even_if_a_call_of_its_was_refused_on_the
     assert end_of(work_of(End.DONE, exceeded=BudgetExceeded("job"))) is None
 
 
+@pytest.mark.req("H-070", "H-071")
 @pytest.mark.parametrize(
     ("verdict", "state", "reason"),
     [
@@ -67,6 +68,7 @@ def test_every_other_end_of_a_session_ends_the_job_with_its_own_reason(
     assert end(work_of(verdict)) == (state, reason)
 
 
+@pytest.mark.req("H-071")
 def test_it_is_the_ledger_that_says_whether_money_ran_out() -> None:
     assert end(work_of(End.FAILED, exceeded=BudgetExceeded("job"))) == (State.BUDGET_EXCEEDED, Reason.COST_CAP)
     assert end(work_of(End.FAILED)) == (State.FAILED, Reason.AGENT_FAILED)

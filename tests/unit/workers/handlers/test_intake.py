@@ -1,5 +1,7 @@
 """However the call of the ladder's model fails, the same options are shown again (seed 004, rule D)."""
 
+import json
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -8,10 +10,12 @@ from gateway.errors import GatewayError, GatewayUnreachableError, ProviderBusyEr
 from routing.clarify.ladder import LadderFlags, LadderState, Outcome
 from routing.clarify.questions import Clarification
 from routing.decision.llm_router import RouteRules
+from routing.decision.router import Signals, SiteSignals, decide
+from routing.policy.platform import Assist, platform_policy
 from routing.prompt.vocabulary import shipped_vocabulary
 from tests.unit.routing.clarify.conversation import LINKS
 from workers.attempt import Attempt
-from workers.handlers.intake import _replied
+from workers.handlers.intake import _assisted, _replied
 from workers.outcomes import Replied
 
 
@@ -44,3 +48,27 @@ def test_a_call_that_fails_shows_the_same_options_and_says_why(error: GatewayErr
     assert (result.outcome, result.order, result.option) == (Outcome.CLARIFY, LINKS.ids, None)
     assert result.state.active == LINKS
     assert result.events[-1].reason == why
+
+
+@pytest.mark.req("H-062", "H-063")
+def test_the_model_that_chooses_a_tier_is_shown_the_request_and_the_site_as_it_is() -> None:
+    asked: list[Any] = []
+
+    def tool_call(prompt: Any) -> Any:
+        asked.extend(json.loads(part.text) for part in prompt.parts)
+        raise GatewayUnreachableError("away")
+
+    words, site = "Make it feel like a warm Sunday morning", {"files": 7, "has_js": True, "has_build": False}
+    policy = platform_policy().model_copy(update={"assist": Assist(enabled=True)})
+    attempt = SimpleNamespace(
+        prompt=words,
+        policy=policy,
+        begun=None,
+        site=SimpleNamespace(),
+        start=SimpleNamespace(signals=site),
+        claim=SimpleNamespace(job=SimpleNamespace(request={})),
+        tool_call=tool_call,
+    )
+    route = decide(Signals(prompt=words, site=SiteSignals.model_validate(site)), policy)
+    assert _assisted(cast(Attempt, attempt), route, RouteRules({}, shipped_vocabulary())) == route
+    assert asked == [{"prompt": words, "current_site": site}]

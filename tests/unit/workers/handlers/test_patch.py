@@ -2,12 +2,16 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from routing.jobs import Reason, State
 from routing.policy.platform import platform_policy
+from routing.queues import Tier
 from workers.attempt import Attempt, HandlerResources, Prompt
 from workers.compute import collecting
-from workers.handlers.patch import _patch, _show
+from workers.handlers.patch import _apply, _patch, _show
 from workers.inputs import Inputs
-from workers.outcomes import Candidate
+from workers.outcomes import Candidate, Ended, Escalate
 
 PAGE = "<h1>{}</h1>\n" + "<p>Bread from an old oven, on the table at eight.</p>\n" * 300
 FILES = {f"{name}.html": PAGE.format(name).encode() for name in ("index", "classes", "contact")}
@@ -52,6 +56,21 @@ def test_a_model_that_asks_again_is_shown_that_too_before_its_last_try() -> None
     assert all(f"<h1>{name}</h1>" in seen[0] for name in ("index", "classes", "contact"))
     assert len(seen) == 2, "nothing was refused"
     assert told == [1, 1]
+
+
+@pytest.mark.req("H-069", "H-122")
+def test_a_patch_that_no_repair_mends_goes_to_tier_3_at_once_unless_nothing_may_reach_there() -> None:
+    def applied(patch: str) -> object:
+        reply = {"patch": patch, "summary": "Renamed."}
+        with collecting([]):
+            return _apply(inputs_for("Rename it"), reply, seen={}, may_mend=True, known_keys=())
+
+    binary = applied("diff --git a/a.png b/a.png\nindex 1..2 100644\nBinary files a/a.png and b/a.png differ\n")
+    assert isinstance(binary, Escalate)
+    assert (binary.to, binary.reason) == (Tier.AGENT, Reason.PATCH_INVALID)
+    outside = applied("../index.html\n<<<<<<< SEARCH\n=======\nhello\n>>>>>>> REPLACE\n")
+    assert isinstance(outside, Ended)
+    assert (outside.state, outside.reason) == (State.FAILED, Reason.PATCH_REFUSED)
 
 
 def inputs_for(words: str) -> Inputs:
