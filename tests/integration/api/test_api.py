@@ -78,7 +78,7 @@ def test_a_job_is_accepted_while_the_broker_is_away_and_waits_in_the_ledger(worl
     assert (body["mode"], body["queue"], body["why"]) == ("ANSWER", "answer", job.route["reason"])
 
 
-@pytest.mark.req("H-072")
+@pytest.mark.req("H-005", "H-009", "H-072")
 @pytest.mark.parametrize("tier", ["spec", "patch", "agent"])
 def test_the_callers_tier_is_taken_and_recorded_as_an_override(world: World, tmp_path: Path, tier: str) -> None:
     world.site("bakery", PAGES, tmp_path)

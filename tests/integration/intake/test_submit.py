@@ -17,6 +17,7 @@ from producers.intake.celery_intake import take_in
 from producers.intake.celery_messages import CeleryMessage
 from producers.intake.submit import Submitter
 from routing.broker import create_app, list_of
+from routing.decision.router import Route, Signals, decide
 from routing.errors import InvalidJobError
 from routing.jobs import Source
 from routing.queues import QueueName
@@ -72,6 +73,19 @@ def test_an_accepted_job_holds_its_decision_before_anything_worked_on_it(
     complexity = {"files": 7, "has_js": True, "has_build": True}
     shop.execute("UPDATE release SET signals = :signals", signals=json.dumps(complexity))
     assert shop.job(submit(prompt=EDIT, site="shop").id).route["site"] == complexity
+
+
+@pytest.mark.req("R-010")
+def test_a_message_is_routed_where_it_comes_in_and_once(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+    routed: list[str] = []
+
+    def counted(signals: Signals, *rules: Any) -> Route:
+        routed.append(signals.prompt)
+        return decide(signals, *rules)
+
+    monkeypatch.setattr("producers.intake.decisions.decide", counted)
+    assert submit(prompt=QUESTION).mode == "ANSWER"
+    assert routed == [QUESTION]
 
 
 @pytest.mark.parametrize("actor", ["key:acme/ci", None])

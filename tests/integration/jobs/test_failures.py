@@ -110,7 +110,7 @@ def test_a_task_that_fails_twice_is_debated_in_a_new_job_on_the_same_bill(rig: R
     assert counters(rig) == [(2, 0, True)]
 
 
-@pytest.mark.req("R-051")
+@pytest.mark.req("R-051", "R-061")
 @pytest.mark.parametrize("succeed", [published, None])
 def test_a_success_between_two_failures_starts_the_count_anew(rig: Rig, broker_url: str, succeed: Any) -> None:
     rig.site()
