@@ -246,7 +246,7 @@ def test_nothing_follows_for_a_tenant_whose_models_nobody_may_call(rig: Rig, bro
 # ------------------------------------------------------------------------------------------------------- the debate
 
 
-@pytest.mark.req("R-063")
+@pytest.mark.req("R-061", "R-062", "R-063")
 def test_retry_queues_the_task_on_the_same_tier(rig: Rig, broker_url: str) -> None:
     job = debated(rig, broker_url, f"{HEADING} [rehearse:same-way]")
     assert (job.state, job.queue, job.tier) == (State.QUEUED, "spec", 1)

@@ -401,7 +401,7 @@ def test_a_trivial_command_is_no_business_of_the_model() -> None:
     assert softly(signals, {"mode": "ANSWER"}) == decide(signals, POLICY)
 
 
-@pytest.mark.req("H-072")
+@pytest.mark.req("H-072", "R-011", "R-037")
 def test_no_model_turns_a_request_with_a_chosen_tier_into_a_question() -> None:
     signals = Signals(prompt="What about a bolder hero?", site=SOFT_SITE, tier=Tier.AGENT)
     assert not wants_llm_router(decide(signals, POLICY))

@@ -95,7 +95,7 @@ def test_a_question_without_a_reference_is_answered(prompt: str, bound: bool) ->
 QUESTION_PATTERNS = ("What is", "Explain", "How does", "Why", "Should I", "Do you want")
 
 
-@pytest.mark.req("R-013", "R-082")
+@pytest.mark.req("R-013", "R-082", "R-084")
 @pytest.mark.parametrize("pattern", QUESTION_PATTERNS)
 @pytest.mark.parametrize("case", [str.lower, str.upper, str.swapcase])
 def test_each_question_pattern_of_the_document_asks_where_it_begins_the_message(
@@ -290,10 +290,11 @@ def test_each_component_of_the_catalog_is_added_in_tier_1(name: str) -> None:
 
 @pytest.mark.req("H-015")
 def test_a_new_site_from_a_description_is_tier_1() -> None:
-    prompt = "Create a new site for a bakery with a hero, opening hours and a contact form"
-    for signals in (Signals(prompt=prompt, new_site=True), Signals(prompt=prompt, site=SiteSignals(files=0))):
-        for policy in (platform_policy(), RULES_ALONE):
-            assert decide(signals, policy).tier is Tier.SPEC
+    described = "Create a new site for a bakery with a hero, opening hours and a contact form"
+    for prompt in (described, f"{described}, and a hover effect on the buttons with CSS"):
+        for signals in (Signals(prompt=prompt, new_site=True), Signals(prompt=prompt, site=SiteSignals(files=0))):
+            for policy in (platform_policy(), RULES_ALONE):
+                assert decide(signals, policy).tier is Tier.SPEC
 
 
 @pytest.mark.parametrize(

@@ -375,6 +375,8 @@ def test_a_box_is_asked_for_with_its_limits_and_with_neither_environment_nor_mou
     assert wanted.keys().isdisjoint({"volumes", "volumes_from", "devices"})
     assert wanted["mem_limit"] == wanted["memswap_limit"] == limits.memory_bytes > 0
     assert (wanted["nano_cpus"], wanted["pids_limit"]) == (limits.cpus * 10**9, limits.processes)
+    workspace = workspace_volume(SLOT, SPEC)["driver_opts"]["o"].split(",")
+    assert {f"size={limits.workspace_bytes}", f"nr_inodes={limits.workspace_files}"} <= set(workspace)
 
 
 @pytest.mark.threat("A15")

@@ -115,7 +115,7 @@ def test_the_same_spec_gives_the_same_bytes_whatever_the_order_of_keys() -> None
     assert render(parse_site(reordered(demo_site().to_dict()))) == render(demo_site())
 
 
-@pytest.mark.req("H-024")
+@pytest.mark.req("H-012", "H-024")
 def test_the_same_spec_gives_the_same_bytes_in_another_process() -> None:
     program = (
         "import hashlib, sys; from sites.spec.model import parse_site; from sites.spec.render import render\n"

@@ -144,6 +144,7 @@ def run(prompt: str, *, routed: str | None = None) -> Any:
     return run_tool(make_attempt(prompt=prompt, route=route(routed or prompt)))
 
 
+@pytest.mark.req("R-057", "R-065", "R-067", "R-088")
 @pytest.mark.parametrize(
     ("prompt", "answer"),
     [
@@ -158,6 +159,7 @@ def test_a_command_is_answered_for_the_fleet_not_for_the_machine(prompt: str, an
     assert run(prompt) == Answered(answer)
 
 
+@pytest.mark.req("R-065", "R-088")
 def test_the_date_is_utc_and_in_no_language() -> None:
     outcome = run("date +%Z")
     assert outcome == Answered("UTC")
@@ -218,6 +220,7 @@ def test_a_prompt_that_is_not_the_routed_command_is_refused() -> None:
     assert outcome.reason == Reason.COMMAND_REFUSED
 
 
+@pytest.mark.req("R-065")
 @pytest.mark.parametrize(
     "host", ["example.com", "169.254.169.254", "localhost.", "LOCALHOST", "127.0.0.1", "::1", "-f", ""]
 )
