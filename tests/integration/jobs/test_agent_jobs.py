@@ -277,6 +277,7 @@ def test_more_output_than_the_tier_allows_ends_the_job(rig: Rig, maker: PlayedMa
     rig.resources = replace(rig.resources, policy=rig.shop.policy)
     job = edit(rig, site, maker)
     assert (job.state, job.reason) == ("output_exceeded", "output_cap")
+    assert "the agent's files are not accepted" in job.detail, "they were counted as they came out"
     check_nothing_happened(rig, site, maker)
 
 
@@ -523,14 +524,15 @@ def test_no_rule_of_the_lower_tiers_vocabulary_holds_a_session_back(
 init()
 write("index.html", "<!doctype html><title>New</title>{rest}")
 os.remove("site.css")
-write("about/team.html", "<!doctype html><my-own-element>Us</my-own-element>")
+write("about/team.html", "<!doctype html><my-own-part>Us</my-own-part><canvas></canvas><script src=a.js></script>")
+write("about/a.js", "draw();")
 result("All is new.")
 """,
     )
     job = edit(rig, plain_site(rig, tmp_path), maker)
     assert (job.state, job.detail) == ("awaiting_approval", None)
     files = rig.files(job.release_id)
-    assert set(files) == {"index.html", "about/team.html"}
+    assert set(files) == {"index.html", "about/team.html", "about/a.js"}
     diff = review_diff(BASE, files)
     with pytest.raises(DiffRefusedError):  # the same change as a patch of tier 2
         apply_diff(BASE, diff.decode(), policy=SITE)
