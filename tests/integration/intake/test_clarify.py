@@ -133,7 +133,7 @@ def test_with_nothing_to_offer_an_unbound_action_is_refused_as_before(rig: Rig, 
         submit(rig, broker_url, UNBOUND)
 
 
-@pytest.mark.req("R-041")
+@pytest.mark.req("R-039", "R-041")
 def test_a_weak_search_that_is_bound_to_nothing_asks_where(rig: Rig, broker_url: str) -> None:
     rig.shop.site("web")
     job_id = submit(rig, broker_url, "search for examples")
