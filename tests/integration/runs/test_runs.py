@@ -44,7 +44,7 @@ def test_a_fix_goes_from_its_ticket_to_a_branch(yard: Yard) -> None:
     assert job.result["summary"] == "done"
 
 
-@pytest.mark.req("P-013", "P-017", "P-018", "P-022", "S-035", "P-064")
+@pytest.mark.req("P-013", "P-017", "P-018", "P-022", "S-035", "P-064", "P-040", "P-043", "P-044", "P-047")
 def test_a_feature_is_classified_planned_and_built_in_batches_with_app_last(yard: Yard) -> None:
     yard.team.plan = BUILD
     run_id = yard.submit("Add a page with our opening hours")
@@ -64,9 +64,12 @@ def test_a_feature_is_classified_planned_and_built_in_batches_with_app_last(yard
     assert batches[5] == ["app"]
     assert sorted(batches[-2]) == ["code-review", "qa", "security"]
     assert yard.run(run_id).intent == "build"
+    models = {row.agent: row.model for row in yard.executions(run_id) if row.agent is not None}
+    assert {"orchestrator:classify", "research", "architect", "styling"} <= models.keys()
+    assert models == {agent: yard.resources.policy.agents[agent].model for agent in models}
 
 
-@pytest.mark.req("S-034", "S-041", "S-045", "S-046", "S-052", "S-108")
+@pytest.mark.req("S-034", "S-040", "S-041", "S-045", "S-046", "S-052", "S-108")
 def test_each_step_begins_with_what_the_steps_before_it_left(yard: Yard) -> None:
     yard.team.plan = FIX
     run_id = yard.submit("Fix the broken header")
@@ -105,6 +108,7 @@ def test_a_gate_that_a_person_fails_ends_the_run_and_keeps_what_was_done(yard: Y
     assert "summary_1" not in starts(yard)
 
 
+@pytest.mark.req("S-110", "S-114")
 def test_work_that_a_person_sends_back_is_reworked_by_agents_that_know_why_and_asked_about_again(yard: Yard) -> None:
     yard.team.answers = {"plan": [done(plan=SMALL), done()]}  # no plan for the rework: who made it reworks it
     run_id = yard.submit("Fix the broken header", priority="P0")
@@ -204,7 +208,8 @@ def test_a_gate_of_the_plan_waits_for_a_person_where_the_project_says_nothing(ya
     )
 
 
-@pytest.mark.req("S-019", "S-024", "P-004")
+@pytest.mark.req("S-019", "S-024", "S-031", "S-032", "S-066", "S-067", "S-117", "P-004", "P-037")
+@pytest.mark.req("P-039", "P-041", "P-045", "P-048", "P-049", "P-050", "P-051")
 def test_each_step_starts_with_the_model_and_the_budget_of_its_agent(shop: Shop, tmp_path: Path) -> None:
     yard = Yard(shop, tmp_path, project=f"{PROJECT}budgets: {{step_usd: {{frontend-dev: 1.5}}}}\n")
     yard.team.plan = FIX
@@ -217,15 +222,31 @@ def test_each_step_starts_with_the_model_and_the_budget_of_its_agent(shop: Shop,
     models = {row.agent: row.model for row in yard.executions(run_id)}
     assert models == {agent: shop.policy.agents[agent or ""].model for agent in models}
     assert models["qa"] != models["security"]
+    assert {row.provider for row in yard.executions(run_id)} == {"fake"}, "the account of its tenant"
+    made_by = {row.step_key: row.agent for row in yard.executions(run_id)}
+    assert (made_by["fix-frontend"], made_by["security"]) == ("frontend-dev", "security")
+    run = yard.run(run_id)
+    assert (run.intent, run.estimate["planned"]["size"]) == ("fix", "simple_fix")
 
 
-@pytest.mark.req("P-012")
+@pytest.mark.req("S-065", "S-066", "S-068")
+def test_a_run_whose_tenant_has_lost_its_key_ends_before_any_step_of_it_starts(yard: Yard, shop: Shop) -> None:
+    run_id = yard.submit("Fix the broken header")
+    shop.execute("UPDATE tenant SET provider = NULL")
+    job = yard.play(run_id)
+    assert (job.state, job.reason) == (State.FAILED, Reason.NO_PROVIDER_KEY)
+    assert starts(yard) == []
+
+
+@pytest.mark.req("P-012", "P-042")
 def test_a_question_about_a_project_is_answered_by_one_step(yard: Yard) -> None:
     yard.team.answers = {"answer": done(answer="It is built with React.")}
     run_id = yard.submit("How does the checkout work?")
     job = yard.play(run_id)
     assert (job.state, job.result["answer"]) == (State.ANSWERED, "It is built with React.")
     assert [step.agent for step in yard.steps(run_id).values()] == ["orchestrator:question"]
+    (answered,) = yard.executions(run_id)
+    assert answered.model == yard.resources.policy.agents["orchestrator:question"].model
 
 
 @pytest.mark.req("S-116", "S-122", "P-005", "P-037", "P-062", "S-009", "S-022", "P-055")

@@ -55,7 +55,7 @@ def cancel(yard: Yard, run_id: UUID) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.req("S-121", "S-123", "S-124", "P-038")
+@pytest.mark.req("S-121", "S-122", "S-123", "S-124", "P-038")
 def test_a_rework_loop_stops_before_the_cap_and_keeps_what_was_done(yard: Yard) -> None:
     yard.team.answers = {"qa": REWORK}
     yard.team.cost_tokens = {"frontend-dev": tokens_for(2.9), "qa": tokens_for(1.9), "orchestrator": tokens_for(0.9)}
@@ -292,8 +292,11 @@ def test_a_key_that_agents_write_into_plans_and_results_is_nowhere_in_the_ledger
     assert known not in caplog.text
 
 
-@pytest.mark.req("S-080")
-def test_a_key_in_a_changed_file_is_found_before_anything_leaves(yard: Yard) -> None:
+@pytest.mark.req("S-080", "S-085")
+@pytest.mark.parametrize("text", [LEAK, b"// swordfish-of-the-operator\n"])
+def test_a_key_in_a_changed_file_is_found_before_anything_leaves(yard: Yard, text: bytes) -> None:
+    yard.resources = replace(yard.resources, known_keys=("swordfish-of-the-operator",))
+
     def handler(attempt: Attempt) -> Outcome:
         outcome = yard.step_handler(attempt)
         order = attempt.step_order
@@ -301,7 +304,7 @@ def test_a_key_in_a_changed_file_is_found_before_anything_leaves(yard: Yard) -> 
         assert order is not None
         if order.key != "fix-frontend":
             return outcome
-        leak = {"src/key.ts": LEAK}
+        leak = {"src/key.ts": text}
         commit = yard.workspace(order.run_id).commit_step(
             outcome.base or "", leak, step=Step(order.key, order.attempt), message="m", when=5
         )
@@ -314,6 +317,7 @@ def test_a_key_in_a_changed_file_is_found_before_anything_leaves(yard: Yard) -> 
     assert (job.state, job.reason) == (State.FAILED, Reason.SCAN_REFUSED)
     assert "branch" not in job.result
     assert "A1b2C3d4" not in str(job.detail)
+    assert "swordfish" not in str(job.detail)
 
 
 def test_a_run_whose_workspace_is_lost_ends_and_says_so(yard: Yard) -> None:

@@ -233,7 +233,7 @@ def test_an_agent_reads_the_project_and_writes_within_its_paths_and_nowhere_else
     assert "read_file README.md" in news, news
 
 
-@pytest.mark.req("S-005", "S-057")
+@pytest.mark.req("S-054", "S-005", "S-057")
 def test_an_agent_without_a_box_is_offered_its_own_tools_and_no_shell(office: Office) -> None:
     done = office.yard.do("research", "Specify it [rehearse:research]")
 
@@ -415,7 +415,7 @@ def test_every_step_sees_one_workspace_in_which_the_places_to_talk_are_there(off
     assert first["src/app.js"] == b"export const total = (a, b) => a + b;\n"
 
 
-@pytest.mark.req("P-004", "S-019", "S-024", "S-048", "S-077")
+@pytest.mark.req("P-004", "S-019", "S-024", "S-032", "S-048", "S-063", "S-077")
 def test_a_step_is_done_with_the_model_the_budget_and_the_context_that_its_run_decided(office: Office) -> None:
     policy = office.yard.resources.policy
     small = policy.model_copy(update={"runs": policy.runs.model_copy(update={"context_bytes": 3000})})
@@ -438,23 +438,39 @@ def test_a_step_is_done_with_the_model_the_budget_and_the_context_that_its_run_d
     assert sum(len(data) for path, data in staged.items() if not path.endswith("index.md")) <= 3000
 
 
-@pytest.mark.req("S-047")
+@pytest.mark.req("S-047", "S-050")
 def test_a_step_that_would_write_where_its_plan_does_not_let_it_is_kept_to_its_plan(office: Office) -> None:
     files = {
         "artifacts/research/mine/a.md": b"a",
         "artifacts/research/other.md": b"b",
+        "artifacts/handoff/qa-to-security.md": b"d",
         "src/app.js": b"c",
         ".agent-result.json": b'{"status": "complete", "summary": "Done."}',
     }
     done = office.yard.do(
         "research",
         "Look",
-        writes=("artifacts/research/mine/", "src/"),
+        writes=("artifacts/research/mine/", "artifacts/handoff/", "src/"),
         handler=partial(run_step, runners={"api": Played(files)}),
     )
 
     assert done.changes() == {"artifacts/research/mine/a.md": b"a"}
-    assert done.execution.dropped == ["artifacts/research/other.md: not_allowed", "src/app.js: not_allowed"]
+    assert done.execution.dropped == [
+        "artifacts/handoff/qa-to-security.md: not_allowed",
+        "artifacts/research/other.md: not_allowed",
+        "src/app.js: not_allowed",
+    ]
+
+
+@pytest.mark.req("S-032")
+def test_a_step_of_an_agent_that_there_is_not_fails_and_nobody_does_it_instead(office: Office) -> None:
+    watched = Watched(Played({".agent-result.json": b'{"status": "complete", "summary": "Done."}'}))
+    done = office.yard.do(
+        "stranger", "Look", handler=partial(run_step, runners={"api": watched, "claude_code": watched})
+    )
+
+    assert (done.job.reason, done.job.detail) == (Reason.NOT_AVAILABLE, "there is no agent stranger")
+    assert watched.orders == []
 
 
 def test_what_was_written_when_time_ran_out_is_kept_for_people_and_not_for_the_run(office: Office) -> None:

@@ -82,6 +82,7 @@ def test_a_box_that_is_lost_under_a_check_is_no_finding_that_a_developer_is_paid
 
 
 @pytest.mark.threat("C2")
+@pytest.mark.req("S-027")
 @pytest.mark.parametrize("fails", [False, True], ids=["succeeds", "fails"])
 @pytest.mark.parametrize("runs", ["agent", "check"])
 def test_a_step_s_token_is_ended_before_its_box_is_destroyed(
@@ -220,12 +221,13 @@ def test_the_signature_is_the_exact_text_of_the_adr() -> None:
     assert FALLBACK_FLAG == "SPRINTFOUNDRY_ENABLE_CODEX_HOME_AUTH_FALLBACK"
 
 
-@pytest.mark.req("S-126")
+@pytest.mark.req("S-061", "S-126")
 def test_codex_works_in_a_directory_with_a_home_of_its_own_there_and_the_prompt_on_stdin(desk: Desk) -> None:
     ran = desk.run(WORKS)
 
     (call,) = desk.runs()
     assert ran.failed is None
+    assert ran.facts["tokens"] == "unknown"
     assert ran.files == {"src/old.ts": b"old", "src/new.ts": b"new", ".agent-result.json": b"{}"}
     assert call["stdin"] == "Be good.\n\nDo it."
     assert "Do it." not in json.dumps(call["argv"])
@@ -483,7 +485,7 @@ def test_without_a_wall_nothing_is_started_at_all(tmp_path: Path) -> None:
     assert box.is_closed
 
 
-@pytest.mark.req("S-055", "S-056", "S-077", "S-081")
+@pytest.mark.req("S-054", "S-055", "S-056", "S-077", "S-081")
 @pytest.mark.threat("D9")
 def test_instructions_lie_in_the_box_before_anything_runs_and_the_prompt_is_on_no_command_line(tmp_path: Path) -> None:
     shop = Shop(tmp_path, "http://127.0.0.1:1")
@@ -504,12 +506,14 @@ def test_instructions_lie_in_the_box_before_anything_runs_and_the_prompt_is_on_n
     words = [word for command in box.commands for word in command]
     assert ORDER.model != AGENT.model
     assert {f"--model={ORDER.model}", "--max-budget-usd=0.0200"} <= set(words), "as the layers decide"
+    assert f"--tools={','.join(sorted(AGENT.tools))}" in words
     assert all("Build it" not in word and "virtual-7f3a" not in word for word in words)
     assert all(b"virtual-7f3a" not in data for data in ran.files.values())
     (environment,) = box.environments
     assert [name for name, value in environment.items() if value == "virtual-7f3a"] == ["ANTHROPIC_AUTH_TOKEN"]
 
 
+@pytest.mark.req("S-061")
 @pytest.mark.parametrize(
     ("body", "state", "reason"),
     [
@@ -530,6 +534,8 @@ def test_a_session_that_ends_otherwise_than_well_is_a_failure_with_its_reason(
 
     assert ran.failed is not None
     assert (ran.failed.state, ran.failed.reason) == (state, reason)
+    if "sys.exit" in body:
+        assert ran.facts["agent"]["own_count"] is None, "unknown, and not nothing"
     assert shop.maker.boxes[0].is_closed
 
 

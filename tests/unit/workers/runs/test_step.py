@@ -1,22 +1,31 @@
 """What of an agent's files is taken, and what is dropped with which reason."""
 
 import base64
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.policy.agents import is_covered
+from routing.policy.agents import Runtime, is_covered
 from routing.policy.platform import platform_policy
 from sites.errors import PathRefusedError
 from sites.files import check_path, check_tree
 from sites.repository.trees import LeftOut, Snapshot
 from sites.repository.workspace import Difference
-from workers.runs.step import Accepted, Dropped, collect_output, holds_key, with_kept
+from workers.runs.api_runner import run_api
+from workers.runs.cli_runners import run_claude_code, run_codex
+from workers.runs.step import RUNNERS, Accepted, Dropped, collect_output, holds_key, with_kept
 
 BASE = {"README.md": b"# Shop\n", "src/app.ts": b"app\n", "src/cart.ts": b"cart\n", "tests/a.test.ts": b"a\n"}
 QA = platform_policy().agents["qa"].writes
 KEY = "ps-installation-key-0123456789abcdef"
+
+
+@pytest.mark.req("S-055", "S-063", "P-032")
+def test_every_runtime_is_served_by_its_own_runner() -> None:
+    assert {"api": run_api, "claude_code": run_claude_code, "codex_local": run_codex} == RUNNERS
+    assert set(get_args(Runtime)) == set(RUNNERS)
 
 
 def take(
