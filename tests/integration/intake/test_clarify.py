@@ -199,6 +199,7 @@ def test_a_site_of_another_tenant_is_never_bound(rig: Rig, broker_url: str) -> N
     assert (rig.shop.job(job_id).state, rig.shop.job(job_id).site_id) == ("answered", None)
 
 
+@pytest.mark.req("L-082")
 @pytest.mark.req("L-080")
 @pytest.mark.parametrize("said", ["none of these", "cancel", "never mind"])
 def test_an_exit_cancels_the_job(rig: Rig, links: UUID, said: str) -> None:
@@ -207,6 +208,7 @@ def test_an_exit_cancels_the_job(rig: Rig, links: UUID, said: str) -> None:
     assert (job.state, job.reason, job.clarification) == ("cancelled", "cancelled", None)
 
 
+@pytest.mark.req("L-053")
 @pytest.mark.req("L-100", "L-110", "L-138", "L-152")
 @pytest.mark.parametrize(("said", "tier"), [("what is a proxy?", "router"), ("pwd", "command")])
 def test_what_is_no_answer_is_let_go_by_its_tier_and_the_question_stays(
@@ -220,6 +222,23 @@ def test_what_is_no_answer_is_let_go_by_its_tier_and_the_question_stays(
 # ------------------------------------------------------------------------------------------ the typo collisions of 004
 
 
+@pytest.mark.req(
+    "L-008",
+    "L-017",
+    "L-018",
+    "L-024",
+    "L-038",
+    "L-041",
+    "L-042",
+    "L-043",
+    "L-055",
+    "L-056",
+    "L-058",
+    "L-059",
+    "L-062",
+    "L-067",
+    "L-102",
+)
 @pytest.mark.req("L-105", "L-106", "L-111", "L-114")
 def test_a_typo_shows_the_same_options_again_while_no_model_may_be_asked(rig: Rig, links: UUID) -> None:
     for _ in range(2):
@@ -229,6 +248,9 @@ def test_a_typo_shows_the_same_options_again_while_no_model_may_be_asked(rig: Ri
     assert (rig.calls(), ladder_events(rig, links)) == ([], [])
 
 
+@pytest.mark.req(
+    "L-016", "L-018", "L-020", "L-028", "L-035", "L-040", "L-049", "L-070", "L-102", "L-115", "L-122", "L-123"
+)
 @pytest.mark.req("L-019", "L-072", "L-093", "L-106", "L-111", "L-128", "L-140", "L-147")
 def test_a_model_reorders_the_options_and_a_place_means_the_new_order(rig: Rig, links: UUID) -> None:
     assert say(rig, links, TYPO, switches=LLM).outcome == "asks_model"
@@ -269,6 +291,7 @@ def test_a_model_s_answer_can_bind_a_site(rig: Rig, broker_url: str) -> None:
     assert rig.run(job_id).state == State.AWAITING_APPROVAL
 
 
+@pytest.mark.req("L-062", "L-123")
 @pytest.mark.req("L-114", "L-125", "L-139", "L-142")
 def test_a_switch_that_went_off_while_a_reply_waited_stops_the_call(rig: Rig, links: UUID) -> None:
     environment = dict(AUTO)
@@ -280,6 +303,7 @@ def test_a_switch_that_went_off_while_a_reply_waited_stops_the_call(rig: Rig, li
     assert (shown(rig, links), rig.calls()) == (SHOWN, [])
 
 
+@pytest.mark.req("L-048", "L-101")
 @pytest.mark.req("L-004", "L-021", "L-030", "L-087", "L-089", "L-137", "L-151")
 @pytest.mark.parametrize(
     ("said", "failure"),
@@ -326,6 +350,7 @@ def test_from_chat_chooses_among_the_chat_s_options_though_a_widget_s_are_active
     assert say(rig, job_id, "links panel d from chat") == Reply(True, "scope_cue", "deterministic_execute")
 
 
+@pytest.mark.req("L-041", "L-043", "L-067", "L-096")
 @pytest.mark.req("L-113")
 def test_a_named_scope_without_options_asks_for_more_and_decides_nothing(rig: Rig, broker_url: str) -> None:
     job_id = submit(rig, broker_url, UNBOUND, options=WIDGETS)

@@ -551,6 +551,7 @@ def test_a_question_in_between_is_another_input() -> None:
     assert talk.say(SAID).llm_called is True
 
 
+@pytest.mark.req("L-073")
 @pytest.mark.req("L-077", "L-103", "L-032", "L-078")
 @pytest.mark.parametrize("change", [{"options": LINKS.options[:2]}, {"id": "set-2"}], ids=["candidates", "set"])
 def test_other_candidates_and_another_set_of_the_same_are_another_cycle(change: dict[str, Any]) -> None:
