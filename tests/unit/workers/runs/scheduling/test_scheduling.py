@@ -285,7 +285,7 @@ def test_parallel_frontend_steps_share_no_directory_and_only_app_may_touch_what_
     assert find_overlap(game.step("app").writes, ("src/app.tsx",))
 
 
-@pytest.mark.req("P-026", "P-027", "P-028", "P-030", "P-012")
+@pytest.mark.req("P-026", "P-027", "P-028", "P-030", "P-012", "S-032")
 @pytest.mark.parametrize(
     ("scopes", "developers"),
     [
