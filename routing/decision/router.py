@@ -334,8 +334,9 @@ def is_read_only(signals: Signals, parsed: ParsedPrompt) -> bool:
         return False
     if parsed.found("write_back") or changes_much(parsed) or _wishes(parsed):
         return False
-    checks = [parsed.tokens[at + 1].word for at in parsed.orders if parsed.tokens[at].word in _GUARDING]
-    if parsed.found("inline_script") and not {"if", "whether"}.issuperset(checks):
+    guards = [at for at in parsed.orders if parsed.tokens[at].word in _GUARDING]
+    asked = {token.word for at in guards for token in parsed.tokens[at + 1 : at + 2]}
+    if guards and parsed.found("inline_script") and not asked & {"if", "whether"}:
         return False
     if parsed.orders and {hit.first for hit in parsed.hits.get("read_only", ())}.issuperset(parsed.orders):
         return True

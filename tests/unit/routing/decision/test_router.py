@@ -611,6 +611,13 @@ def test_an_action_that_only_looks_changes_nothing(prompt: str) -> None:
     assert (decision.queue, decision.intent) == (QueueName.ANSWER, Intent.QUESTION)
 
 
+def test_a_verb_alone_is_decided_too() -> None:
+    """`check` alone was read beyond its end."""
+    words = shipped_vocabulary().words
+    for verb in sorted(words["order"] | words["read"]):
+        assert route(f"please {verb}").mode in Mode
+
+
 @pytest.mark.parametrize("prompt", ["find the old name and replace it", "check ./a.html and close the <div>"])
 def test_looking_and_changing_is_an_edit(prompt: str) -> None:
     assert route(prompt).tier is not None
