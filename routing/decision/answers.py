@@ -21,8 +21,8 @@ _ABLE = frozenset(
 )
 """Words that only with others ask for something: `c'est combien chez vous`."""
 
-_OPENING = frozenset({"let's", "lets", ","})
-"""Before a verb, these and `please` begin an order."""
+_OPENING = frozenset({"let's", "lets"})
+"""Before a verb, these and `please` begin an order; a comma does where its object follows the verb."""
 _UP = frozenset({"up", "down", "it", "them"})
 _STAYS = frozenset({"leave", "keep", "say", "check", "look", "compare", "try", "take", "show"})
 """Verbs that order nothing there: `let's leave it there`, `let's go with red` does."""
@@ -59,10 +59,13 @@ def _hides_order(parsed: ParsedPrompt) -> bool:
     opening, ordering = _OPENING | words["courtesy"], words["order"] - _STAYS
     for at in parsed.orders:
         sentence = parsed.sentences[parsed.sentence_of(at)]
-        begins = at == sentence.first or parsed.tokens[at - 1].word in opening
-        if parsed.tokens[at - 1].word == ",":  # not `if I understand correctly, change requests are free`
-            begins = at + 1 < sentence.end and parsed.tokens[at + 1].word in words["determiner"] | _UP
-        if begins and not sentence.asks and parsed.tokens[at].word in ordering:
+        if sentence.asks or parsed.tokens[at].word not in ordering:
+            continue
+        before = parsed.tokens[at - 1].word if at > sentence.first else ""
+        after = parsed.tokens[at + 1].word if at + 1 < sentence.end else ""
+        if not before or before in opening:
+            return True
+        if before == "," and (after in words["determiner"] or after in _UP):  # not `..., change requests are free`
             return True
     abroad = words["order_abroad"] - words["politeness"] - _ABLE
     for at, (sentence, intent) in enumerate(zip(parsed.sentences, parsed.intents, strict=True)):

@@ -37,7 +37,7 @@ _HOME: Final = frozenset({"", "home", "index", "start"})
 _OPENINGS: Final = frozenset({"Hero", "PageIntro"})
 _MAX_NAV_LINKS: Final = 5
 _LABEL: Final = 60
-"""Characters of a link."""
+"""Most characters of a link's label."""
 _LATEST: Final = 3
 """Entries of the news on the front page, where another page has them all."""
 
