@@ -18,7 +18,7 @@ from routing.queues import QueueName
 from sites.content_store import open_content_store
 from sites.ownership import adopt
 from tests.factories import Shop
-from tests.integration.workers.worker_world import World
+from tests.integration.workers.worker_world import Worker, World
 from tests.object_server import ObjectServer, place_at
 from tests.services import Valkey, wait_until
 
@@ -165,8 +165,9 @@ def test_a_computation_that_dies_ends_its_own_job_alone(patient: World, pool: st
         assert world.ended(others[queue]).ended_at > world.shop.rows(first_death)[0][0], "it was at work meanwhile"
 
 
+@pytest.mark.req("S-028")
 @BOTH_POOLS
-def test_a_cancel_reaches_a_running_job(patient: World, pool: str) -> None:
+def test_a_cancel_reaches_a_running_job_and_the_log_says_whose_attempt_ended(patient: World, pool: str) -> None:
     world = patient
     worker = world.start(*MODEL_BOUND, pool=pool, concurrency=3)
     for queue, job_id in ask_each(world, "heed 60").items():
@@ -174,6 +175,13 @@ def test_a_cancel_reaches_a_running_job(patient: World, pool: str) -> None:
         with world.shop.ledger.begin() as session:
             request_cancel(session, lock_job(session, job_id), actor="test")
         assert world.ended(job_id).state == "cancelled"
+        wait_until(lambda job_id=job_id: ended_in_log(worker, job_id), seconds=10, what="the log says so")  # type: ignore[misc]
+
+
+def ended_in_log(worker: Worker, job_id: UUID) -> bool:
+    lines = [json.loads(line) for line in worker.said.splitlines() if line.startswith("{") and line.endswith("}")]
+    ended = [line for line in lines if (line["event"], line.get("job_id")) == ("attempt_ended", str(job_id))]
+    return any({"ts", "level", "logger", "queue", "attempt"} <= line.keys() for line in ended)
 
 
 @BOTH_POOLS
