@@ -29,6 +29,10 @@ _INLINE_NAMES: Final = "a b br code em i img span strong svg path circle ellipse
 _INLINE: Final = frozenset(_INLINE_NAMES.split())
 NUMBER: Final = re.compile(r"[+(]?\d[\d\s()/.\u2011-]{4,}\d")
 """A telephone number among words."""
+_AMOUNT: Final = re.compile(
+    r"(?:(?:[A-Z]{0,2}[£$€]|CHF|EUR)\s?)?\d(?:[\d.,'’\u202f\xa0 ]*\d)?(?:[.,][-–—])?"
+    r"(?:\s?(?:[£$€]|(?:zł|Kč|kr|Ft|CHF|EUR|[Ee]uros?)\b))?(?!\d|\s?(?:g|kg|ml|l|cm|m|m²)\b)"
+)
 _ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
 
 
@@ -288,6 +292,12 @@ def set_apart(words: str, numbers: Iterable[re.Match[str]]) -> str:
         pieces += words[end : number.start()], tag("span", number[0], class_="number")
         end = number.end()
     return join(*pieces, words[end:]) if pieces else words
+
+
+def amount_apart(price: str) -> str:
+    """Return a large price with its one amount apart from the words around it, which are set smaller."""
+    amounts = [*_AMOUNT.finditer(price)]
+    return set_apart(price, amounts) if len(amounts) == 1 and amounts[0][0] != price else price
 
 
 def button_class(style: str, accent: bool | str) -> str:

@@ -173,7 +173,7 @@ def _first_action(pages: _Pages, to_contact: str | None, lang: str) -> Link | No
         if not href or (href.startswith("#") and len(pages) > 1):
             continue
         if item.title and is_link(item.model_dump(exclude_none=True)) and not complaint_about_link(href):
-            links.append(Link(label=item.title[:60], href=href))
+            links.append(Link(label=item.title[:_LABEL], href=href))
     if not links and to_contact:
         return Link(label=say("Get in touch", lang), href=to_contact)
     return next((link for link in links if link.href.startswith("tel:")), links[0] if links else None)
@@ -326,7 +326,7 @@ def _contents(path: str, pages: _Pages, outline: Outline, business: Business) ->
 def _ways_in(pages: _Pages, business: Business) -> list[tuple[str, JsonObject]]:
     """Return a list of links from the front page to the others, by their opening words, if it has no offers itself."""
     items = [
-        {"title": opening.heading[:60], "link": {"label": name, "href": path}}
+        {"title": opening.heading[:_LABEL], "link": {"label": name, "href": path}}
         | ({"text": opening.text} if opening.text else {})
         for path, (name, held) in pages.items()
         for opening in held[:1]

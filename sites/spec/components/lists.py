@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -30,6 +29,7 @@ from sites.spec.catalog import (
 )
 from sites.spec.html import (
     Html,
+    amount_apart,
     anchor,
     heading,
     icon,
@@ -39,7 +39,6 @@ from sites.spec.html import (
     paragraph,
     paragraphs,
     section,
-    set_apart,
     tag,
 )
 from sites.spec.model import JsonObject
@@ -460,20 +459,8 @@ class PriceListProps(SectionProps):
     """A few large prices side by side, or one line for each beside the heading; as its style has it by default."""
 
 
-_AMOUNT: Final = re.compile(
-    r"(?:(?:[A-Z]{0,2}[£$€]|CHF|EUR)\s?)?\d(?:[\d.,'’\u202f\xa0 ]*\d)?(?:[.,][-–—])?"
-    r"(?:\s?(?:[£$€]|(?:zł|Kč|kr|Ft|CHF|EUR|[Ee]uros?)\b))?(?!\d|\s?(?:g|kg|ml|l|cm|m|m²)\b)"
-)
-
-
-def _figure(price: str) -> str:
-    """Return a large price with its one amount apart from the words around it, which are set smaller."""
-    amounts = [*_AMOUNT.finditer(price)]
-    return set_apart(price, amounts) if len(amounts) == 1 and amounts[0][0] != price else price
-
-
 def _price_line(item: PricedItem, ctx: RenderContext, level: int, *, is_large: bool) -> Html:
-    price = tag("span", _figure(item.price) if is_large else item.price, class_="line-price")
+    price = tag("span", amount_apart(item.price) if is_large else item.price, class_="line-price")
     top = tag("div", heading(level, item.title), _tags_of(item), price, class_="line-top")
     return tag("li", top, paragraph(item.text), _further(item, ctx), class_=_style(item))
 

@@ -219,11 +219,10 @@ def _tell_language(pages: JsonObject, language: str, entries: Sequence[Entry], t
         for key in set(here):
             section = page["elements"][key]
             if issubclass(components()[section["type"]].props, SectionProps):
-                is_other = not is_whole and primary(language) != primary(props.get("lang", "en"))
-                was_other = section["props"].pop("lang", None)
-                if (is_other or was_other) and here.count(key) * 2 > of_page.count(key):
-                    own = {"lang": language} if is_other else {}
-                    section["props"] = with_prices(section["props"], language) | own
+                is_same = is_whole or primary(language) == primary(props.get("lang", "en"))
+                mark, earlier = {} if is_same else {"lang": language}, section["props"].pop("lang", None)
+                if (mark or earlier) and here.count(key) * 2 > of_page.count(key):
+                    section["props"] = with_prices(section["props"], language) | mark
 
 
 class Versions(NamedTuple):

@@ -53,7 +53,7 @@ def test_a_new_thing_beside_one_that_is_there_is_still_new(prompt: str) -> None:
         "clamp the news to three lines",
     ],
 )
-def test_a_rule_or_an_attribute_is_a_patch_whatever_stands_beside_it(prompt: str) -> None:
+def test_a_rule_or_an_attribute_that_is_shown_is_a_patch(prompt: str) -> None:
     assert tier(prompt) == 2
 
 
