@@ -126,5 +126,5 @@ class Proof:
     def _is_in_bucket(found: float, value: float, buckets: tuple[float, ...]) -> bool:
         near = min(1e-3, value / 100)  # durations are counted in milliseconds
         lower = max((bound for bound in buckets if bound < value - near), default=0.0)
-        upper = min((bound for bound in buckets if bound >= value - near), default=buckets[-1])
+        upper = min((bound for bound in buckets if bound >= value + near), default=buckets[-1])
         return min(lower, buckets[-1]) <= found <= upper

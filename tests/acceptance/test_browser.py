@@ -7,6 +7,9 @@ from playwright.sync_api import Browser, ConsoleMessage
 
 from producers.local.preparation import TENANT
 from tests.acceptance.installation import Installation
+from tests.services import wait_until
+
+ARE_THERE = "[...document.images].every(image => image.complete && image.naturalWidth > 0)"
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 BROKEN = """<!doctype html>
@@ -46,7 +49,8 @@ def test_a_preview_looks_as_built_at_both_widths(installation: Installation, bro
         assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out"
         for image in page.locator("img").all():
             image.scroll_into_view_if_needed()
-        page.wait_for_function("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+        # The page's policy lets no string be polled as a script, as `wait_for_function` does.
+        wait_until(lambda page=page: page.evaluate(ARE_THERE), seconds=30, what="all images are there")  # type: ignore[misc]
         assert complaints == []
     page.close()
     installation.http.post(f"/v1/jobs/{job_id}/reject", json={"reason": "seen"})
