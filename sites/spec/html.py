@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from sites.spec.catalog import Link, Picture, RenderContext, SectionProps
 
 
-VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track"})
-_INLINE_NAMES: Final = "a b br code em i img span strong svg path circle ellipse rect line cite time"
+VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track", "wbr"})
+_INLINE_NAMES: Final = "a b br code em i img span strong svg path circle ellipse rect line cite time wbr"
 _INLINE: Final = frozenset(_INLINE_NAMES.split())
 NUMBER: Final = re.compile(r"[+(]?\d[\d\s()/.\u2011-]{4,}\d")
 """A telephone number among words."""
@@ -217,8 +217,9 @@ _MARKED: Final = re.compile(
     r"\[([^\[\]]{1,140})\]\(([^()\s]{1,1000})\)"
     r"|\*\*(?=\S)([^*]{1,400}(?<=\S))\*\*"
     r"|\*(?=\S)([^*\n]{1,400}(?<=\S)|(?<=(?<!\S)\*)[^*]{1,400}(?<=\S))\*"
+    r"|(?<![\w./:@+-])([\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+)"
 )
-"""A link, strong words, or emphasis; asterisks touch their words, as notes and dimensions have some, too."""
+"""A link, strong words, emphasis, or an e-mail address; asterisks touch their words: notes and dimensions have some."""
 
 
 def heading(level: int, text: str, *, id: str | None = None) -> Html:
@@ -253,7 +254,7 @@ def intro(ctx: RenderContext, props: SectionProps, *, above: Html | None = None)
 
 
 def lead(ctx: RenderContext, text: str | None) -> Html | None:
-    """Return the text below a heading, in which a number or a page may be a link."""
+    """Return the text below a heading, in which an address or a page may be a link."""
     return tag("p", _inline(ctx, text), class_="lead") if text else None
 
 
@@ -361,25 +362,35 @@ def _block(ctx: RenderContext, block: str) -> Html:
     return tag("p", _inline(ctx, "\n".join(lines)))
 
 
-def _inline(ctx: RenderContext, text: str) -> Html:
+def _inline(ctx: RenderContext, text: str, *, in_link: bool = False) -> Html:
     pieces: list[str] = []
     end = 0
     for match in _MARKED.finditer(text):
-        pieces += [text[end : match.start()], _marked(ctx, match)]
+        pieces += [text[end : match.start()], _marked(ctx, match, in_link)]
         end = match.end()
     return join(*pieces, text[end:])
 
 
-def _marked(ctx: RenderContext, match: re.Match[str]) -> str:
-    label, url, strong, emphasis = match.groups()
+def _marked(ctx: RenderContext, match: re.Match[str], in_link: bool) -> str:
+    label, url, strong, emphasis, email = match.groups()
+    if email:
+        return email if in_link else email_link(email)
     if url:
-        return tag("a", _inline(ctx, label), href=ctx.url(url)) if complaint_about_link(url) is None else match[0]
-    return tag("strong", _inline(ctx, strong)) if strong else tag("em", _inline(ctx, emphasis))
+        is_allowed = complaint_about_link(url) is None
+        return tag("a", _inline(ctx, label, in_link=True), href=ctx.url(url)) if is_allowed else match[0]
+    words = _inline(ctx, strong or emphasis, in_link=in_link)
+    return tag("strong" if strong else "em", words)
+
+
+def email_link(email: str) -> Html:
+    """Return an e-mail address as a link that breaks behind the `@` before it breaks anywhere else."""
+    before, _, host = email.partition("@")
+    return tag("a", f"{before}@", tag("wbr"), host, href=f"mailto:{email}")
 
 
 def without_marks(text: str) -> str:
     """Return running text as visitors read it: the words of its links, and no asterisks."""
-    return _MARKED.sub(lambda match: without_marks(match[1] or match[3] or match[4]), text)
+    return _MARKED.sub(lambda match: match[5] or without_marks(match[1] or match[3] or match[4]), text)
 
 
 # Icons and drawings are inline SVG, hidden from assistive technology. Their shapes only name classes, so they follow

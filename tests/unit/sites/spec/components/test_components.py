@@ -156,7 +156,8 @@ def test_the_menu_is_a_popover_that_its_own_buttons_open_and_close() -> None:
 
 def test_running_text_holds_links_and_an_address_that_no_link_may_have_stays_text() -> None:
     words = (
-        "See [the **price** list](prices.html#cut), *[ask](tel:+4930)* us.\n\n- [x](javascript:alert) [y](//e.example)"
+        "See [the **price** list](prices.html#cut), *[ask](tel:+4930)*, [a@b.example](#ask) or **us@inn.example**.\n\n"
+        "- [x](javascript:alert) [y](//e.example) @us x@y https://b@c.example"
     )
     for found in (
         one("RichText", body=words),
@@ -164,9 +165,14 @@ def test_running_text_holds_links_and_an_address_that_no_link_may_have_stays_tex
         one("FAQ", items=[{"question": "Q?", "answer": words}]),
     ):
         links = [(link.text_content(), link.get("href")) for link in found.xpath(".//p//a")]
-        assert links == [("the price list", "prices.html#cut"), ("ask", "tel:+4930")]
+        assert links == [
+            ("the price list", "prices.html#cut"),
+            ("ask", "tel:+4930"),
+            ("a@b.example", "#ask"),
+            ("us@inn.example", "mailto:us@inn.example"),
+        ]
         assert found.xpath(".//p//a/strong | .//p//em/a")
-        assert found.xpath("string(.//li)") == "[x](javascript:alert) [y](//e.example)"
+        assert found.xpath("string(.//li)") == "[x](javascript:alert) [y](//e.example) @us x@y https://b@c.example"
         assert not found.xpath(".//li//a")
 
 
