@@ -344,16 +344,21 @@ def _is_ordered(parsed: ParsedPrompt, hit: Hit, *, is_harmless: bool) -> bool:
 
 
 _SAID_ANYWHERE = frozenset({"get", "rip", "start", "empty", "reset", "axe", "bin", "dump"})
+_PLACED = frozenset({"to", "into", "down", "below", "above", "under", "underneath", "beneath", "between", "beside"})
+"""Where something is dropped that stays."""
 _ENGLISH_DESTRUCTION = frozenset({"obliterate", "destroy", "eliminate", "discard", "axe", "rip"})
 
 
 def _takes_only_dressing(parsed: ParsedPrompt, hit: Hit) -> bool:
-    """Return whether no content is removed: `remove the underline`, `drop shadow`."""
+    """Return whether no content is removed: `remove the underline`, `drop shadow`, `drop the map below the prices`."""
     words = parsed.vocabulary.words
     follows = [parsed.tokens[at] for at in range(hit.first + 1, min(hit.last + _REACH, len(parsed.tokens)))]
-    if follows and follows[0].word in ("down", "shadow", "shadows", "cap", "caps", "in", "a", "by", "below", "to"):
-        return parsed.tokens[hit.first].word == "drop"
+    is_drop = parsed.tokens[hit.first].word == "drop"
+    if follows and follows[0].word in ("shadow", "shadows", "cap", "caps", "in", "a", "by"):
+        return is_drop
     for token in follows:
+        if is_drop and token.word in _PLACED:
+            return True
         if token.kind in _PAUSES or token.word in ("and", "from", "in", "on", "so", "then"):
             return False
         if token.word in words["dressing"]:
