@@ -257,7 +257,7 @@ def _called(given: str | None, business: Business) -> str | None:
     words=("call to action", "cta", "call-to-action", "call to action section"),
     outline=_outline_call,
     outline_hint="one item or two: title = button label, detail = its address (https:, tel:, sms:, mailto:, or # and "
-    "the name of a page or section) where it is not the contact",
+    "a page's name or a section's heading) where it is not the contact",
 )
 def _call_to_action(props: CallToActionProps, ctx: RenderContext) -> Html:
     words = (mark_of(props.drawing), intro(ctx, props), buttons(ctx, props.actions))
