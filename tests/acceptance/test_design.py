@@ -241,9 +241,9 @@ def test_the_facts_of_an_opening_are_read_above_a_call_in_any_style(
     is_on_top = """each => { const range = document.createRange(); range.selectNodeContents(each);
       const {left, right, top, bottom} = range.getBoundingClientRect();
       return [left + 1, right - 1].every(x => each.contains(document.elementFromPoint(x, bottom - 1))); }"""
-    for strip in ("accent", "deep"):
+    for strip, tone in (("accent", "filled"), ("deep", "accent")):
         spec = expand_outline(outline).to_dict()
-        spec["pages"]["index.html"]["elements"]["hero"]["props"]["strip"] = strip
+        spec["pages"]["index.html"]["elements"]["hero"]["props"] |= {"strip": strip, "tone": tone}
         spec["pages"]["index.html"]["elements"]["page"]["props"]["theme"]["mode"] = "auto"  # a new site has one scheme
         page = show(spec)
         page.evaluate(axe)
