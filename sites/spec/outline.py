@@ -412,9 +412,13 @@ def expand_outline(outline: object) -> Site:
 
 
 def left_out(outline: object) -> tuple[str, ...]:
-    """Return the names of sections that a valid outline asks for without what they show; a form needs an address."""
+    """Return the names of sections that a valid outline asks for without what they show.
+
+    A form needs an address, which may be what the outline asks for.
+    """
     parsed = _parse(outline)
-    shown = [part for part in _with_content(parsed) if part.kind != "ContactForm" or parsed.contact.email]
+    is_known = parsed.contact.email or (isinstance(outline, dict) and outline.get("ask"))
+    shown = [part for part in _with_content(parsed) if part.kind != "ContactForm" or is_known]
     return tuple(dict.fromkeys(components()[part.kind].words[0] for part in parsed.sections if part not in shown))
 
 

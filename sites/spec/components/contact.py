@@ -131,7 +131,7 @@ class Question(Props):
 
 
 class ContactFormProps(SectionProps):
-    """Contact data beside a form; without an address to send to there is no form."""
+    """Contact data beside a form; one without an address to send to only shows what it asks, or else is not there."""
 
     email: Email | None = None
     phone: Phone | None = None
@@ -158,8 +158,9 @@ class ContactFormProps(SectionProps):
 
 def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
     target = ctx.url(props.action) if props.action else f"mailto:{props.email}" if props.email else None
-    if target is None:
+    if target is None and not props.questions:
         return None
+    waits = None if target else paragraph(ctx.say("This form cannot send yet."), "small")
     say = partial(say_familiarly, several=props.familiar == "several") if props.familiar else say_formally
     address = _input(ctx, "email", "email", required=props.visitor_email == "required")
     topic = None
@@ -173,11 +174,12 @@ def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
         topic,
         *(_question(ctx, f"question-{at}", question) for at, question in enumerate(props.questions, 1)),
         _message(ctx, required=props.message == "required") if props.message != "none" else None,
-        tag("p", _submit(props, ctx.say("Send message")), class_="actions"),
+        tag("p", _submit(props, ctx.say("Send message")), class_="actions") if target else waits,
         paragraph(props.note, "small"),
         action=target,
         method="post",
-        enctype=_encoding(target),
+        enctype=_encoding(target) if target else None,
+        inert=target is None,
         class_="form",
     )
 
@@ -289,8 +291,8 @@ def _encoding(target: str) -> str | None:
     },
     words=("contact form", "contact", "contact section", "contact us", "form", "contact us form", "enquiry form"),
     outline=_outline_contact,
-    outline_hint="where a form is asked for or needed, not where buttons to the email do; items, only to ask more than "
-    "name, email and message: title = the question, detail = its kind: text, long, date, time, number, phone, check, "
+    outline_hint="where a form is asked for or needed, not where buttons do; items, to ask more than name, email and "
+    "message: title = the question, detail = its kind: text, long, date, time, number, phone, check, "
     "or choice, and then text = its options as A | B. Items with detail `no|optional message|email` where "
     "none is needed",
     minimal=lambda business: (
