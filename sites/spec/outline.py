@@ -411,15 +411,16 @@ def expand_outline(outline: object) -> Site:
     return site
 
 
-def left_out(outline: object) -> tuple[str, ...]:
-    """Return the names of sections that a valid outline asks for without what they show.
+def left_out(outline: object, lang: str) -> tuple[str, ...]:
+    """Return the names, in a language, of sections that a valid outline asks for without what they show.
 
     A form needs an address, which may be what the outline asks for.
     """
     parsed = _parse(outline)
     is_known = parsed.contact.email or (isinstance(outline, dict) and outline.get("ask"))
     shown = [part for part in _with_content(parsed) if part.kind != "ContactForm" or is_known]
-    return tuple(dict.fromkeys(components()[part.kind].words[0] for part in parsed.sections if part not in shown))
+    missing = [components()[part.kind] for part in parsed.sections if part not in shown]
+    return tuple(dict.fromkeys(say(component.nav_label or component.words[0], lang) for component in missing))
 
 
 def has_empty_news(outline: object) -> bool:

@@ -95,7 +95,7 @@ def _finished(inputs: Inputs, outline: Mapping[str, Any], site: Site, *, how: st
 def _left(inputs: Inputs, site: Site, outline: Mapping[str, Any]) -> list[str]:
     """Return the notes to the owner on what the outline could not include."""
     owner, left = owner_language(inputs, site), []
-    if missing := ", ".join(left_out(outline)):
+    if missing := ", ".join(left_out(outline, owner)):
         left.append(say("left out, as the request does not give what they need: {sections}", owner, sections=missing))
     if has_empty_news(outline):
         left.append(say("the list of news is empty until the first entry", owner))

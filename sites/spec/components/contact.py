@@ -233,7 +233,7 @@ def _lines_of(links: tuple[Link, ...], ctx: RenderContext) -> Iterator[Html]:
 
 
 def _icon_of(link: Link) -> str:
-    return {"tel": "phone", "sms": "phone", "mailto": "mail"}.get(link.href.partition(":")[0].lower(), "globe")
+    return {"tel": "phone", "sms": "mail", "mailto": "mail"}.get(link.href.partition(":")[0].lower(), "globe")
 
 
 _INPUTS: Mapping[QuestionKind, Mapping[str, Any]] = {

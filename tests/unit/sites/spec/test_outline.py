@@ -208,9 +208,9 @@ def test_the_drawing_of_the_opening_is_the_outline_s_choice_and_never_a_chart_by
 
 def test_what_lacks_an_address_is_left_out_and_named() -> None:
     form = with_sections({"kind": "Hero"}, {"kind": "ContactForm"}, {"kind": "MapLink"}, contact={"address": "Here"})
-    assert left_out(form) == ("contact form",)
-    assert left_out(form | {"ask": "Where does it send to?"}) == ()
-    assert left_out(OUTLINE) == ("testimonials",)
+    assert left_out(form, "de") == ("Kontakt",)
+    assert left_out(form | {"ask": "Where does it send to?"}, "de") == ()
+    assert left_out(OUTLINE, "en") == ("Reviews",)
 
 
 def test_a_form_without_an_address_shows_the_number_and_what_it_will_ask_when_there_is_one() -> None:
