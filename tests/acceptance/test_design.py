@@ -463,6 +463,18 @@ def test_a_plan_that_is_sold_out_and_has_no_button_says_so_above_its_name(show: 
     assert badge["y"] + badge["height"] <= name["y"]
 
 
+def test_a_plan_alone_stands_beside_its_heading_on_a_desk_and_below_it_on_a_phone(show: Callable[..., Page]) -> None:
+    """Below it, half of the page was bare (trial 19)."""
+    page = show(_with(Pricing={"heading": "Painting week", "plans": [{"name": "Six places", "price": "€740"}]}))
+    for width, beside in ((1280, True), (390, False)):
+        page.set_viewport_size({"width": width, "height": 900})
+        heading, plan = (page.locator(part).bounding_box() for part in (".pricing .intro", ".pricing .plan"))
+        assert heading is not None
+        assert plan is not None
+        assert (plan["x"] >= heading["x"] + heading["width"]) is beside
+        assert (plan["y"] < heading["y"] + heading["height"]) is beside
+
+
 def test_a_name_of_one_word_stands_whole_beside_the_mark_and_the_button_of_a_phone_s_header(
     show: Callable[..., Page],
 ) -> None:
