@@ -475,6 +475,18 @@ def test_a_plan_alone_stands_beside_its_heading_on_a_desk_and_below_it_on_a_phon
         assert (plan["y"] < heading["y"] + heading["height"]) is beside
 
 
+@pytest.mark.parametrize("layout", ["cards", "plain"])
+def test_five_offers_fill_their_rows_as_cards_and_without_frames_stand_in_columns(
+    layout: str, show: Callable[..., Page]
+) -> None:
+    items = [{"title": f"Offer {at}", "text": "At no extra charge."} for at in range(5)]
+    page = show(_with(Features={"heading": "Offers", "items": items, "layout": layout}))
+    places = [each.bounding_box() for each in page.locator(".cards > li").all()]
+    starts = [place["x"] for place in places if place]
+    assert (starts[4] == starts[1]) is (layout == "plain")
+    assert starts[3] == starts[0]
+
+
 def test_a_name_of_one_word_stands_whole_beside_the_mark_and_the_button_of_a_phone_s_header(
     show: Callable[..., Page],
 ) -> None:
