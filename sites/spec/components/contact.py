@@ -233,12 +233,16 @@ def _lines_of(links: tuple[Link, ...], ctx: RenderContext) -> Iterator[Html]:
 
 
 def _icon_of(link: Link) -> str:
-    return {"tel": "phone", "sms": "mail", "mailto": "mail"}.get(link.href.partition(":")[0].lower(), "globe")
+    scheme, _, rest = link.href.lower().partition(":")
+    return "phone" if rest.startswith("//wa.me/") else _ICONS.get(scheme, "globe")
+
+
+_ICONS: Mapping[str, str] = {"tel": "phone", "sms": "mail", "mailto": "mail"}
 
 
 _INPUTS: Mapping[QuestionKind, Mapping[str, Any]] = {
     "phone": {"type": "tel", "autocomplete": "tel"},
-    "number": {"type": "number", "inputmode": "numeric"},
+    "number": {"type": "number", "inputmode": "numeric", "min": 0},
     "check": {"type": "checkbox"},
 }
 
