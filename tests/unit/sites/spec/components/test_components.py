@@ -381,6 +381,7 @@ QUESTIONS = [
     {"label": "I bring a dog", "kind": "check"},
     {"label": "What else should we know?", "kind": "long"},
     {"label": "Mobile", "kind": "phone"},
+    {"label": "Guests", "kind": "number"},
     {"label": "How many?", "kind": "choice", "options": ["1", "2"], "required": True},
 ]
 
@@ -398,8 +399,10 @@ def test_a_form_asks_what_its_owner_wants_to_know_under_the_words_that_come_back
         "checkbox",
         "textarea",
         "tel",
+        "number",
         "select",
     ]
+    assert own["Guests"].get("min") == "0"
     assert [label for label, field in own.items() if "required" in field.attrib] == [
         "Arrival",
         "Departure",
