@@ -631,6 +631,7 @@ def test_looking_and_changing_is_an_edit(prompt: str) -> None:
     "prompt",
     [
         "delete the team section",
+        "por favor, quite la foto del equipo",
         "drop the users table",
         "remove the blog",
         "truncate the guestbook",
@@ -738,6 +739,8 @@ def test_a_vague_request_is_debated_only_when_the_action_is_weak() -> None:
         "drop the gallery below the testimonials",
         "Drop the contact form between the team and the FAQ",
         "drop our logo into the top left corner",
+        "something's not quite right with the gallery arrows",
+        "I retire in June, please add a line about that to the about page",
         "a dropdown menu for the services",
         "add a card for the press release",
         "refresh the weather every 10 min",
