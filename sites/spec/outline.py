@@ -423,12 +423,6 @@ def left_out(outline: object, lang: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(say(component.nav_label or component.words[0], lang) for component in missing))
 
 
-def has_empty_news(outline: object) -> bool:
-    """Whether a valid outline asks for a list of news and has no entry for it."""
-    lists = [section for section in _parse(outline).sections if section.kind == "Posts"]
-    return bool(lists) and not any(section.items for section in lists)
-
-
 def further_languages(outline: object) -> tuple[str, ...]:
     """Return the languages, other than its own, in which a valid outline asks for the site."""
     parsed = _parse(outline)

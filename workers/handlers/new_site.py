@@ -17,7 +17,7 @@ from sites.spec.drawings.requests import wanted
 from sites.spec.html import say
 from sites.spec.languages.translation import Choice, add_versions, choose_texts, left_over
 from sites.spec.model import INDEX, Site, parse_site
-from sites.spec.outline import expand_outline, further_languages, has_empty_news, left_out, outline_tool
+from sites.spec.outline import expand_outline, further_languages, left_out, outline_tool
 from sites.spec.outlines.proofreading import corrected, proof_of, proofreading_tool
 from sites.spec.render import render
 from workers.attempt import Prompt
@@ -94,12 +94,10 @@ def _finished(inputs: Inputs, outline: Mapping[str, Any], site: Site, *, how: st
 
 def _left(inputs: Inputs, site: Site, outline: Mapping[str, Any]) -> list[str]:
     """Return the notes to the owner on what the outline could not include."""
-    owner, left = owner_language(inputs, site), []
-    if missing := ", ".join(left_out(outline, owner)):
-        left.append(say("left out, as the request does not give what they need: {sections}", owner, sections=missing))
-    if has_empty_news(outline):
-        left.append(say("the list of news is empty until the first entry", owner))
-    return left
+    owner = owner_language(inputs, site)
+    missing = ", ".join(left_out(outline, owner))
+    note = say("left out, as the request does not give what they need: {sections}", owner, sections=missing)
+    return [note] if missing else []
 
 
 def _new_site(
