@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from copy import deepcopy
-from itertools import count, cycle
+from itertools import count, cycle, pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -485,6 +485,19 @@ def test_five_offers_fill_their_rows_as_cards_and_without_frames_stand_in_column
     starts = [place["x"] for place in places if place]
     assert (starts[4] == starts[1]) is (layout == "plain")
     assert starts[3] == starts[0]
+
+
+def test_a_list_in_running_text_stands_closer_to_the_line_that_announces_it_than_to_the_next(
+    show: Callable[..., Page],
+) -> None:
+    """A board's text of two lists was read as one grey column (trial 19)."""
+    page = show(_with(RichText={"body": "Welcome.\n\nYou:\n\n- walk\n- count\n\nWe:\n\n- bring trees"}))
+    boxes = [each.bounding_box() for each in page.locator(".rich-text .prose > :not(:first-child)").all()]
+    known = [box for box in boxes if box]
+    assert len(known) == 4
+    gaps = [below["y"] - above["y"] - above["height"] for above, below in pairwise(known)]
+    assert gaps[0] == pytest.approx(gaps[2])
+    assert gaps[0] * 2 < gaps[1]
 
 
 def test_a_name_of_one_word_stands_whole_beside_the_mark_and_the_button_of_a_phone_s_header(
