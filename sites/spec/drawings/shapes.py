@@ -49,7 +49,7 @@ _NUMBER: Final = re.compile(r"-?(?:\d{1,4}(?:\.\d{1,3})?|\.\d{1,3})(?!\d)", re.A
 _STEP: Final = re.compile(r"([A-Za-z])([-0-9., ]*)")
 _SHAPE: Final = re.compile(
     rf"(?P<tone>{'|'.join(_COLOURS)})(?:/(?P<share>[1-9]\d?))? "
-    rf"(?:(?P<form>{'|'.join(_SIZES)}) (?P<numbers>.+)|path (?P<filled>M.+)|line (?P<width>\d\d?) (?P<drawn>M.+))",
+    rf"((?P<form>{'|'.join(_SIZES)}) (?P<numbers>.+)|path (?P<filled>M.+)|line (?P<width>\d\d?(\.\d)?) (?P<drawn>M.+))",
     re.ASCII,
 )
 

@@ -32,6 +32,7 @@ def test_a_drawing_is_a_stock_one_of_other_shapes() -> None:
             "light line 6 M0 0l-.5-9Q1,2 3,4",
             '<path d="M0 0l-.5-9Q1,2 3,4" fill="none" stroke="var(--on-deep)" stroke-w',
         ),
+        ("ink line 1.5 M0 0L9 9", 'stroke="var(--ink)" stroke-width="1.5"'),
     ],
 )
 def test_a_shape_is_an_element_of_numbers_in_a_tone_of_the_palette(shape: str, element: str) -> None:
