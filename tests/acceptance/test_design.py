@@ -500,6 +500,18 @@ def test_a_list_in_running_text_stands_closer_to_the_line_that_announces_it_than
     assert gaps[0] * 2 < gaps[1]
 
 
+@pytest.mark.parametrize("style", [None, *get_args(Style)])
+def test_two_short_fields_of_a_form_share_a_line_and_a_message_has_its_own(
+    style: str | None, show: Callable[..., Page]
+) -> None:
+    """A day and the number of guests had a line each, so that a table's form grew long (trial 19)."""
+    questions = [{"label": "Day", "kind": "date"}, {"label": "Guests", "kind": "number"}]
+    page = show(_with(style=style, ContactForm={"email": "a@b.example", "questions": questions}))
+    places = [each.bounding_box() for each in page.locator(".form > .field").all()]
+    tops = [place["y"] for place in places if place]
+    assert tops[0] == tops[1] < tops[2] == tops[3] < tops[4]
+
+
 def test_a_name_of_one_word_stands_whole_beside_the_mark_and_the_button_of_a_phone_s_header(
     show: Callable[..., Page],
 ) -> None:
