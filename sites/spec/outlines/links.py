@@ -119,7 +119,8 @@ def lead(
         lang: the language of the site.
         otherwise: where a link leads whose name is none.
     """
-    targets = {_known_by(name): path for name, path in names.items()}
+    of_pages = {_known_by(name): path for name, path in names.items()}
+    targets = {**of_pages}
     for path, page in pages.items():
         for key, element in page["elements"].items():
             if key == page["root"]:
@@ -128,9 +129,8 @@ def lead(
             label = component.nav_label and say(component.nav_label, lang)
             for name in filter(None, (key, heading, label, component.name, *component.words)):
                 targets.setdefault(_known_by(name), f"{path}#{key}")
-    for menu, heading in menus.items():
-        if target := targets.get(_known_by(heading)):
-            targets.setdefault(_known_by(menu), target)
+    ends = {menu: targets.get(_known_by(heading)) for menu, heading in menus.items()}
+    targets |= {_known_by(menu): target for menu, target in ends.items() if target} | of_pages
     for page in pages.values():
         for link in _links(page["elements"]):
             if link["href"][1:] not in page["elements"].keys() - {page["root"]}:

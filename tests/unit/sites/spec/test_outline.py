@@ -892,6 +892,16 @@ def test_the_menu_leads_to_each_of_two_lists_that_have_names() -> None:
     assert shown == {"New": "New", "Old": "Old"}
 
 
+def test_a_button_leads_to_the_section_that_the_menu_calls_so_and_not_to_another_of_that_kind() -> None:
+    """`See the prices` led past the table for dogs to the list for cats (trial 19)."""
+    hero = {"kind": "Hero", "items": [{"title": "See the prices", "detail": "#Prices"}]}
+    dogs = {"kind": "ComparisonTable", "heading": "For dogs", "menu": "Prices"}
+    rows = [{"detail": "Bath|Cut"}, {"title": "Small", "detail": "£32|£45"}]
+    cats = {"kind": "PriceList", "heading": "For cats", "items": [{"title": "Cat", "detail": "£50"}]}
+    found = home(hero, dogs | {"items": rows}, cats)
+    assert found["hero"]["props"]["actions"][0]["href"] == "index.html#comparison-table"
+
+
 def test_a_menu_says_each_word_once() -> None:
     shown = links_of(
         "footer", part_of("Features", "Sorts"), part_of("Features", "Sorts"), part_of("RichText", "Origin")
