@@ -15,7 +15,7 @@ from routing.prompt.vocabulary import Hit, shipped_vocabulary
 from routing.queues import Tier
 
 _SPEC_TRIED = 0.2
-"""The least probability of a spec site's tier 1: it costs a fifth of a patch, and hands over what it cannot do."""
+"""The least probability of a spec site's tier 1, or a new one's: it costs little, and hands over what it cannot do."""
 _SPEC_FIRST = 0.4
 """The same elsewhere."""
 _NAMED = 0.1
@@ -145,7 +145,7 @@ def _rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, is_spec: bool)
         "rule" if evidence else "default",
         evidence=evidence,
         group=group if evidence else _NOTHING,
-        stands_from=0.0 if expressed else _SPEC_TRIED if is_spec else _SPEC_FIRST,
+        stands_from=0.0 if expressed else _SPEC_TRIED if is_spec or is_new else _SPEC_FIRST,
     )
 
 

@@ -319,6 +319,7 @@ def test_nothing_can_be_taken_from_a_site_that_is_to_be_made(prompt: str) -> Non
         ("Eine Seite für unsere Hundeschule mit Anmeldung zum Kurs", Tier.SPEC),
         ("Page for my barbershop, customers can book online through our Treatwell link", Tier.SPEC),
         ("Website in two languages, Welsh and English, for my sheepdog lessons, a hour costs £45", Tier.SPEC),
+        ("Window cleaning. Want a form where people put in their postcode, so we can text them a price.", Tier.SPEC),
         ("A site for our tennis club with a members area and court booking", Tier.AGENT),
         ("A website for a hotel where guests book a room and pay online", Tier.AGENT),
     ],
@@ -477,6 +478,8 @@ def test_site_complexity_is_a_signal_with_three_parts_beside_whether_a_spec_rend
         "Make the price table sortable",
         "Visitors should be able to sort the table by price",
         "sort the table by clicking on a column",
+        "Please add a date and the number of guests to the reservation form",
+        "Please move the reservation part up so that it comes directly after the menu.",
     ],
 )
 def test_what_the_components_of_a_spec_do_is_tier_1_on_a_site_that_has_one(prompt: str) -> None:
