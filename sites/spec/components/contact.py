@@ -160,7 +160,7 @@ def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
     target = ctx.url(props.action) if props.action else f"mailto:{props.email}" if props.email else None
     if target is None and not props.questions:
         return None
-    waits = None if target else paragraph(ctx.say("This form cannot send yet."), "small")
+    waits = None if target else paragraph(ctx.say("This form cannot send yet."))
     say = partial(say_familiarly, several=props.familiar == "several") if props.familiar else say_formally
     address = _input(ctx, "email", "email", required=props.visitor_email == "required")
     topic = None
