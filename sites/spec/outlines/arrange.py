@@ -145,7 +145,10 @@ def _prices_layout(items: list[dict[str, Any]], look: Look, *, before: str | Non
 
 
 def _with_visit(body: list[Section], business: Business) -> list[Section]:
-    """Set address, hours and ways to call into one section, just above the form, which then has the form alone."""
+    """Set address, hours and ways to call into one section, just above the form, which then has the form alone.
+
+    One that nobody can be sent yet keeps the number, too.
+    """
     visit, form = _place_of("MapLink", body), _place_of("ContactForm", body)
     if visit is None:
         return body
@@ -153,7 +156,8 @@ def _with_visit(body: list[Section], business: Business) -> list[Section]:
     contact = {name: value for name, value in known.items() if name != "address"}
     found = [*body]
     if form is not None:
-        slim = {name: value for name, value in body[form][1].items() if name not in _OF_VISIT}
+        moved = _OF_VISIT if business.email else _OF_VISIT - {"phone"}
+        slim = {name: value for name, value in body[form][1].items() if name not in moved}
         found[form] = "ContactForm", slim
         contact |= {"links": links} if (links := body[form][1].get("links")) else {}
     found[visit] = "MapLink", body[visit][1] | contact
