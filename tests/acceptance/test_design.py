@@ -512,6 +512,14 @@ def test_two_short_fields_of_a_form_share_a_line_and_a_message_has_its_own(
     assert tops[0] == tops[1] < tops[2] == tops[3] < tops[4]
 
 
+def test_a_form_marks_what_has_to_be_filled_in_where_other_fields_need_not(show: Callable[..., Page]) -> None:
+    """A telephone number that an owner wanted optional looked like what has to be filled in (trial 20)."""
+    for kinds, marked in (([{"label": "Phone", "kind": "phone"}], [True, True, False, True]), ([], [False] * 3)):
+        labels = show(_with(ContactForm={"email": "a@b.example", "questions": kinds})).locator(".form label")
+        drawn = labels.evaluate_all("found => found.map(each => getComputedStyle(each, '::after').content)")
+        assert ["*" in content for content in drawn] == marked
+
+
 def test_a_name_of_one_word_stands_whole_beside_the_mark_and_the_button_of_a_phone_s_header(
     show: Callable[..., Page],
 ) -> None:
