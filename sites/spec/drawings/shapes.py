@@ -49,7 +49,7 @@ _NUMBER: Final = re.compile(r"-?(?:\d{1,4}(?:\.\d{1,3})?|\.\d{1,3})(?!\d)", re.A
 _STEP: Final = re.compile(r"([A-Za-z])([-0-9., ]*)")
 _SHAPE: Final = re.compile(
     rf"(?P<tone>{'|'.join(_COLOURS)})(?:/(?P<share>[1-9]\d?))? "
-    rf"((?P<form>{'|'.join(_SIZES)}) (?P<numbers>.+)|path (?P<filled>M.+)|line (?P<width>\d\d?(\.\d)?) (?P<drawn>M.+))",
+    rf"((?P<form>{'|'.join(_SIZES)}) (?P<rest>.+)|path (?P<filled>M.+)|line (?P<width>\d\d?\d?(\.\d)?) (?P<drawn>M.+))",
     re.ASCII,
 )
 
@@ -66,7 +66,7 @@ def _element(line: str) -> Html:
         return tag("path", d=_path(d), fill="none", stroke=tone, stroke_width=width, stroke_opacity=share, **ends)
     if d := shape["filled"]:
         return tag("path", d=_path(d), fill=tone, fill_opacity=share)
-    form, numbers = shape["form"], _numbers(shape["numbers"])
+    form, numbers = shape["form"], _numbers(shape["rest"])
     place = ("x", "y") if form == "rect" else ("cx", "cy")
     names = (*place, *_SIZES[form])
     rounded = {"rx": numbers.pop()} if form == "rect" and len(numbers) > len(names) else {}

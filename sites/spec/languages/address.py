@@ -60,7 +60,7 @@ _FORMS: Final = {
     ),
     "fr": (r"(?i)\b(?:tu|toi|tes)\b", r"(?i)\b(?:vous|votre|vos)\b"),
     "es": (
-        r"(?i)\b(?:tú|tus?|contigo|te|quieres|puedes|tienes|vienes|sabes|dinos|ven|pide|elige|mira|pásate|acércate"
+        r"(?i)\b(?:tú|tus?|contigo|te|quieres|puedes|tienes|vienes|sabes|dinos|ven|pide|elige|mira|\w*[áéíóú]\w{1,3}[ae]te"
         r"|llámanos|escríbenos|cuéntanos|pregúntanos|llámame|escríbeme|cuéntame|pregúntame"
         r"|os|vosotr[oa]s|vuestr[oa]s?|\w+[áé]is|(?:(?:escrib|ven|ped)id|(?:llam|pregunt|reserv|cont)ad)(?:nos|me)?)\b",
         r"(?i)\b(?:ustedes|usted|díganos|llámenos|escríbanos|cuéntenos|pregúntenos|llámeme|escríbame)\b",

@@ -33,6 +33,7 @@ def test_a_drawing_is_a_stock_one_of_other_shapes() -> None:
             '<path d="M0 0l-.5-9Q1,2 3,4" fill="none" stroke="var(--on-deep)" stroke-w',
         ),
         ("ink line 1.5 M0 0L9 9", 'stroke="var(--ink)" stroke-width="1.5"'),
+        ("fill line 118 M0 0L9 9", 'stroke-width="118"'),
     ],
 )
 def test_a_shape_is_an_element_of_numbers_in_a_tone_of_the_palette(shape: str, element: str) -> None:
@@ -59,7 +60,7 @@ def test_a_shape_is_an_element_of_numbers_in_a_tone_of_the_palette(shape: str, e
         ("accent path M0 0Z5", "a path has letters"),
         ("accent path M0 0url(#x)", "a path has letters"),
         ('accent path M0 0"/><script>', "a path has letters"),
-        ("accent line 100 M0 0L9 9", "a shape is TONE"),
+        ("accent line 1000 M0 0L9 9", "a shape is TONE"),
         ("accent path M0 0" + "L1 1" * 300, "at most 1200 characters"),
     ],
 )
