@@ -33,6 +33,7 @@ _AMOUNT: Final = re.compile(
     r"(?:(?:[A-Z]{0,2}[£$€]|CHF|EUR)\s?)?\d(?:[\d.,'’\u202f\xa0 ]*\d)?(?:[.,][-–—])?"
     r"(?:\s?(?:[£$€]|(?:zł|Kč|kr|Ft|CHF|EUR|[Ee]uros?)\b))?(?!\d|\s?(?:g|kg|ml|l|cm|m|m²)\b)"
 )
+_HOURS: Final = re.compile(r"\d[\d.:]*h?\s?[–-]\s?\d[\d.:]*(?:\s?(?:Uhr|uur|h|am|pm)\b)?")
 _ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
 
 
@@ -293,6 +294,11 @@ def set_apart(words: str, numbers: Iterable[re.Match[str]]) -> str:
         pieces += words[end : number.start()], tag("span", number[0], class_="number")
         end = number.end()
     return join(*pieces, words[end:]) if pieces else words
+
+
+def hours_apart(words: str) -> str:
+    """Return words in which no line breaks inside hours: `9:30–14 and 17–20`."""
+    return set_apart(words, [hours for hours in _HOURS.finditer(words) if hours[0] != words])
 
 
 def amount_apart(price: str) -> str:

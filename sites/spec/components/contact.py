@@ -42,12 +42,12 @@ from sites.spec.html import (
     band,
     button_class,
     email_link,
+    hours_apart,
     icon,
     intro,
     paragraph,
     phone_url,
     say_familiarly,
-    set_apart,
     tag,
 )
 from sites.spec.html import say as say_formally
@@ -86,7 +86,7 @@ def hours_list(hours: tuple[Hours, ...], ctx: RenderContext, timezone: str | Non
         days = "".join(map(str, sorted(lines[at].days))) if lines else None
         times = _times(lines[at]) if lines else None
         rows.append(
-            tag("div", tag("dt", entry.days), tag("dd", _unbroken(entry.time)), data_days=days, data_times=times)
+            tag("div", tag("dt", entry.days), tag("dd", hours_apart(entry.time)), data_days=days, data_times=times)
         )
     if not rows:
         return None
@@ -94,14 +94,6 @@ def hours_list(hours: tuple[Hours, ...], ctx: RenderContext, timezone: str | Non
         return tag("dl", *rows, class_="hours")
     words = {"data_open": ctx.say("Open now"), "data_closed": ctx.say("Closed now")}
     return tag("dl", *rows, class_="hours", data_live="hours", data_zone=timezone, **words)
-
-
-_HOURS: Final = re.compile(r"\d[\d.:]*h?\s?[–-]\s?\d[\d.:]*(?:\s?(?:Uhr|uur|h|am|pm)\b)?")
-
-
-def _unbroken(time: str) -> str:
-    """Return a time of several hours in which no line breaks inside one: `9:30–14 and 17–20`."""
-    return set_apart(time, [hours for hours in _HOURS.finditer(time) if hours[0] != time])
 
 
 def _times(line: Line) -> str:

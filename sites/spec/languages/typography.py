@@ -17,7 +17,7 @@ _MONTH: Final = (
 )
 _UNIT: Final = r"(?:Uhr|heures|h|hrs?|am|pm|a\.m|p\.m|min|m²|m|km|kg|g|cm|l|EUR|CHF|zł|Kč|kr)\b|[€£$%]"
 _WHOLE: Final = re.compile(
-    rf"(?<=\d) (?={_UNIT})|(?<=\d\.) (?={_MONTH})|(?<=\d) (?={_MONTH})|(?<=[€£$]) (?=\d)"
+    rf"(?<=\d) (?={_UNIT})|(?<=\d h) (?=\d\d\b)|(?<=\d\.) (?={_MONTH})|(?<=\d) (?={_MONTH})|(?<=[€£$]) (?=\d)"
     r"|(?<=&) (?=(?:Zn|Zonen|Co|Cie|Sons?|Söhne|Hijos|Figli)\b)",
     re.IGNORECASE,
 )

@@ -458,6 +458,8 @@ def test_no_line_breaks_inside_hours() -> None:
     hours = [{"days": "L–V", "time": "9:30–14 y 17–20"}, {"days": "Sat", "time": "8 – 12"}]
     shown = one("ContactForm", email="a@bakery.example", hours=hours)
     assert [span.text for span in shown.find_class("number")] == ["9:30–14", "17–20"]
+    opening = one("Hero", heading="Bread", notes=["Mon to Fri 16–20.30", "Rye"], strip="deep")
+    assert [span.text for span in opening.find_class("number")] == ["16–20.30"]
     assert [time.text_content() for time in shown.iter("dd")] == [line["time"] for line in hours]
 
 

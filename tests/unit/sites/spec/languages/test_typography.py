@@ -34,6 +34,7 @@ def test_french_marks_stay_with_their_words(written: str, kept: str) -> None:
         ("Saturdays, 9.30 to 4, from 8 bis 12, to 7", "Saturdays, 9.30\xa0to\xa04, from 8\xa0bis\xa012, to 7"),
         ("Dorpsstraat 88, 7468 CN Enter, in 2027 US prices", "Dorpsstraat 88, 7468\xa0CN\xa0Enter, in 2027 US prices"),
         ("Eperweg 2, 8084 AB 't Harde", "Eperweg 2, 8084\xa0AB\xa0’t Harde"),
+        ("Le mercredi, 14 h 30", "Le mercredi, 14\xa0h\xa030"),
         ("Smit & Zn. & Bakker", "Smit &\xa0Zn. & Bakker"),
         ("otro número: 600 555 043.", "otro número: 600\xa0555\xa0043."),
         ("Ring 01559 555 0141 first", "Ring 01559\xa0555\xa00141 first"),
