@@ -284,15 +284,12 @@ def _of_style(colours: Mapping[str, str], *, is_night: bool, is_dark: bool) -> d
 
 
 def _deep_of_style(primary: str, background: str, *, is_night: bool, lift: float) -> str:
-    """Return the dark ground of a page with a style: of its own colour, and a grey on a dark page.
-
-    Of a red or an orange that is nearly black, as a dark red is another colour.
-    """
+    """Return the dark ground of a page with a style: of its own colour, darker of a red, and a grey on a dark page."""
     if is_night:
         return mix(background, *((WHITE, lift) if luminance(background) < _NEARLY_BLACK else (BLACK, 0.45)))
     red, green, blue = channels(primary)
     if red > max(green, blue):
-        return mix(BLACK, primary, 0.1)
+        return mix(BLACK, primary, 0.22)
     shades = (mix(primary, BLACK, step / 25) for step in range(25))
     return next(shade for shade in shades if contrast(WHITE, shade) >= _DEEP_CONTRAST)
 
