@@ -28,7 +28,8 @@ SKELETON = """() => {
   return walk(document.documentElement);
 }"""
 LINES_OF = """each => { const range = document.createRange();
-  range.selectNodeContents(document.querySelector(each)); return range.getClientRects().length; }"""
+  range.selectNodeContents(document.querySelector(each));
+  return new Set([...range.getClientRects()].map(rect => Math.round(rect.bottom))).size; }"""
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -518,6 +519,16 @@ def test_a_form_marks_what_has_to_be_filled_in_where_other_fields_need_not(show:
         labels = show(_with(ContactForm={"email": "a@b.example", "questions": kinds})).locator(".form label")
         drawn = labels.evaluate_all("found => found.map(each => getComputedStyle(each, '::after').content)")
         assert ["*" in content for content in drawn] == marked
+
+
+def test_hours_in_a_fact_of_an_opening_are_as_far_from_its_other_words_as_words_are(show: Callable[..., Page]) -> None:
+    """A gap stood before the comma behind them."""
+    wide, narrow = (
+        show(_with(Hero={"heading": "Bread", "notes": ["Mon 9–5, Sat 9–4", "Mon 9-5, Sat 9-4"]}))
+        .locator(".hero-notes li > *")
+        .evaluate_all("facts => facts.map(fact => fact.getBoundingClientRect().width)")
+    )
+    assert wide == pytest.approx(narrow, abs=12)
 
 
 def test_a_name_of_one_word_stands_whole_beside_the_mark_and_the_button_of_a_phone_s_header(
