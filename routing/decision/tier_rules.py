@@ -173,7 +173,20 @@ def _unexpressed(parsed: ParsedPrompt, group: str, expressed: tuple[Hit, ...]) -
         hit
         for hit in parsed.hits.get(group, ())
         if not any(each.first <= hit.first and hit.last <= each.last for each in expressed)
+        and not (group in _TAKEN and _is_taken_away(parsed, hit))
     )
+
+
+_TAKEN = frozenset({"technique", "live_data", "logic"})
+"""Groups of things that need nothing where they are taken away."""
+
+
+def _is_taken_away(parsed: ParsedPrompt, hit: Hit) -> bool:
+    """Return whether its sentence only removes what a hit names: `take out the table with the spreadsheet`."""
+    number = parsed.sentence_of(hit.first)
+    orders = [at for at in parsed.orders if parsed.sentence_of(at) == number]
+    removals = {each.first for each in parsed.hits.get("destructive", ())}
+    return bool(orders) and orders[0] < hit.first and removals.issuperset(orders)
 
 
 def _light(parsed: ParsedPrompt, *, expressed: tuple[Hit, ...]) -> _Cause | None:
