@@ -23,6 +23,7 @@ from producers.use_cases.clarify import Clarifier, Reply
 from producers.use_cases.jobs import describe
 from producers.use_cases.routing_log import RoutingLog
 from routing.clarify.ladder import LadderEventName
+from routing.clarify.questions import ASK_OPTIONS
 from routing.errors import InvalidJobError
 from routing.jobs import State
 from tests.integration.intake.test_intake import submit, take_in
@@ -60,6 +61,12 @@ def shown(rig: Rig, job_id: UUID) -> list[str]:
         asked = describe(session, rig.shop.job(job_id)).clarification
     assert asked is not None
     return [option.id for option in asked.options]
+
+
+def question(rig: Rig, job_id: UUID) -> str:
+    asked = rig.shop.job(job_id).clarification
+    assert asked is not None
+    return str(asked["question"])
 
 
 def ladder_events(rig: Rig, job_id: UUID) -> list[tuple[str, str]]:
@@ -155,7 +162,7 @@ def test_a_strong_search_is_not_asked_about(rig: Rig, broker_url: str) -> None:
 # ---------------------------------------------------------------------------------------------------- rules resolve it
 
 
-@pytest.mark.req("L-002")
+@pytest.mark.req("L-002", "L-064", "L-065", "L-022", "L-033", "L-051", "L-069")
 @pytest.mark.parametrize("said", ["the second one", "florist", "2", "the florist please"])
 def test_a_reply_that_names_a_site_binds_the_job_and_routes_it_again(rig: Rig, broker_url: str, said: str) -> None:
     rig.site("bakery")
@@ -208,7 +215,7 @@ def test_an_exit_cancels_the_job(rig: Rig, links: UUID, said: str) -> None:
     assert (job.state, job.reason, job.clarification) == ("cancelled", "cancelled", None)
 
 
-@pytest.mark.req("L-053")
+@pytest.mark.req("L-053", "L-006", "L-054", "L-066", "L-109", "L-098")
 @pytest.mark.req("L-100", "L-110", "L-138", "L-152")
 @pytest.mark.parametrize(("said", "tier"), [("what is a proxy?", "router"), ("pwd", "command")])
 def test_what_is_no_answer_is_let_go_by_its_tier_and_the_question_stays(
@@ -238,18 +245,42 @@ def test_what_is_no_answer_is_let_go_by_its_tier_and_the_question_stays(
     "L-062",
     "L-067",
     "L-102",
+    "L-011",
+    "L-013",
+    "L-099",
 )
 @pytest.mark.req("L-105", "L-106", "L-111", "L-114")
 def test_a_typo_shows_the_same_options_again_while_no_model_may_be_asked(rig: Rig, links: UUID) -> None:
-    for _ in range(2):
-        assert say(rig, links, TYPO) == Reply(True, "tier_1b3", "clarify")
+    for said in (TYPO, TYPO, "ping panel d"):
+        assert say(rig, links, said) == Reply(True, "tier_1b3", "clarify")
         assert asks(rig, links)
         assert shown(rig, links) == SHOWN
+        assert question(rig, links) == ASK_OPTIONS
     assert (rig.calls(), ladder_events(rig, links)) == ([], [])
 
 
 @pytest.mark.req(
-    "L-016", "L-018", "L-020", "L-028", "L-035", "L-040", "L-049", "L-070", "L-102", "L-115", "L-122", "L-123"
+    "L-016",
+    "L-018",
+    "L-020",
+    "L-028",
+    "L-035",
+    "L-040",
+    "L-049",
+    "L-070",
+    "L-102",
+    "L-115",
+    "L-122",
+    "L-123",
+    "L-011",
+    "L-022",
+    "L-033",
+    "L-051",
+    "L-064",
+    "L-065",
+    "L-069",
+    "L-086",
+    "L-099",
 )
 @pytest.mark.req("L-019", "L-072", "L-093", "L-106", "L-111", "L-128", "L-140", "L-147")
 def test_a_model_reorders_the_options_and_a_place_means_the_new_order(rig: Rig, links: UUID) -> None:
@@ -291,12 +322,13 @@ def test_a_model_s_answer_can_bind_a_site(rig: Rig, broker_url: str) -> None:
     assert rig.run(job_id).state == State.AWAITING_APPROVAL
 
 
-@pytest.mark.req("L-062", "L-123")
+@pytest.mark.req("L-062", "L-123", "L-099")
 @pytest.mark.req("L-114", "L-125", "L-139", "L-142")
-def test_a_switch_that_went_off_while_a_reply_waited_stops_the_call(rig: Rig, links: UUID) -> None:
+@pytest.mark.parametrize("said", [TYPO, "ping panel d"])
+def test_a_switch_that_went_off_while_a_reply_waited_stops_the_call(rig: Rig, links: UUID, said: str) -> None:
     environment = dict(AUTO)
     handler = intake(lambda: environment)
-    say(rig, links, TYPO, switches=AUTO)
+    assert say(rig, links, said, switches=AUTO).outcome == "asks_model"
     environment.clear()
     rig.run(links, handler)
     assert asks(rig, links)
@@ -378,6 +410,7 @@ def test_of_two_replies_at_once_one_counts(rig: Rig, broker_url: str) -> None:
     assert rig.shop.scalar("SELECT count(*) FROM event WHERE kind = 'waiting' AND job_id = :id", id=job_id) == 1
 
 
+@pytest.mark.req("L-006")
 def test_a_job_whose_reply_waits_for_a_model_takes_no_other_and_can_be_cancelled(rig: Rig, links: UUID) -> None:
     say(rig, links, TYPO, switches=LLM)
     with pytest.raises(WrongStateError):
@@ -411,7 +444,7 @@ def test_the_routing_log_has_one_entry_for_a_job_however_often_it_asked(
     assert (rig.shop.job(job_id).state, log.write_pending(), log.write_pending()) == ("queued", 1, 0)
 
 
-@pytest.mark.req("L-116", "L-117", "L-118", "L-119")
+@pytest.mark.req("L-116", "L-117", "L-118", "L-119", "L-022", "L-033", "L-051", "L-069")
 def test_each_of_the_four_events_of_the_ladder_is_counted_by_its_reason(rig: Rig, links: UUID) -> None:
     say(rig, links, "pwd")
     say(rig, links, "panel")

@@ -41,6 +41,8 @@ from tests.unit.routing.clarify.conversation import (
     sure,
 )
 
+pytestmark = pytest.mark.req("L-027")
+
 ROUTING = Path(ladder.__file__).parent
 MODULES = ("ladder", "questions", "replies")
 UNRESOLVED = ["ope panel d", "panel", "open panel", "close panel", "close panel d", "oepn recnt", "show dashbord"]
@@ -156,7 +158,11 @@ def test_must_use_the_one_canonicaliser_and_the_one_classifier() -> None:
         assert deciding <= {"classify_arbitration_confidence"}, module
     for name in ("ladder", "questions"):
         assert "routing.clarify.replies.canonicalize_command_input" in imports_of(name)
-    assert Conversation().say("Please OPEN  recent, thanks!").outcome is Outcome.ESCAPE
+    talk = Conversation()
+    assert talk.say("Please OPEN  recent, thanks!").outcome is Outcome.ESCAPE
+    assert [one.command for one in talk.dispatched] == ["open recent"]
+    for other in ("please ope recent", "open recents", "open the recent"):
+        assert Conversation().say(other).outcome is Outcome.CLARIFY, other
     assert Conversation(WIDGET, other=LINKS).say("Please PANEL  d from the chat!").option == LINKS.options[1]
 
 
@@ -461,6 +467,7 @@ def test_neither_dispatcher_nor_router_knows_the_arbiter() -> None:
         imported = imports_of(module)
         assert not [name for name in imported if re.search("clarify.ladder|clarify.questions|Arbiter", name)]
     assert "arbiter" not in Path(replies.__file__).read_text(encoding="utf-8")
+    assert replies.dispatch("oepn recent", ("open recent",)).command is None
 
 
 @pytest.mark.req("L-017")

@@ -149,7 +149,8 @@ def test_a_registered_command_escapes_only_when_it_shares_no_word_with_the_optio
     talk = Conversation(RECENT, reply=sure("c1", 0.99), auto=True)
     kept = talk.say("open recent")
     assert (kept.outcome, kept.reason) == (Outcome.CLARIFY, AmbiguityReason.COMMAND_SELECTION_COLLISION)
-    assert Conversation(LINKS).say("close panel").outcome is Outcome.CLARIFY
+    for said in ("close panel", "open recent files", "close sidebar"):
+        assert Conversation(LINKS).say(said).outcome is Outcome.CLARIFY
     assert Conversation(LINKS, commands=("open last",)).say("open recent").outcome is Outcome.CLARIFY
 
 
@@ -279,9 +280,14 @@ def test_integration_2_a_scope_cue_takes_the_chat_ladder_though_a_widget_is_acti
 
 @pytest.mark.req("L-109")
 def test_integration_3_open_recent_executes_recent_when_it_is_meant() -> None:
-    talk = Conversation(None)
-    talk.say("open recent")
-    assert [(one.handled_by_tier, one.command) for one in talk.dispatched] == [(DownstreamTier.COMMAND, "open recent")]
+    for options in (None, LINKS):
+        talk = Conversation(options)
+        talk.say("open recent")
+        ((tier, command),) = talk.dispatched
+        assert (tier, command) == (DownstreamTier.COMMAND, "open recent")
+    chosen = Conversation(RECENT)
+    chosen.say("recent")
+    assert (chosen.executed, chosen.dispatched, chosen.asked) == (["c1"], [], [])
 
 
 # --- events ----------------------------------------------------------------------------------------------------------
@@ -437,7 +443,7 @@ def test_every_other_reason_keeps_a_certain_answer_from_executing(reason: Ambigu
     assert last_chance(sure("a2", 0.99), reason=reason).auto_execute is False
 
 
-@pytest.mark.req("L-130", "L-131", "L-133", "L-134", "L-003", "L-051", "L-069", "L-070")
+@pytest.mark.req("L-130", "L-131", "L-133", "L-134", "L-003", "L-051", "L-069", "L-070", "L-022", "L-033")
 @pytest.mark.parametrize(
     ("said", "reason"),
     [

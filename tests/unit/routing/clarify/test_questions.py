@@ -150,7 +150,7 @@ def choices(request: ArbiterRequest) -> list[str]:
     return found
 
 
-@pytest.mark.req("L-019", "L-029", "L-039", "L-071")
+@pytest.mark.req("L-019", "L-029", "L-039", "L-071", "L-086")
 def test_the_tool_is_forced_and_allows_the_candidates_and_abstention_only() -> None:
     prompt = arbiter_call(REQUEST)
     assert prompt.tool["name"] == TOOL_NAME
@@ -241,7 +241,7 @@ def holds(line: dict[str, Any]) -> bool:
     return any(all(got[name] == value for name, value in way.items()) for way in accepted(line["expect"]))
 
 
-@pytest.mark.req("L-120", "L-013")
+@pytest.mark.req("L-120", "L-013", "L-014")
 def test_our_own_labelled_replies_are_all_decided_right() -> None:
     wrong = [(line["input"], line["why"], decided(line), line["expect"]) for line in lines_of(OWN) if not holds(line)]
     assert wrong == []

@@ -8,12 +8,12 @@ import pytest
 
 from gateway.errors import GatewayError, GatewayUnreachableError, ProviderBusyError, ProviderDownError
 from routing.clarify.ladder import LadderFlags, LadderState, Outcome
-from routing.clarify.questions import Clarification
+from routing.clarify.questions import ABSTAIN, Clarification
 from routing.decision.llm_router import RouteRules
 from routing.decision.router import Signals, SiteSignals, decide
 from routing.policy.platform import Assist, platform_policy
 from routing.prompt.vocabulary import shipped_vocabulary
-from tests.unit.routing.clarify.conversation import LINKS
+from tests.unit.routing.clarify.conversation import LINKS, WIDGET
 from workers.attempt import Attempt
 from workers.handlers.intake import _assisted, _replied
 from workers.outcomes import Replied
@@ -48,6 +48,23 @@ def test_a_call_that_fails_shows_the_same_options_and_says_why(error: GatewayErr
     assert (result.outcome, result.order, result.option) == (Outcome.CLARIFY, LINKS.ids, None)
     assert result.state.active == LINKS
     assert result.events[-1].reason == why
+
+
+@pytest.mark.req("L-029", "L-039", "L-071", "L-086")
+def test_the_ladder_s_model_may_choose_among_the_options_in_scope_and_nothing_else() -> None:
+    asked: list[Any] = []
+
+    def tool_call(prompt: Any) -> Any:
+        asked.append(prompt)
+        raise GatewayUnreachableError("away")
+
+    question = Clarification(question="Which?", state=LadderState(active=LINKS, other=WIDGET))
+    rules, flags = RouteRules({}, shipped_vocabulary()), LadderFlags(llm_enabled=True)
+    _replied(cast(Attempt, SimpleNamespace(tool_call=tool_call)), question, "ping panel d", flags=flags, rules=rules)
+    (prompt,) = asked
+    assert prompt.tool["input_schema"]["properties"]["choice"]["enum"] == [*LINKS.ids, ABSTAIN]
+    (part,) = prompt.parts
+    assert [option["id"] for option in json.loads(part.text)["options"]] == [*LINKS.ids]
 
 
 @pytest.mark.req("H-062", "H-063")
