@@ -301,6 +301,7 @@ def test_a_person_revises_an_ended_run_on_its_page(source: Source) -> None:
     assert f"/console/runs/{second}" in first
 
 
+@pytest.mark.req("S-088", "S-073")
 def test_a_project_is_added_over_http_and_told_what_is_wrong_by_line(source: Source) -> None:
     admin = source.headers("admin")
     good = source.client.post("/v1/projects", headers=admin, json={"name": "web", "file": PROJECT})
@@ -309,6 +310,9 @@ def test_a_project_is_added_over_http_and_told_what_is_wrong_by_line(source: Sou
     bad = source.client.post("/v1/projects", headers=admin, json={"name": "web", "file": f"{PROJECT}color: red\n"})
     assert bad.status_code == 422
     assert "line 4" in bad.json()["detail"]
+    other = PROJECT.replace("typescript", "cobol")
+    bad = source.client.post("/v1/projects", headers=admin, json={"name": "web", "file": other})
+    assert (bad.status_code, "made for javascript" in bad.json()["detail"]) == (422, True), bad.json()
 
 
 @pytest.mark.req("S-065", "S-068")

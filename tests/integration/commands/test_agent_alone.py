@@ -8,6 +8,7 @@ import pytest
 from workers.runs.alone import main
 
 
+@pytest.mark.req("P-061")
 def test_the_command_writes_what_the_agent_may_write_and_prints_what_it_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -15,6 +16,7 @@ def test_the_command_writes_what_the_agent_may_write_and_prints_what_it_said(
     assert main(["research", "--task=Specify a header", f"--dir={tmp_path}", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["failure"] is None
+    assert "artifacts/research" in {str(Path(path).parent) for path in told["changed"]}
     for path, size in told["changed"].items():
         assert (tmp_path / path).stat().st_size == size
         assert path.startswith("artifacts/")

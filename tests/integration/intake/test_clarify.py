@@ -185,6 +185,39 @@ def test_work_that_cannot_be_undone_is_debated_after_its_site_is_named(rig: Rig,
     assert take_in(rig, job_id).state == State.QUEUED
 
 
+@pytest.mark.req("R-059")
+def test_a_request_whose_site_is_named_later_is_debated_once_in_its_session_too(rig: Rig, broker_url: str) -> None:
+    rig.site(), rig.shop.tenant("other")
+
+    def named(session: str) -> UUID:
+        job_id = submit(rig, broker_url, "Remove the testimonials section", session=session)
+        say(rig, job_id, "bakery")
+        return job_id
+
+    first = named("chat")
+    assert rig.shop.job(first).state == State.DEBATING
+    take_in(rig, first)
+    assert rig.shop.job(named("chat")).state == State.QUEUED
+    for field, other in (("session", "chat-2"), ("tenant", "other"), ("kind", "failure"), ("verdict", "stop")):
+        before = rig.shop.scalar(f"SELECT {field} FROM debate")
+        rig.shop.execute(f"UPDATE debate SET {field} = :other", other=other)
+        assert rig.shop.job(named("chat")).state == State.DEBATING, field
+        rig.shop.execute(f"UPDATE debate SET {field} = :before", before=before)
+
+
+@pytest.mark.req("L-061", "L-066", "L-013")
+def test_a_command_that_two_options_begin_with_chooses_among_them_and_is_not_carried_out(
+    rig: Rig, broker_url: str
+) -> None:
+    dates = [{"id": "picker", "label": "Date picker"}, {"id": "list", "label": "Date list"}]
+    job_id = submit(rig, broker_url, UNBOUND, options=dates)
+    assert say(rig, job_id, "date") == Reply(True, "tier_1b3", "clarify")
+    assert say(rig, job_id, "date", switches=LLM).outcome == "asks_model"
+    take_in(rig, job_id, environment=LLM)
+    assert asks(rig, job_id)
+    assert ladder_events(rig, job_id)[-1][1] != "exact_command"
+
+
 def test_an_option_that_is_no_site_ends_the_job_with_its_id(rig: Rig, links: UUID) -> None:
     assert say(rig, links, "links panel e").handled
     job = rig.shop.job(links)

@@ -11,8 +11,9 @@ from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
 from ledger.tables import Job, Tenant
 from producers.dispatch.broker import Publisher
-from producers.intake.submit import Submitter
+from producers.intake.submit import Requester, Submitter
 from producers.use_cases.clarify import Clarifier
+from producers.use_cases.rounds import ReviseOrder, Rounds
 from routing.broker import create_app
 from routing.errors import InvalidJobError
 from routing.jobs import Source, State
@@ -87,6 +88,7 @@ def test_debaters_read_what_visitors_read_on_the_page_that_the_request_is_about(
     assert (job.state, job.reason) == (State.REJECTED, "debate_stopped")
 
 
+@pytest.mark.req("R-059")
 def test_a_debate_that_asks_waits_for_the_owner_and_is_not_held_again(rig: Rig, broker_url: str) -> None:
     rig.site()
     job = take_in(rig, submit(rig, broker_url, f"{REMOVAL} [rehearse:which]", site="bakery"))
@@ -99,6 +101,17 @@ def test_a_debate_that_asks_waits_for_the_owner_and_is_not_held_again(rig: Rig, 
     assert (job.state, job.result["answers"][0]["answer"]) == (State.QUEUED, "The one below the menu")
     assert rig.shop.rows("SELECT verdict FROM debate") == [("ask",)]
     assert len(rig.calls()) == 2
+
+
+@pytest.mark.req("R-059")
+def test_a_round_of_the_session_in_the_same_words_is_not_debated_again(rig: Rig, broker_url: str) -> None:
+    rig.site()
+    job_id = submit(rig, broker_url, REMOVAL, site="bakery", session="chat")
+    take_in(rig, job_id)
+    assert rig.run(job_id, edit_spec).state == State.AWAITING_APPROVAL
+    order, requester = ReviseOrder(text=REMOVAL), Requester("acme", Source.PYTHON, "owner")
+    again = Rounds(rig.shop.ledger, rig.shop.policy).revise(job_id, order, requester=requester).job.id
+    assert rig.shop.job(again).state == State.QUEUED
 
 
 def test_a_debate_that_nobody_can_hold_asks_for_a_person_where_stakes_are_high(rig: Rig, broker_url: str) -> None:

@@ -158,7 +158,7 @@ def test_a_project_can_turn_mentions_off(hooks: Hooks) -> None:
     assert "does not follow mentions" in answer.text
 
 
-@pytest.mark.req("S-097")
+@pytest.mark.req("S-097", "S-101")
 def test_a_labelled_issue_becomes_a_run_with_its_words_and_its_priority(hooks: Hooks) -> None:
     answer = hooks.send(issue())
     assert answer.status_code == 202

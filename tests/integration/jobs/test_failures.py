@@ -162,7 +162,7 @@ def test_a_task_that_a_reviewer_rejected_twice_is_debated(rig: Rig, broker_url: 
     assert counters(rig) == [(2, 2, True)]
 
 
-@pytest.mark.req("R-054")
+@pytest.mark.req("R-054", "R-059")
 def test_the_third_failure_after_a_debate_goes_to_a_person(rig: Rig, broker_url: str) -> None:
     child = debated(rig, broker_url, f"{HEADING} [rehearse:same-way]")
     assert child.state == State.QUEUED

@@ -88,7 +88,7 @@ def accounts(ledger: Ledger, ledger_url: str) -> Iterator[Accounts]:
         yield Accounts(world, ups)
 
 
-@pytest.mark.req("S-066", "S-067", "P-037")
+@pytest.mark.req("S-066", "S-067", "P-037", "S-073")
 def test_two_projects_of_a_tenant_pay_with_two_accounts_at_two_addresses(accounts: Accounts) -> None:
     plain = accounts.step("one", BASE, "research")
     named = accounts.step("two", BASE + "keys: {anthropic: enterprise}\n", "research")
@@ -114,7 +114,7 @@ def test_a_project_that_names_a_stranger_s_account_makes_no_call(accounts: Accou
     assert accounts.called() == {"own": 0, "enterprise": 0, "strangers": 0}
 
 
-@pytest.mark.req("P-004", "S-077")
+@pytest.mark.req("P-004", "S-077", "S-073")
 def test_a_step_may_call_the_model_that_its_layers_chose_and_no_other(accounts: Accounts) -> None:
     held = accounts.step("four", BASE + f"models: {{security: {OPUS}}}\n", "security")
     assert accounts.world.post(held, message(model=OPUS)).status_code == 200

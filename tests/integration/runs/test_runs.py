@@ -44,9 +44,10 @@ def test_a_fix_goes_from_its_ticket_to_a_branch(yard: Yard) -> None:
     assert job.result["summary"] == "done"
 
 
-@pytest.mark.req("P-013", "P-017", "P-018", "P-022", "S-035", "P-064", "P-040", "P-043", "P-044", "P-047")
+@pytest.mark.req("P-046", "P-052", "P-019", "P-025")
+@pytest.mark.req("P-013", "P-017", "P-018", "P-022", "S-035", "P-064", "P-040", "P-043", "P-044", "P-047", "S-074")
 def test_a_feature_is_classified_planned_and_built_in_batches_with_app_last(yard: Yard) -> None:
-    yard.team.plan = BUILD
+    yard.team.plan = {**BUILD, "backend": "Keep the hours in a table."}
     run_id = yard.submit("Add a page with our opening hours")
     batches: list[list[str]] = []
     for _ in range(60):
@@ -61,15 +62,16 @@ def test_a_feature_is_classified_planned_and_built_in_batches_with_app_last(yard
     assert batches[-1] == ["summary_1"]
     assert {"research", "architect"} == set(batches[2])
     assert sorted(batches[4]) == ["frontend-1", "frontend-2", "frontend-3"]
-    assert batches[5] == ["app"]
+    assert batches[5:8] == [["app"], ["backend"], ["styling"]]
     assert sorted(batches[-2]) == ["code-review", "qa", "security"]
     assert yard.run(run_id).intent == "build"
     models = {row.agent: row.model for row in yard.executions(run_id) if row.agent is not None}
-    assert {"orchestrator:classify", "research", "architect", "styling"} <= models.keys()
+    assert {"orchestrator:classify", "research", "architect", "backend-dev", "styling"} <= models.keys()
     assert models == {agent: yard.resources.policy.agents[agent].model for agent in models}
+    assert {row.provider for row in yard.executions(run_id) if row.agent is not None} == {"fake"}
 
 
-@pytest.mark.req("S-034", "S-040", "S-041", "S-045", "S-046", "S-052", "S-108")
+@pytest.mark.req("S-034", "S-040", "S-041", "S-045", "S-046", "S-052", "S-108", "S-074", "S-011")
 def test_each_step_begins_with_what_the_steps_before_it_left(yard: Yard) -> None:
     yard.team.plan = FIX
     run_id = yard.submit("Fix the broken header")
@@ -82,7 +84,7 @@ def test_each_step_begins_with_what_the_steps_before_it_left(yard: Yard) -> None
     assert {"test-planner", "fix-frontend"} <= set(yard.steps(run_id)["qa"].context), "what is staged for it"
 
 
-@pytest.mark.req("S-101")
+@pytest.mark.req("S-101", "S-026", "S-097")
 def test_p0_work_waits_for_a_person_after_qa_whatever_the_plan_says(yard: Yard) -> None:
     run_id = yard.submit("Fix the broken header", priority="P0")
     yard.settle()
@@ -96,6 +98,17 @@ def test_p0_work_waits_for_a_person_after_qa_whatever_the_plan_says(yard: Yard) 
     yard.decide(gate, note="looks right")
     assert yard.play(run_id).state == State.PUBLISHED
     assert [(gate.state, gate.actor, gate.note) for gate in yard.gates(run_id)] == [("passed", "bob", "looks right")]
+
+
+@pytest.mark.req("S-011", "S-012", "S-018", "S-021", "S-026")
+def test_qa_runs_after_development_and_is_on_record_though_no_plan_of_the_orchestrator_names_it(yard: Yard) -> None:
+    yard.team.plan = {**SMALL, "steps": SMALL["steps"][:1]}
+    run_id = yard.submit("Fix the broken header")
+    assert yard.play(run_id).state == State.PUBLISHED
+    assert starts(yard) == ["plan_1", "plan_2", "fix-frontend", "qa", "summary_1"]
+    assert [plan["origin"] for plan in yard.run(run_id).plans] == ["corrected"]
+    query = "SELECT detail->'origin', detail->'steps' FROM audit WHERE action = 'plan_adopted' AND job_id = :id"
+    assert [tuple(row) for row in yard.shop.rows(query, id=run_id)] == [("corrected", ["fix-frontend", "qa"])]
 
 
 def test_a_gate_that_a_person_fails_ends_the_run_and_keeps_what_was_done(yard: Yard) -> None:
@@ -182,7 +195,7 @@ def test_a_project_says_how_often_a_step_is_tried_again(shop: Shop, tmp_path: Pa
     assert starts(yard).count("fix-frontend") == 2
 
 
-@pytest.mark.req("S-037", "S-071", "S-100", "S-102", "S-103", "S-104", "S-106")
+@pytest.mark.req("S-037", "S-071", "S-100", "S-102", "S-103", "S-104", "S-106", "S-073")
 def test_a_project_s_rules_open_gates_and_its_autonomy_skips_those_of_the_plan(shop: Shop, tmp_path: Path) -> None:
     rules = "{autonomy: auto, gates: [{name: api, labels: [api], reason: Interfaces are looked at.}]}"
     yard = Yard(shop, tmp_path, project=f"{PROJECT}rules: {rules}\n")
@@ -194,7 +207,7 @@ def test_a_project_s_rules_open_gates_and_its_autonomy_skips_those_of_the_plan(s
     assert yard.play(run_id).state == State.PUBLISHED
 
 
-@pytest.mark.req("S-037", "S-103")
+@pytest.mark.req("S-037", "S-103", "S-074")
 def test_a_gate_of_the_plan_waits_for_a_person_where_the_project_says_nothing(yard: Yard) -> None:
     yard.team.plan = {**SMALL, "gates": [{"after": "qa", "reason": "it may be dear"}]}
     run_id = yard.submit("Fix the broken header")
@@ -208,8 +221,10 @@ def test_a_gate_of_the_plan_waits_for_a_person_where_the_project_says_nothing(ya
     )
 
 
-@pytest.mark.req("S-019", "S-024", "S-031", "S-032", "S-066", "S-067", "S-117", "P-004", "P-037")
-@pytest.mark.req("P-039", "P-041", "P-045", "P-048", "P-049", "P-050", "P-051")
+@pytest.mark.req(
+    "S-019", "S-024", "S-031", "S-032", "S-066", "S-067", "S-117", "P-004", "P-037", "S-073", "S-011", "S-021"
+)
+@pytest.mark.req("P-039", "P-041", "P-045", "P-048", "P-049", "P-050", "P-051", "S-011", "S-021", "S-073")
 def test_each_step_starts_with_the_model_and_the_budget_of_its_agent(shop: Shop, tmp_path: Path) -> None:
     yard = Yard(shop, tmp_path, project=f"{PROJECT}budgets: {{step_usd: {{frontend-dev: 1.5}}}}\n")
     yard.team.plan = FIX

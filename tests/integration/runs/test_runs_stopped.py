@@ -55,7 +55,7 @@ def cancel(yard: Yard, run_id: UUID) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.req("S-121", "S-122", "S-123", "S-124", "P-038")
+@pytest.mark.req("S-121", "S-122", "S-123", "S-124", "P-038", "S-011", "S-021")
 def test_a_rework_loop_stops_before_the_cap_and_keeps_what_was_done(yard: Yard) -> None:
     yard.team.answers = {"qa": REWORK}
     yard.team.cost_tokens = {"frontend-dev": tokens_for(2.9), "qa": tokens_for(1.9), "orchestrator": tokens_for(0.9)}
@@ -92,6 +92,7 @@ def test_every_step_of_a_run_draws_on_one_cap_and_on_its_own(yard: Yard) -> None
     assert own == round((platform_policy().agents["qa"].step_usd or 0) * 10**9)
 
 
+@pytest.mark.req("S-011", "S-021")
 def test_a_run_whose_first_batch_would_not_fit_its_budget_starts_nothing(yard: Yard) -> None:
     run_id = yard.submit("Fix the broken header", budget_usd=0.01)
     job = yard.play(run_id)
@@ -256,6 +257,7 @@ def test_a_gate_of_another_tenant_is_not_there(yard: Yard) -> None:
         decide_gate(session, gate.id, "passed", actor="eve", policy=yard.policy, tenant="other")
 
 
+@pytest.mark.req("S-021")
 def test_a_run_with_a_gate_unanswered_publishes_nothing_and_the_record_names_who_let_it_pass(yard: Yard) -> None:
     run_id = at_gate(yard)
     assert "branch" not in yard.job(run_id).result
@@ -270,7 +272,7 @@ def test_a_run_with_a_gate_unanswered_publishes_nothing_and_the_record_names_who
 # ---------------------------------------------------------------- secrets
 
 
-@pytest.mark.req("S-082", "S-084")
+@pytest.mark.req("S-082", "S-084", "S-021")
 def test_a_key_that_agents_write_into_plans_and_results_is_nowhere_in_the_ledger_or_the_log(
     yard: Yard, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -292,7 +294,7 @@ def test_a_key_that_agents_write_into_plans_and_results_is_nowhere_in_the_ledger
     assert known not in caplog.text
 
 
-@pytest.mark.req("S-080", "S-085")
+@pytest.mark.req("S-080", "S-085", "S-021")
 @pytest.mark.parametrize("text", [LEAK, b"// swordfish-of-the-operator\n"])
 def test_a_key_in_a_changed_file_is_found_before_anything_leaves(yard: Yard, text: bytes) -> None:
     yard.resources = replace(yard.resources, known_keys=("swordfish-of-the-operator",))

@@ -340,7 +340,7 @@ def test_a_file_with_somebody_s_key_in_it_is_dropped_and_the_rest_is_taken(offic
     assert done.job.state == "answered"
 
 
-@pytest.mark.req("S-078", "S-082")
+@pytest.mark.req("S-078", "S-082", "S-021")
 def test_no_prompt_holds_a_key_that_somebody_put_into_a_task_or_a_result(office: Office) -> None:
     watched = Watched(run_api)
     office.yard.complete("before", {"status": "complete", "summary": f"Use {CANARY}", "issues": []})
@@ -359,7 +359,7 @@ def test_no_prompt_holds_a_key_that_somebody_put_into_a_task_or_a_result(office:
     assert order.prompt.count("[redacted]") == 2
 
 
-@pytest.mark.req("S-034", "S-039", "S-040", "S-041", "S-052", "S-108")
+@pytest.mark.req("S-034", "S-039", "S-040", "S-041", "S-052", "S-108", "S-074")
 def test_a_step_reads_what_the_steps_before_it_left(office: Office) -> None:
     first = office.yard.do("research", "Specify it [rehearse:research]", key="first")
     workspace, commit = office.yard.workspace(), first.execution.commit
@@ -386,7 +386,7 @@ def test_a_step_reads_what_the_steps_before_it_left(office: Office) -> None:
     assert b"overlaps the menu" in seen[".agent-context/ticket.md"]
 
 
-@pytest.mark.req("S-025")
+@pytest.mark.req("S-025", "S-011", "S-021")
 def test_an_agent_s_time_is_its_own_and_ends_it_in_the_middle_of_a_reply(office: Office) -> None:
     policy = office.yard.resources.policy
     hasty = policy.agents["research"].model_copy(update={"soft_seconds": 2.0})
@@ -415,7 +415,7 @@ def test_every_step_sees_one_workspace_in_which_the_places_to_talk_are_there(off
     assert first["src/app.js"] == b"export const total = (a, b) => a + b;\n"
 
 
-@pytest.mark.req("P-004", "S-019", "S-024", "S-032", "S-048", "S-063", "S-077")
+@pytest.mark.req("P-004", "S-019", "S-024", "S-032", "S-048", "S-063", "S-077", "S-073", "S-074")
 def test_a_step_is_done_with_the_model_the_budget_and_the_context_that_its_run_decided(office: Office) -> None:
     policy = office.yard.resources.policy
     small = policy.model_copy(update={"runs": policy.runs.model_copy(update={"context_bytes": 3000})})

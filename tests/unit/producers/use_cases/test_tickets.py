@@ -60,6 +60,7 @@ def test_a_ticket_is_the_body_of_a_job_of_its_project() -> None:
     assert parse_request(job_body(TicketBody(project="shop", title="Only a title"))).prompt == "Only a title"
 
 
+@pytest.mark.req("S-101")
 @pytest.mark.parametrize(
     ("fields", "priority"),
     [

@@ -85,6 +85,14 @@ def test_a_bad_policy_is_refused_with_its_source_and_place(bad: object, place: s
     assert any(part in message for part in rule.split("|"))
 
 
+@pytest.mark.req("S-072")
+@pytest.mark.parametrize("part", ["calls", "budgets", "runs", "agents"])
+def test_a_policy_file_has_its_models_its_budgets_its_rules_and_its_agents(part: str) -> None:
+    whole = document()
+    del whole[part]
+    assert f"mine.yaml: {part}: Field required" in refusal(whole)
+
+
 def test_a_hard_limit_must_lie_above_the_soft_one() -> None:
     whole = document()
     whole["queues"]["spec"]["hard_seconds"] = 25
@@ -114,6 +122,7 @@ def test_a_policy_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path) ->
             load_policy(path)
 
 
+@pytest.mark.req("S-072")
 def test_an_installation_may_ship_its_own_policy(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(yaml.safe_dump(changed("budgets", job_usd=0.10)))

@@ -99,7 +99,7 @@ def test_the_platform_s_file_holds_models_budgets_mandatory_rules_and_agents() -
     assert len(POLICY.agents) == 13
 
 
-@pytest.mark.req("S-071", "S-024", "S-077")
+@pytest.mark.req("S-071", "S-024", "S-077", "S-073")
 def test_a_project_overrides_what_may_be_tuned_and_leaves_the_rest() -> None:
     policy = for_project(POLICY, read_project(WHOLE, source="project.yaml", policy=POLICY))
     assert policy.budgets.run_usd == 10
@@ -129,7 +129,7 @@ def test_a_project_s_own_budget_wins_and_can_only_be_lower() -> None:
     assert "budgets.run_usd: a project may lower the platform's 25, not raise it" in refusal(budgets={"run_usd": 26})
 
 
-@pytest.mark.req("S-075")
+@pytest.mark.req("S-075", "S-018", "S-073", "S-101")
 def test_rules_are_a_union_and_none_can_be_taken_away_or_replaced() -> None:
     own = {"name": "api", "paths": ["api/"], "reason": "r"}
     rules = lowered(
@@ -225,7 +225,17 @@ def test_a_wider_stack_is_a_matter_of_the_platform_s_file() -> None:
     )
 
 
-@pytest.mark.req("S-066", "S-067", "S-077")
+@pytest.mark.req("S-088")
+def test_a_project_of_a_stack_that_an_installation_no_longer_has_starts_no_run() -> None:
+    config = read(stack={"language": "typescript", "frontend": "react"})
+    for left, said in ((frozenset({"nextjs"}), "nextjs only"), (None, "nothing only")):
+        stack = {"language": frozenset({"typescript"}), **({"frontend": left} if left else {})}
+        narrower = POLICY.model_copy(update={"runs": POLICY.runs.model_copy(update={"stack": stack})})
+        with pytest.raises(PolicyError, match=rf"project: stack\.frontend: .* {said}"):
+            for_project(narrower, config)
+
+
+@pytest.mark.req("S-066", "S-067", "S-077", "S-073")
 def test_keys_are_names_of_accounts_and_two_projects_may_name_two() -> None:
     one, two = read(keys={"anthropic": "acme", "openai": "acme-o"}), read(keys={"anthropic": "acme-enterprise"})
     assert account_of(one.keys, "openai", agents=["qa"], tenant_account=None) == "acme-o"

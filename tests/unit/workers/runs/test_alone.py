@@ -47,12 +47,15 @@ def place_in(home: Path, model: str) -> Attempt:
 @pytest.mark.req("P-061")
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_agent_runs_alone_and_leaves_a_valid_result(name: str, model: str, tmp_path: Path) -> None:
-    alone = run_alone(name, task="Add a header", project=Snapshot(FILES), attempt=place_in(tmp_path, model))
+    attempt = place_in(tmp_path, model)
+    alone = run_alone(name, task="Add a header", project=Snapshot(FILES), attempt=attempt)
 
     assert alone.failure is None
     assert alone.result is not None
     assert alone.result["status"] == "complete"
     assert all(is_covered(path, AGENTS[name].writes) for path in alone.changes)
+    assert [line for line in alone.dropped if not line.startswith("artifacts/everywhere.md")] == []
+    assert len(attempt.resources.boxes.boxes) == AGENTS[name].needs_box  # type: ignore[attr-defined]
 
 
 def test_an_agent_that_nobody_defined_is_named_with_those_that_are_there(model: str, tmp_path: Path) -> None:

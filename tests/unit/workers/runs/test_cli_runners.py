@@ -252,7 +252,7 @@ def test_no_value_but_1_enables_the_retry(desk: Desk, value: str) -> None:
     assert len(desk.runs()) == 1
 
 
-@pytest.mark.req("S-127", "S-129", "S-133", "S-134")
+@pytest.mark.req("S-127", "S-129", "S-133", "S-134", "S-126")
 def test_with_the_flag_it_is_run_once_more_without_codex_home_and_otherwise_the_same(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -274,7 +274,7 @@ def test_a_process_that_succeeds_is_not_run_again_whatever_stands_on_stderr(desk
     assert (len(desk.runs()), ran.failed) == (1, None)
 
 
-@pytest.mark.req("S-127", "S-131", "S-134", "S-135")
+@pytest.mark.req("S-127", "S-131", "S-134", "S-135", "S-126")
 @pytest.mark.parametrize(
     "body",
     [
@@ -485,7 +485,7 @@ def test_without_a_wall_nothing_is_started_at_all(tmp_path: Path) -> None:
     assert box.is_closed
 
 
-@pytest.mark.req("S-054", "S-055", "S-056", "S-077", "S-081")
+@pytest.mark.req("S-054", "S-055", "S-056", "S-077", "S-081", "S-021")
 @pytest.mark.threat("D9")
 def test_instructions_lie_in_the_box_before_anything_runs_and_the_prompt_is_on_no_command_line(tmp_path: Path) -> None:
     shop = Shop(tmp_path, "http://127.0.0.1:1")
@@ -539,6 +539,7 @@ def test_a_session_that_ends_otherwise_than_well_is_a_failure_with_its_reason(
     assert shop.maker.boxes[0].is_closed
 
 
+@pytest.mark.req("S-011", "S-021")
 def test_clocks_leave_room_for_what_follows_a_session(tmp_path: Path) -> None:
     from workers.runs.cli_runners import agent_clocks
 

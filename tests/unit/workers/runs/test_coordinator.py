@@ -56,7 +56,7 @@ def view(**route: Any) -> RunView:
     return view_of(rows, has_build=True, budget_spent=True)
 
 
-@pytest.mark.req("S-026", "S-102", "S-104", "S-106", "S-123", "P-031", "P-038")
+@pytest.mark.req("S-026", "S-102", "S-104", "S-106", "S-123", "P-031", "P-038", "S-011")
 def test_the_schedule_sees_all_that_is_known_of_a_run() -> None:
     found = view()
     assert (found.state, found.intent, found.read_only) == (State.RUNNING, Intent.FIX, False)

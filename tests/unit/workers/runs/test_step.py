@@ -22,7 +22,7 @@ QA = platform_policy().agents["qa"].writes
 KEY = "ps-installation-key-0123456789abcdef"
 
 
-@pytest.mark.req("S-055", "S-063", "P-032")
+@pytest.mark.req("S-055", "S-063", "P-032", "S-126")
 def test_every_runtime_is_served_by_its_own_runner() -> None:
     assert {"api": run_api, "claude_code": run_claude_code, "codex_local": run_codex} == RUNNERS
     assert set(get_args(Runtime)) == set(RUNNERS)

@@ -75,7 +75,7 @@ SERVICE_FIELDS = (
 )
 
 
-@pytest.mark.req("S-019", "S-024", "S-025", "S-075", "S-076", "S-023")
+@pytest.mark.req("S-019", "S-024", "S-025", "S-075", "S-076", "S-023", "S-074")
 @pytest.mark.parametrize("name", SERVICE_FIELDS)
 def test_what_the_service_decides_is_refused_in_a_plan_in_a_step_and_in_a_result(name: str) -> None:
     assert found({**good(), name: 5}) == [("forbidden_field", None)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -359,6 +359,7 @@ def test_where_the_rules_cannot_tell_the_classifier_runs_first_and_decides_the_p
     assert template in game.batches[3]
 
 
+@pytest.mark.req("P-013")
 def test_a_known_intent_costs_no_call_unless_the_policy_wants_one_always() -> None:
     assert "classify_1" not in play(intent=Intent.FIX).executed
     assert play(intent=Intent.FIX, book=make_book(intent_classifier="always")).executed[0] == "classify_1"
@@ -490,7 +491,7 @@ def requirements() -> set[str]:
     lines = (ROOT / "constraints.txt").read_text() + (ROOT / "pyproject.toml").read_text()
     return {
         name.casefold().replace("_", "-")
-        for name in re.findall(r"^\s*\"?([A-Za-z][\w.-]+)\s*(?:\[|==|>=)", lines, re.M)
+        for name in re.findall(r"^\s*\"?([A-Za-z][\w.-]+)(?=[\s\[=<>~!;\",]|$)", lines, re.M)
     }
 
 
@@ -534,6 +535,16 @@ def test_a_message_carries_an_id_and_a_fence_and_there_is_no_store_of_vectors() 
     assert set(JobMessage.model_fields) == {"schema_version", "job_id", "fence"}
     stores = ("chromadb", "faiss", "pinecone", "weaviate", "qdrant", "pgvector", "lancedb")
     assert [name for name in requirements() if name.startswith(stores)] == []
+
+
+@pytest.mark.req("S-089")
+def test_an_agent_that_is_but_another_entry_of_the_file_is_planned_mends_and_judges_like_any_other() -> None:
+    agents = {**BOOK.agents, "device-dev": BOOK.agents["frontend-dev"], "device-test": BOOK.agents["qa"]}
+    plan = plan_of(step("dev", "device-dev"), step("test", "qa", "dev"), step("look", "device-test", "test"))
+    game = play(Players({"look": [blocking(1), done()]}, plan=plan), book=replace(BOOK, agents=agents))
+
+    assert game.executed[:5] == ["plan_1", "dev", "test", "look", "m1_fix_device-dev"]
+    assert sorted(game.executed[5:]) == ["m1_look", "m1_test", "summary_1"]
 
 
 @pytest.mark.req("P-060", "S-057")
