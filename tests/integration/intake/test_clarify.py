@@ -205,15 +205,15 @@ def test_a_request_whose_site_is_named_later_is_debated_once_in_its_session_too(
         rig.shop.execute(f"UPDATE debate SET {field} = :before", before=before)
 
 
-@pytest.mark.req("L-061", "L-066", "L-013")
+@pytest.mark.req("L-061", "L-066", "L-013", "L-127", "L-129", "L-130", "L-149")
 def test_a_command_that_two_options_begin_with_chooses_among_them_and_is_not_carried_out(
     rig: Rig, broker_url: str
 ) -> None:
     dates = [{"id": "picker", "label": "Date picker"}, {"id": "list", "label": "Date list"}]
     job_id = submit(rig, broker_url, UNBOUND, options=dates)
     assert say(rig, job_id, "date") == Reply(True, "tier_1b3", "clarify")
-    assert say(rig, job_id, "date", switches=LLM).outcome == "asks_model"
-    take_in(rig, job_id, environment=LLM)
+    assert say(rig, job_id, "date", switches=AUTO).outcome == "asks_model"
+    take_in(rig, job_id, environment=AUTO)
     assert asks(rig, job_id)
     assert ladder_events(rig, job_id)[-1][1] != "exact_command"
 
@@ -248,7 +248,7 @@ def test_an_exit_cancels_the_job(rig: Rig, links: UUID, said: str) -> None:
     assert (job.state, job.reason, job.clarification) == ("cancelled", "cancelled", None)
 
 
-@pytest.mark.req("L-053", "L-006", "L-054", "L-066", "L-109", "L-098")
+@pytest.mark.req("L-053", "L-006", "L-054", "L-066", "L-109", "L-098", "L-047", "L-050", "L-060")
 @pytest.mark.req("L-100", "L-110", "L-138", "L-152")
 @pytest.mark.parametrize(("said", "tier"), [("what is a proxy?", "router"), ("pwd", "command")])
 def test_what_is_no_answer_is_let_go_by_its_tier_and_the_question_stays(
@@ -281,6 +281,14 @@ def test_what_is_no_answer_is_let_go_by_its_tier_and_the_question_stays(
     "L-011",
     "L-013",
     "L-099",
+    "L-005",
+    "L-012",
+    "L-031",
+    "L-047",
+    "L-050",
+    "L-057",
+    "L-060",
+    "L-090",
 )
 @pytest.mark.req("L-105", "L-106", "L-111", "L-114")
 def test_a_typo_shows_the_same_options_again_while_no_model_may_be_asked(rig: Rig, links: UUID) -> None:
@@ -314,6 +322,10 @@ def test_a_typo_shows_the_same_options_again_while_no_model_may_be_asked(rig: Ri
     "L-069",
     "L-086",
     "L-099",
+    "L-003",
+    "L-063",
+    "L-068",
+    "L-144",
 )
 @pytest.mark.req("L-019", "L-072", "L-093", "L-106", "L-111", "L-128", "L-140", "L-147")
 def test_a_model_reorders_the_options_and_a_place_means_the_new_order(rig: Rig, links: UUID) -> None:
@@ -330,6 +342,7 @@ def test_a_model_reorders_the_options_and_a_place_means_the_new_order(rig: Rig, 
     assert rig.shop.job(links).result == {"option": "d"}
 
 
+@pytest.mark.req("L-073", "L-075", "L-081")
 @pytest.mark.req("L-106", "L-023", "L-032", "L-034", "L-083", "L-084", "L-085", "L-103", "L-104", "L-136", "L-150")
 def test_the_same_reply_again_asks_no_model_again_and_keeps_the_order(rig: Rig, links: UUID) -> None:
     say(rig, links, TYPO, switches=AUTO | {"NEXT_PUBLIC_LLM_AUTO_EXECUTE_ENABLED": "false"})
@@ -337,9 +350,11 @@ def test_the_same_reply_again_asks_no_model_again_and_keeps_the_order(rig: Rig, 
     assert say(rig, links, TYPO, switches=AUTO) == Reply(True, "tier_1b3", "clarify")
     assert asks(rig, links)
     assert (shown(rig, links), len(rig.calls())) == (D_FIRST, 1)
+    assert say(rig, links, "pwd", switches=LLM) == Reply(False, "command", "escape")
+    assert say(rig, links, TYPO, switches=LLM).outcome == "asks_model"
 
 
-@pytest.mark.req("L-079", "L-141", "L-145")
+@pytest.mark.req("L-079", "L-141", "L-145", "L-124", "L-127", "L-144")
 def test_a_sure_answer_acts_where_every_gate_is_open(rig: Rig, links: UUID) -> None:
     say(rig, links, TYPO, switches=AUTO)
     job = take_in(rig, links, environment=AUTO)
@@ -368,7 +383,7 @@ def test_a_switch_that_went_off_while_a_reply_waited_stops_the_call(rig: Rig, li
     assert (shown(rig, links), rig.calls()) == (SHOWN, [])
 
 
-@pytest.mark.req("L-048", "L-101")
+@pytest.mark.req("L-048", "L-101", "L-088", "L-146")
 @pytest.mark.req("L-004", "L-021", "L-030", "L-087", "L-089", "L-137", "L-151")
 @pytest.mark.parametrize(
     ("said", "failure"),
@@ -389,7 +404,7 @@ def test_a_failure_shows_the_same_options_in_the_same_order_though_every_gate_is
     assert ladder_events(rig, links)[-1] == ("llm_arbitration_failed_fallback_clarifier", failure)
 
 
-@pytest.mark.req("L-004", "L-021", "L-030", "L-087", "L-089", "L-137", "L-151")
+@pytest.mark.req("L-004", "L-021", "L-030", "L-087", "L-089", "L-137", "L-151", "L-088", "L-146")
 def test_a_model_that_says_nothing_until_the_time_is_up_leads_back_to_the_question(rig: Rig, links: UUID) -> None:
     say(rig, links, "ope panel e [rehearse:timeout]", switches=AUTO)
     with soft_limit_after(0.7):
@@ -401,6 +416,7 @@ def test_a_model_that_says_nothing_until_the_time_is_up_leads_back_to_the_questi
 # --------------------------------------------------------------------------------------------------------- scope cues
 
 
+@pytest.mark.req("L-026", "L-052", "L-074", "L-091", "L-092", "L-094", "L-097")
 @pytest.mark.req("L-025", "L-036", "L-037", "L-044", "L-045", "L-095", "L-107", "L-108", "L-112")
 def test_from_chat_chooses_among_the_chat_s_options_though_a_widget_s_are_active(rig: Rig, broker_url: str) -> None:
     job_id = submit(rig, broker_url, UNBOUND, options=WIDGETS + LINKS)
@@ -415,7 +431,7 @@ def test_from_chat_chooses_among_the_chat_s_options_though_a_widget_s_are_active
     assert say(rig, job_id, "links panel d from chat") == Reply(True, "scope_cue", "deterministic_execute")
 
 
-@pytest.mark.req("L-041", "L-043", "L-067", "L-096")
+@pytest.mark.req("L-041", "L-043", "L-067", "L-096", "L-097")
 @pytest.mark.req("L-113")
 def test_a_named_scope_without_options_asks_for_more_and_decides_nothing(rig: Rig, broker_url: str) -> None:
     job_id = submit(rig, broker_url, UNBOUND, options=WIDGETS)

@@ -19,7 +19,7 @@ from routing.errors import InvalidJobError
 from routing.jobs import Source, State
 from routing.policy.platform import Assist, Policy, platform_policy
 from routing.prompt.vocabulary import load_vocabularies
-from routing.queues import QueueName
+from routing.queues import QUEUES, QueueName
 from tests.integration.jobs.test_spec_jobs import Rig, rig, servers
 from workers.attempt import Attempt
 from workers.errors import SoftTimeLimit
@@ -49,6 +49,97 @@ def submit(
 
 def take_in(rig: Rig, job_id: UUID, *, environment: Mapping[str, str] | None = None) -> Job:
     return rig.run(job_id, intake(lambda: environment or {}))
+
+
+ROUTED = {
+    QueueName.SPEC: [
+        "Change the hero heading to 'Fresh bread'",
+        "Put the testimonials above the contact form",
+        "Make the headings dark blue",
+        "Replace the hero image with https://example.com/bread.jpg",
+        "Add an FAQ section",
+        "a longer title",
+    ],
+    QueueName.PATCH: [
+        "Add a hover underline effect with CSS to the links in the menu",
+        "Add an inline script that checks the contact form before it is sent",
+        "Wrap the hero in an extra div with an aria attribute",
+        "Fix the broken menu rendering on mobile",
+    ],
+    QueueName.AGENT: [
+        "Convert to a multi-page site with shared nav",
+        "Install swiper with npm and build a carousel",
+        "Add a WebGL canvas that visitors can turn to the hero",
+        "Restructure the whole layout into a magazine grid",
+        "advanced edit: change the title",
+    ],
+}
+
+
+@pytest.mark.req("H-072", "H-120", "H-124")
+@pytest.mark.req("H-003", "H-005", "H-010", "H-015", "H-016", "H-017", "H-018", "H-019", "H-020", "H-029", "H-030")
+@pytest.mark.req("H-031", "H-032", "H-037", "H-042", "H-043", "H-044", "H-045", "H-046", "H-053", "H-054", "H-055")
+@pytest.mark.req("H-056", "H-057", "H-058", "H-059", "H-060")
+def test_an_edit_waits_on_the_queue_of_the_tier_that_its_words_need(rig: Rig, broker_url: str) -> None:
+    rig.site()
+    orders = [(queue, {"prompt": one, "site": "bakery"}) for queue, words in ROUTED.items() for one in words]
+    simple = {"prompt": ROUTED[QueueName.SPEC][0], "site": "bakery"}
+    orders += [(QueueName.AGENT, {**simple, **wish}) for wish in ({"advanced_edit": True}, {"preference": "agent"})]
+    orders += [(QueueName.SPEC, {"prompt": "Create a site for a bakery with opening hours", "new_site": "rolls"})]
+    for queue, order in orders:
+        job = rig.shop.job(submit(rig, broker_url, **order))
+        assert (job.queue, job.tier, job.route["tier"]) == (queue, QUEUES[queue].tier, job.tier), order
+    for queue, tier in ((QueueName.SPEC, "spec"), (QueueName.PATCH, "patch"), (QueueName.AGENT, "agent")):
+        job = rig.shop.job(submit(rig, broker_url, **{**simple, "tier": tier}))
+        assert (job.queue, job.route["rule"], job.route["cause"]) == (queue, "override", "override")
+
+
+ANSWERED = [
+    "What is HPOS?",
+    "Explain how grep works",
+    "Why did the test fail?",
+    "HOW DOES caching work?",
+    "Should I use a slider?",
+    "What is the difference between HPOS and classic?",
+    "How do I find files with grep?",
+    "Thanks, that makes sense",
+]
+ACTED_ON = {
+    "Why did tests/e2e/test.ts fail?": ("WEAK", "bypass"),
+    "What is in the src/config.json file?": ("WEAK", "bypass"),
+    "Find all .ts files in src/": ("STRONG", "bypass"),
+    "search for similar implementations": ("WEAK", "bypass"),
+    "fix the src/index.ts file": ("WEAK", "none"),
+    "fix the E2E tests": ("WEAK", "none"),
+    "fix the bug in src/api/auth.ts and update tests": ("STRONG", "planning"),
+    "deploy the page to production": ("WEAK", "planning"),
+    "Delete every testimonial, just do it": ("WEAK", "bypass"),
+    "remember the opening hours": ("WEAK", "none"),
+    "fetch https://example.com and add it to the page": ("STRONG", "none"),
+}
+
+
+@pytest.mark.req("R-004", "R-005", "R-012", "R-013", "R-014", "R-015", "R-016", "R-017", "R-018", "R-019", "R-020")
+@pytest.mark.req("R-021", "R-022", "R-023", "R-024", "R-025", "R-026", "R-027", "R-028", "R-031", "R-032", "R-034")
+@pytest.mark.req("R-035", "R-036", "R-037", "R-038", "R-040", "R-042", "R-043", "R-046", "R-047", "R-056", "R-057")
+@pytest.mark.req("R-058", "R-066", "R-067", "R-076", "R-077", "R-078", "R-082", "R-083", "R-084", "R-085", "R-086")
+@pytest.mark.req("R-087", "R-088", "R-089", "R-116")
+def test_what_a_message_is_taken_for_decides_where_it_waits(rig: Rig, broker_url: str) -> None:
+    rig.site()
+    for words in ANSWERED:
+        for target in ({}, {"site": "bakery"}):
+            job = rig.shop.job(submit(rig, broker_url, words, **target))
+            assert (job.mode, job.route["confidence"], job.queue, job.state) == ("ANSWER", "NONE", "answer", "queued")
+    told = {}
+    for words in ACTED_ON:
+        job = rig.shop.job(submit(rig, broker_url, words, site="bakery"))
+        assert job.mode == "ACTION", words
+        told[words] = (job.route["confidence"], job.route["debate"])
+        assert (job.state == State.DEBATING) == (job.route["debate"] == "planning"), words
+    assert told == ACTED_ON
+    for command in ("pwd", "date", "whoami", "echo delete all products"):
+        job = rig.shop.job(submit(rig, broker_url, command))
+        assert (job.queue, job.state, job.tier, job.route["debate"]) == ("tools", "queued", None, "bypass")
 
 
 @pytest.mark.req("R-050", "R-060", "R-045")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -32,7 +33,7 @@ def starts(yard: Yard) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.req("P-026", "P-028", "P-030")
+@pytest.mark.req("P-026", "P-028", "P-030", "P-027", "R-005")
 def test_a_fix_goes_from_its_ticket_to_a_branch(yard: Yard) -> None:
     yard.team.plan = FIX
     run_id = yard.submit("Fix the broken header")
@@ -44,6 +45,7 @@ def test_a_fix_goes_from_its_ticket_to_a_branch(yard: Yard) -> None:
     assert job.result["summary"] == "done"
 
 
+@pytest.mark.req("P-058", "P-002", "P-014", "P-015", "P-016", "P-020", "P-021", "P-034", "P-035", "P-024")
 @pytest.mark.req("P-046", "P-052", "P-019", "P-025")
 @pytest.mark.req("P-013", "P-017", "P-018", "P-022", "S-035", "P-064", "P-040", "P-043", "P-044", "P-047", "S-074")
 def test_a_feature_is_classified_planned_and_built_in_batches_with_app_last(yard: Yard) -> None:
@@ -65,6 +67,8 @@ def test_a_feature_is_classified_planned_and_built_in_batches_with_app_last(yard
     assert batches[5:8] == [["app"], ["backend"], ["styling"]]
     assert sorted(batches[-2]) == ["code-review", "qa", "security"]
     assert yard.run(run_id).intent == "build"
+    written = yard.workspace(run_id).read(yard.job(run_id).result["commit"]).files
+    assert {f"src/part{number}/frontend-{number}.ts" for number in (1, 2, 3)} < written.keys()
     models = {row.agent: row.model for row in yard.executions(run_id) if row.agent is not None}
     assert {"orchestrator:classify", "research", "architect", "backend-dev", "styling"} <= models.keys()
     assert models == {agent: yard.resources.policy.agents[agent].model for agent in models}
@@ -100,7 +104,7 @@ def test_p0_work_waits_for_a_person_after_qa_whatever_the_plan_says(yard: Yard) 
     assert [(gate.state, gate.actor, gate.note) for gate in yard.gates(run_id)] == [("passed", "bob", "looks right")]
 
 
-@pytest.mark.req("S-011", "S-012", "S-018", "S-021", "S-026")
+@pytest.mark.req("S-011", "S-012", "S-018", "S-021", "S-026", "S-075")
 def test_qa_runs_after_development_and_is_on_record_though_no_plan_of_the_orchestrator_names_it(yard: Yard) -> None:
     yard.team.plan = {**SMALL, "steps": SMALL["steps"][:1]}
     run_id = yard.submit("Fix the broken header")
@@ -109,6 +113,36 @@ def test_qa_runs_after_development_and_is_on_record_though_no_plan_of_the_orches
     assert [plan["origin"] for plan in yard.run(run_id).plans] == ["corrected"]
     query = "SELECT detail->'origin', detail->'steps' FROM audit WHERE action = 'plan_adopted' AND job_id = :id"
     assert [tuple(row) for row in yard.shop.rows(query, id=run_id)] == [("corrected", ["fix-frontend", "qa"])]
+
+
+@pytest.mark.req("S-017", "S-033", "S-034")
+def test_a_mixed_ticket_is_one_run_of_the_steps_that_the_orchestrator_chose(yard: Yard) -> None:
+    chosen = [("total", "backend-dev"), ("coupon", "frontend-dev"), ("look", "styling"), ("test", "qa")]
+    steps = [{"id": key, "agent": agent, "task": f"Do {key}."} for key, agent in chosen]
+    for before, step in pairwise(steps):
+        step["depends_on"] = [before["id"]]
+    yard.team.plan = {"classification": "build", "steps": steps}
+    run_id = yard.submit("The cart's total is wrong. Add a field for coupons, too, and give the cart our new look.")
+    assert yard.play(run_id).state == State.PUBLISHED
+    made = {row.step_key: row.agent for row in yard.executions(run_id)}
+    assert made == {"plan_1": "orchestrator", **dict(chosen), "summary_1": "orchestrator:summary"}
+    assert starts(yard) == ["plan_1", "total", "coupon", "look", "test", "summary_1"]
+    assert {key: step.task for key, step in yard.steps(run_id).items() if key in dict(chosen)} == {
+        key: f"Do {key}." for key, _ in chosen
+    }
+
+
+@pytest.mark.req("P-023", "P-024", "P-029", "P-057", "S-036")
+@pytest.mark.parametrize(("found", "cycles"), [((3, 2, 1), 2), ((2, 2), 1)])
+def test_findings_are_mended_twice_at_most_and_only_while_they_get_fewer(
+    yard: Yard, found: tuple[int, ...], cycles: int
+) -> None:
+    yard.team.answers = {"qa": [*map(issues, found), done()]}
+    run_id = yard.submit("Fix the broken header")
+    assert yard.play(run_id).state == State.PUBLISHED
+    mended = [f"m{cycle}_{step}" for cycle in range(1, cycles + 1) for step in ("fix_frontend-dev", "qa")]
+    again = ["r1_plan_1", "r1_fix-frontend", "r1_qa"]
+    assert starts(yard) == ["plan_1", "fix-frontend", "qa", *mended, *again, "summary_1"]
 
 
 def test_a_gate_that_a_person_fails_ends_the_run_and_keeps_what_was_done(yard: Yard) -> None:

@@ -272,7 +272,7 @@ def test_a_run_with_a_gate_unanswered_publishes_nothing_and_the_record_names_who
 # ---------------------------------------------------------------- secrets
 
 
-@pytest.mark.req("S-082", "S-084", "S-021")
+@pytest.mark.req("S-082", "S-084", "S-021", "S-076")
 def test_a_key_that_agents_write_into_plans_and_results_is_nowhere_in_the_ledger_or_the_log(
     yard: Yard, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -60,6 +60,7 @@ def test_the_third_entry_of_the_document() -> None:
 def test_a_default_answer_and_a_trivial_command_name_their_targets() -> None:
     assert "  Pattern: Default (no triggers)\n  Routed to: Direct Response\n" in entry("Thanks, that makes sense")
     assert "  Confidence: NONE (0 triggers)\n  Routed to: Tool Specialist\n" in entry("pwd")
+    assert "  Routed to: Swarm Orchestrator\n" in entry("fix the E2E tests")
 
 
 @pytest.mark.req("R-073")

@@ -9,8 +9,9 @@ import pytest
 from gateway.errors import GatewayError, GatewayUnreachableError, ProviderBusyError, ProviderDownError
 from routing.clarify.ladder import LadderFlags, LadderState, Outcome
 from routing.clarify.questions import ABSTAIN, Clarification
-from routing.decision.llm_router import RouteRules
+from routing.decision.llm_router import HARD_ROUTING, SOFT_DEFAULT, RouteRules
 from routing.decision.router import Signals, SiteSignals, decide
+from routing.model_call import load_prompt
 from routing.policy.platform import Assist, platform_policy
 from routing.prompt.vocabulary import shipped_vocabulary
 from tests.unit.routing.clarify.conversation import LINKS, WIDGET
@@ -65,6 +66,30 @@ def test_the_ladder_s_model_may_choose_among_the_options_in_scope_and_nothing_el
     assert prompt.tool["input_schema"]["properties"]["choice"]["enum"] == [*LINKS.ids, ABSTAIN]
     (part,) = prompt.parts
     assert [option["id"] for option in json.loads(part.text)["options"]] == [*LINKS.ids]
+
+
+@pytest.mark.req("R-006", "R-007")
+def test_the_soft_router_is_asked_with_the_shipped_rules_wherever_the_switch_is_off() -> None:
+    asked: list[Any] = []
+
+    def tool_call(prompt: Any) -> Any:
+        asked.append((prompt.system, [json.loads(part.text) for part in prompt.parts]))
+        raise GatewayUnreachableError("away")
+
+    job = SimpleNamespace(request={})
+    attempt = SimpleNamespace(
+        prompt="What is bread?",
+        policy=platform_policy(),
+        begun=None,
+        site=None,
+        start=None,
+        claim=SimpleNamespace(job=job),
+        tool_call=tool_call,
+    )
+    rules = RouteRules({HARD_ROUTING: "false"}, shipped_vocabulary())
+    route = decide(Signals(prompt=attempt.prompt), attempt.policy)
+    assert _assisted(cast(Attempt, attempt), route, rules).classifier == SOFT_DEFAULT
+    assert asked == [(load_prompt("router"), [{"message": attempt.prompt}])]
 
 
 @pytest.mark.req("H-062", "H-063")

@@ -168,7 +168,7 @@ def test_a_step_that_waits_for_itself_is_a_cycle() -> None:
     assert found(plan_of(step("a", "research", "a"))) == [("cycle", "a")]
 
 
-@pytest.mark.req("S-047")
+@pytest.mark.req("S-047", "P-058")
 def test_two_steps_that_may_run_together_and_write_the_same_place_are_refused() -> None:
     plan = plan_of(
         step("one", "frontend-dev", writes=["src/cart/"]),
@@ -340,6 +340,7 @@ def test_what_a_model_wrote_comes_back_short_and_printable() -> None:
     assert all(len(message) < 400 and message.isprintable() for message in messages)
 
 
+@pytest.mark.req("P-019")
 def test_the_templates_that_stand_in_for_a_refused_plan_are_valid() -> None:
     from routing.decision.router import Intent
 
