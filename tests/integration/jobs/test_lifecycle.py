@@ -192,6 +192,24 @@ def test_a_change_waits_for_approval_and_only_then_is_shown(rig: Rig) -> None:
     assert rig.content_store.active_release(site_key(rig.shop.find(Site, site))) == str(job.release_id)
 
 
+@pytest.mark.req("H-117")
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [
+        (Answered("It is blue already."), "answered"),
+        (Ended(State.FAILED, Reason.NOT_AVAILABLE, "no engine"), "failed"),
+        (Ended(State.FAILED, Reason.AGENT_FAILED, "it did nothing"), "failed"),
+    ],
+)
+def test_an_edit_without_a_candidate_leaves_its_six_facts_too(rig: Rig, outcome: Outcome, state: str) -> None:
+    site = rig.site()
+    base: Release = rig.shop.find(Release, rig.shop.active(site))
+    job = rig.run(rig.shop.accept(site_id=site, tier=Tier.PATCH, prompt="Make it blue"), returns(outcome))
+    facts = "tier, prompt, input_hash, output_hash, scan, approval"
+    (row,) = rig.shop.rows(f"SELECT {facts} FROM audit WHERE action = 'job_ended' AND job_id = :id", id=job.id)
+    assert (job.state, *row) == (state, 2, "Make it blue", base.digest, "none", "none", "none")
+
+
 @pytest.mark.req("H-113", "H-114", "H-117")
 @pytest.mark.parametrize("tier", list(Tier))
 def test_no_tier_s_change_passes_without_the_scan(rig: Rig, tier: Tier) -> None:

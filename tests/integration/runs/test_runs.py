@@ -13,6 +13,7 @@ from sqlmodel import col
 from ledger.errors import GateRefusedError
 from ledger.jobs import lock_job, route_job
 from ledger.record_tables import Event
+from ledger.runs.tables import Run
 from ledger.spending import NO_AGENT, orchestrator_share, total_by, usage_of_run
 from monitoring.event_metrics import fold
 from monitoring.metrics import series_key
@@ -32,6 +33,19 @@ def starts(yard: Yard) -> list[str]:
     return [key for key, _ in yard.executed]
 
 
+def estimated(run: Run) -> tuple[object, ...]:
+    planned = run.estimate["planned"]
+    return (planned["size"], planned["tokens"], planned["low_usd"], planned["high_usd"])
+
+
+@pytest.mark.req("S-120")
+def test_an_estimate_counts_five_times_what_a_project_lets_opus_do(yard: Yard) -> None:
+    assert yard.run(yard.submit("Fix the broken header")).estimate["high_usd"] == 4.0
+    dear = f"{PROJECT.replace('HOME', str(yard.home))}models: {{frontend-dev: claude-opus-4-6}}\n"
+    yard.projects.put("acme", "shop", dear, source="project.yaml", actor="operator")
+    assert yard.run(yard.submit("Fix the broken header")).estimate["high_usd"] == round(4 * (60 * 5 + 50) / 110, 2)
+
+
 @pytest.mark.slow
 @pytest.mark.req("P-026", "P-028", "P-030", "P-027", "R-005")
 def test_a_fix_goes_from_its_ticket_to_a_branch(yard: Yard) -> None:
@@ -45,7 +59,7 @@ def test_a_fix_goes_from_its_ticket_to_a_branch(yard: Yard) -> None:
     assert job.result["summary"] == "done"
 
 
-@pytest.mark.req("P-058", "P-002", "P-014", "P-015", "P-016", "P-020", "P-021", "P-034", "P-035", "P-024")
+@pytest.mark.req("P-058", "P-002", "P-014", "P-015", "P-016", "P-020", "P-021", "P-034", "P-035", "P-024", "S-119")
 @pytest.mark.req("P-046", "P-052", "P-019", "P-025")
 @pytest.mark.req("P-013", "P-017", "P-018", "P-022", "S-035", "P-064", "P-040", "P-043", "P-044", "P-047", "S-074")
 def test_a_feature_is_classified_planned_and_built_in_batches_with_app_last(yard: Yard) -> None:
@@ -66,7 +80,8 @@ def test_a_feature_is_classified_planned_and_built_in_batches_with_app_last(yard
     assert sorted(batches[4]) == ["frontend-1", "frontend-2", "frontend-3"]
     assert batches[5:8] == [["app"], ["backend"], ["styling"]]
     assert sorted(batches[-2]) == ["code-review", "qa", "security"]
-    assert yard.run(run_id).intent == "build"
+    run = yard.run(run_id)
+    assert (run.intent, estimated(run)) == ("build", ("complex_feature", 2_500_000, 10.0, 20.0))
     written = yard.workspace(run_id).read(yard.job(run_id).result["commit"]).files
     assert {f"src/part{number}/frontend-{number}.ts" for number in (1, 2, 3)} < written.keys()
     models = {row.agent: row.model for row in yard.executions(run_id) if row.agent is not None}
@@ -115,7 +130,7 @@ def test_qa_runs_after_development_and_is_on_record_though_no_plan_of_the_orches
     assert [tuple(row) for row in yard.shop.rows(query, id=run_id)] == [("corrected", ["fix-frontend", "qa"])]
 
 
-@pytest.mark.req("S-017", "S-033", "S-034")
+@pytest.mark.req("S-017", "S-033", "S-034", "S-118")
 def test_a_mixed_ticket_is_one_run_of_the_steps_that_the_orchestrator_chose(yard: Yard) -> None:
     chosen = [("total", "backend-dev"), ("coupon", "frontend-dev"), ("look", "styling"), ("test", "qa")]
     steps = [{"id": key, "agent": agent, "task": f"Do {key}."} for key, agent in chosen]
@@ -126,6 +141,7 @@ def test_a_mixed_ticket_is_one_run_of_the_steps_that_the_orchestrator_chose(yard
     assert yard.play(run_id).state == State.PUBLISHED
     made = {row.step_key: row.agent for row in yard.executions(run_id)}
     assert made == {"plan_1": "orchestrator", **dict(chosen), "summary_1": "orchestrator:summary"}
+    assert estimated(yard.run(run_id)) == ("standard_feature", 1_500_000, 5.0, 10.0)
     assert starts(yard) == ["plan_1", "total", "coupon", "look", "test", "summary_1"]
     assert {key: step.task for key, step in yard.steps(run_id).items() if key in dict(chosen)} == {
         key: f"Do {key}." for key, _ in chosen

@@ -67,6 +67,7 @@ def test_the_schedule_sees_all_that_is_known_of_a_run() -> None:
     assert view(mode="ACTION", read_only=True).read_only
 
 
+@pytest.mark.req("P-053", "P-036")
 @pytest.mark.req("S-034", "S-035", "S-046", "S-108", "P-023", "P-029", "P-034", "P-035", "P-057", "P-058")
 def test_the_schedule_sees_all_that_is_known_of_a_step() -> None:
     (found,) = view().steps
