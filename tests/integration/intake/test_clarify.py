@@ -248,7 +248,7 @@ def test_an_exit_cancels_the_job(rig: Rig, links: UUID, said: str) -> None:
     assert (job.state, job.reason, job.clarification) == ("cancelled", "cancelled", None)
 
 
-@pytest.mark.req("L-053", "L-006", "L-054", "L-066", "L-109", "L-098", "L-047", "L-050", "L-060")
+@pytest.mark.req("L-053", "L-006", "L-054", "L-066", "L-109", "L-098", "L-047", "L-050", "L-060", "L-068")
 @pytest.mark.req("L-100", "L-110", "L-138", "L-152")
 @pytest.mark.parametrize(("said", "tier"), [("what is a proxy?", "router"), ("pwd", "command")])
 def test_what_is_no_answer_is_let_go_by_its_tier_and_the_question_stays(

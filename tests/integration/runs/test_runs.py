@@ -272,7 +272,7 @@ def test_a_gate_of_the_plan_waits_for_a_person_where_the_project_says_nothing(ya
 
 
 @pytest.mark.req(
-    "S-019", "S-024", "S-031", "S-032", "S-066", "S-067", "S-117", "P-004", "P-037", "S-073", "S-011", "S-021"
+    "S-019", "S-024", "S-031", "S-032", "S-066", "S-067", "S-117", "P-004", "P-037", "S-073", "S-011", "S-021", "S-071"
 )
 @pytest.mark.req("P-039", "P-041", "P-045", "P-048", "P-049", "P-050", "P-051", "S-011", "S-021", "S-073")
 def test_each_step_starts_with_the_model_and_the_budget_of_its_agent(shop: Shop, tmp_path: Path) -> None:

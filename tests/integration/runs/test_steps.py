@@ -18,6 +18,7 @@ from gateway.fleet_budget import FleetBudget
 from ledger.runs.tables import Run
 from ledger.store import Ledger
 from monitoring.config import CellsConfig
+from producers.use_cases.runs import Projects
 from routing.jobs import Reason, State
 from routing.model_call import LITTLE_TIME
 from routing.queues import QueueName
@@ -460,6 +461,18 @@ def test_a_step_that_would_write_where_its_plan_does_not_let_it_is_kept_to_its_p
         "artifacts/research/other.md: not_allowed",
         "src/app.js: not_allowed",
     ]
+
+
+@pytest.mark.req("S-071", "S-073")
+def test_what_a_step_may_write_is_what_its_project_says_where_it_says_something(office: Office) -> None:
+    yard = office.yard
+    text = f'repo: {{url: "file://{yard.bare}"}}\nstack: {{language: typescript}}\nwrites: {{styling: [theme/]}}\n'
+    Projects(yard.shop.ledger, yard.resources.policy).put("acme", "shop", text, source="p", actor="operator")
+    files = {"theme/a.txt": b"a", "styles/b.txt": b"b", ".agent-result.json": b'{"status": "complete", "summary": "s"}'}
+    done = yard.do("styling", "Paint it", handler=partial(run_step, runners={"claude_code": Played(files)}))
+
+    assert done.changes() == {"theme/a.txt": b"a"}
+    assert done.execution.dropped == ["styles/b.txt: not_allowed"]
 
 
 @pytest.mark.req("S-032")

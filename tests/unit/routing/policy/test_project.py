@@ -170,6 +170,7 @@ def test_a_rule_asks_for_a_gate_by_path_label_or_priority() -> None:
     assert opened(priority="P0") == ["p0-review"]
 
 
+@pytest.mark.req("S-111", "P-006", "S-113")
 @pytest.mark.parametrize("field", ["max_retries", "remediation_cycles", "rework_cycles", "max_parallel"])
 def test_a_loop_can_be_made_shorter_and_not_longer(field: str) -> None:
     here = getattr(POLICY.runs, field)
