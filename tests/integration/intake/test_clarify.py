@@ -205,7 +205,7 @@ def test_a_request_whose_site_is_named_later_is_debated_once_in_its_session_too(
         rig.shop.execute(f"UPDATE debate SET {field} = :before", before=before)
 
 
-@pytest.mark.req("L-061", "L-066", "L-013", "L-127", "L-129", "L-130", "L-149")
+@pytest.mark.req("L-061", "L-066", "L-013", "L-127", "L-129", "L-130", "L-149", "L-068", "L-069", "L-003", "L-070")
 def test_a_command_that_two_options_begin_with_chooses_among_them_and_is_not_carried_out(
     rig: Rig, broker_url: str
 ) -> None:

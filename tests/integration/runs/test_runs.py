@@ -276,7 +276,8 @@ def test_a_gate_of_the_plan_waits_for_a_person_where_the_project_says_nothing(ya
 )
 @pytest.mark.req("P-039", "P-041", "P-045", "P-048", "P-049", "P-050", "P-051", "S-011", "S-021", "S-073")
 def test_each_step_starts_with_the_model_and_the_budget_of_its_agent(shop: Shop, tmp_path: Path) -> None:
-    yard = Yard(shop, tmp_path, project=f"{PROJECT}budgets: {{step_usd: {{frontend-dev: 1.5}}}}\n")
+    own = "budgets: {step_usd: {frontend-dev: 1.5}}\nkeys: {anthropic: shop-s-own}\n"
+    yard = Yard(shop, tmp_path, project=f"{PROJECT}{own}")
     yard.team.plan = FIX
     run_id = yard.submit("Fix the broken header")
     yard.play(run_id)
@@ -287,7 +288,7 @@ def test_each_step_starts_with_the_model_and_the_budget_of_its_agent(shop: Shop,
     models = {row.agent: row.model for row in yard.executions(run_id)}
     assert models == {agent: shop.policy.agents[agent or ""].model for agent in models}
     assert models["qa"] != models["security"]
-    assert {row.provider for row in yard.executions(run_id)} == {"fake"}, "the account of its tenant"
+    assert {row.provider for row in yard.executions(run_id)} == {"shop-s-own"}, "not the account of its tenant"
     made_by = {row.step_key: row.agent for row in yard.executions(run_id)}
     assert (made_by["fix-frontend"], made_by["security"]) == ("frontend-dev", "security")
     run = yard.run(run_id)

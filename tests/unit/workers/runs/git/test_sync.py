@@ -318,3 +318,11 @@ def test_an_account_goes_only_to_its_own_repositories_and_for_its_own_tenants() 
     assert credentials("https://forge.example/acme/shop.git", token="silent") is None
     assert credentials("git@forge.example:acme/shop.git") is None, "a token is not sent by ssh"
     assert remote_rules(RunsConfig(), platform_policy().runs, seconds=1).files_below is None
+
+
+@pytest.mark.req("S-073")
+def test_a_project_is_fetched_from_the_branch_that_its_file_names() -> None:
+    repository = {"url": "https://forge.example/acme/shop.git", "branch": "develop"}
+    project = ProjectConfig.model_validate({"repo": repository, "stack": {"language": "typescript"}})
+    remote = remote_of(project, AccountsConfig(), tenant="acme")
+    assert (remote.url, remote.branch) == (repository["url"], "develop")
