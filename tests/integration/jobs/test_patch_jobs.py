@@ -199,7 +199,9 @@ def test_what_was_sent_to_the_wrong_tier_is_done_by_the_next_or_by_the_one_its_o
     site = rig.site()
     signals = Signals(prompt=BY_MODEL, site=SiteSignals(files=4))
     assert decide(signals, rig.shop.policy).tier is Tier.SPEC
-    job = rig.run(rig.edit(f"{BY_MODEL} [rehearse:nothing]", site).id, patch_files)
+    job = rig.edit(f"{BY_MODEL} [rehearse:nothing]", site)
+    assert (job.state, job.tier, job.queue) == ("queued", Tier.PATCH, "patch")
+    job = rig.run(job.id, patch_files)
     assert (job.state, job.tier) == ("awaiting_approval", Tier.PATCH)
     overridden = decide(signals.model_copy(update={"tier": Tier.PATCH}), rig.shop.policy)
     assert (overridden.tier, overridden.queue) == (Tier.PATCH, QueueName.PATCH)

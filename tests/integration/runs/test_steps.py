@@ -416,6 +416,22 @@ def test_every_step_sees_one_workspace_in_which_the_places_to_talk_are_there(off
     assert first["src/app.js"] == b"export const total = (a, b) => a + b;\n"
 
 
+@pytest.mark.req(
+    "P-039",
+    "P-040",
+    "P-041",
+    "P-042",
+    "P-043",
+    "P-044",
+    "P-045",
+    "P-046",
+    "P-047",
+    "P-048",
+    "P-049",
+    "P-050",
+    "P-051",
+    "P-052",
+)
 @pytest.mark.req("P-004", "S-019", "S-024", "S-032", "S-048", "S-063", "S-077", "S-073", "S-074")
 def test_a_step_is_done_with_the_model_the_budget_and_the_context_that_its_run_decided(office: Office) -> None:
     policy = office.yard.resources.policy
