@@ -63,7 +63,7 @@ def test_an_error_says_what_to_do_and_ends_with_its_code(shop: Shop) -> None:
         assert "Traceback" not in result.output, arguments
 
 
-@pytest.mark.req("R-094")
+@pytest.mark.req("R-094", "H-051")
 def test_a_file_of_jobs_is_submitted_line_by_line_and_its_refusals_are_told(shop: Shop, tmp_path: Path) -> None:
     shop.tenant("demo")
     path = tmp_path / "jobs.jsonl"

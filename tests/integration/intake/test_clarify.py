@@ -383,7 +383,7 @@ def test_a_switch_that_went_off_while_a_reply_waited_stops_the_call(rig: Rig, li
     assert (shown(rig, links), rig.calls()) == (SHOWN, [])
 
 
-@pytest.mark.req("L-048", "L-101", "L-088", "L-146")
+@pytest.mark.req("L-048", "L-101", "L-088", "L-146", "L-090")
 @pytest.mark.req("L-004", "L-021", "L-030", "L-087", "L-089", "L-137", "L-151")
 @pytest.mark.parametrize(
     ("said", "failure"),

@@ -70,7 +70,7 @@ def test_a_rework_loop_stops_before_the_cap_and_keeps_what_was_done(yard: Yard) 
     assert yard.waiting(QueueName.STEPS) == []
 
 
-@pytest.mark.req("S-121", "S-071", "S-073")
+@pytest.mark.req("S-121", "S-071", "S-073", "S-024")
 def test_a_project_lowers_the_cap_of_its_runs_and_no_request_raises_it(shop: Shop, tmp_path: Path) -> None:
     yard = Yard(shop, tmp_path, project=f"{PROJECT}budgets: {{run_usd: 7}}\n")
     assert yard.job(yard.submit("Fix the header")).cap_nanousd == 7 * 10**9

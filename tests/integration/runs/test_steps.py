@@ -455,7 +455,7 @@ def test_a_step_is_done_with_the_model_the_budget_and_the_context_that_its_run_d
     assert sum(len(data) for path, data in staged.items() if not path.endswith("index.md")) <= 3000
 
 
-@pytest.mark.req("S-047", "S-050", "P-058")
+@pytest.mark.req("S-047", "S-050", "P-058", "S-049")
 def test_a_step_that_would_write_where_its_plan_does_not_let_it_is_kept_to_its_plan(office: Office) -> None:
     files = {
         "artifacts/research/mine/a.md": b"a",

@@ -183,7 +183,7 @@ def test_the_word_for_none_of_them_is_an_abstention() -> None:
     assert talk.say("gamma").events[-1].reason == Failure.ABSTAIN
 
 
-@pytest.mark.req("L-126", "L-148")
+@pytest.mark.req("L-126", "L-148", "L-146")
 @pytest.mark.parametrize(
     ("fields", "reply"),
     [
