@@ -43,7 +43,7 @@ _SILENT: Final = frozenset({"script", "style", "template", "svg", "noscript"})
 _ON_PHONES: Final = "in-brief"
 """The class of what a phone shows in place of the words before it."""
 _CELLS: Final = frozenset({"td", "th"})
-_INLINE_TEXT: Final = _CELLS | {"b", "em", "i", "small", "span", "strong", "time", "u", "mark", "cite", "code", "wbr"}
+_INLINE_TEXT: Final = _CELLS | {"b", "em", "i", "small", "span", "strong", "time", "u", "mark", "cite", "code"}
 _LINE_STARTS: Final = {"h1": "# ", "h2": "## ", "h3": "### ", "h4": "#### ", "li": "- ", "dt": "- "}
 _SCRIPTS: Final = (".js", ".mjs")
 _SECTION: Final = re.compile(r"##? |<file")

@@ -210,7 +210,7 @@ def site_directory(case: Case, *, beside: Sequence[Path] = (), sites: Path | Non
 Files = Mapping[str, bytes]
 _UNSEEN = frozenset({"script", "style", "template", "head", "noscript"})
 _INLINE = frozenset(
-    {"a", "abbr", "b", "cite", "code", "em", "i", "mark", "small", "span", "strong", "sub", "sup", "time", "wbr"}
+    {"a", "abbr", "b", "cite", "code", "em", "i", "mark", "small", "span", "strong", "sub", "sup", "time"}
 )
 _PLACES = frozenset({"header", "footer", "head", "nav"})
 _ADDRESSES = ("href", "src", "poster", "action")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from sites.spec.catalog import Link, Picture, RenderContext, SectionProps
 
 
-VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track", "wbr"})
-_INLINE_NAMES: Final = "a b br code em i img span strong svg path circle ellipse rect line cite time wbr"
+VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track"})
+_INLINE_NAMES: Final = "a b br code em i img span strong svg path circle ellipse rect line cite time"
 _INLINE: Final = frozenset(_INLINE_NAMES.split())
 NUMBER: Final = re.compile(r"[+(]?\d[\d\s()/.\u2011-]{4,}\d")
 """A telephone number among words."""
@@ -218,7 +218,7 @@ _MARKED: Final = re.compile(
     r"\[([^\[\]]{1,140})\]\(([^()\s]{1,1000})\)"
     r"|\*\*(?=\S)([^*]{1,400}(?<=\S))\*\*"
     r"|\*(?=\S)([^*\n]{1,400}(?<=\S)|(?<=(?<!\S)\*)[^*]{1,400}(?<=\S))\*"
-    r"|(?<![\w./:@+-])([\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+)"
+    r"|(?<![\w./@+=?&-])(?<!mailto:)(\w[\w.+-]{,63}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z]{2,63})(?![\w-])"
 )
 """A link, strong words, emphasis, or an e-mail address; asterisks touch their words: notes and dimensions have some."""
 
@@ -380,18 +380,12 @@ def _inline(ctx: RenderContext, text: str, *, in_link: bool = False) -> Html:
 def _marked(ctx: RenderContext, match: re.Match[str], in_link: bool) -> str:
     label, url, strong, emphasis, email = match.groups()
     if email:
-        return email if in_link else email_link(email)
+        return email if in_link else tag("a", email, href=f"mailto:{email}")
     if url:
         is_allowed = complaint_about_link(url) is None
         return tag("a", _inline(ctx, label, in_link=True), href=ctx.url(url)) if is_allowed else match[0]
     words = _inline(ctx, strong or emphasis, in_link=in_link)
     return tag("strong" if strong else "em", words)
-
-
-def email_link(email: str) -> Html:
-    """Return an e-mail address as a link that breaks behind the `@` before it breaks anywhere else."""
-    before, _, host = email.partition("@")
-    return tag("a", f"{before}@", tag("wbr"), host, href=f"mailto:{email}")
 
 
 def without_marks(text: str) -> str:

@@ -51,8 +51,8 @@ class Element:
         return found | {each.prose for each in self.elements() if each.prose}
 
 
-_APART: Final = re.compile(r'<span class="number">([^<]*)</span>|<wbr>')
-"""A number among words (a telephone's on a button, the amount of a price, hours), or where an address may break."""
+_APART: Final = re.compile(r'<span class="number">([^<]*)</span>')
+"""A number among words: a telephone's on a button, the amount of a price, hours."""
 
 
 def parse_rendered(text: str) -> Element | None:
@@ -113,9 +113,8 @@ def _line_of(line: Element | str) -> str:
 
 def _marked(child: Element) -> str:
     if child.name == "a" and set(child.attributes) == {"href"}:
-        label = _line_of(child)
         address = child.attributes["href"].replace("../", "")  # in a spec, paths count from the root
-        return label if address == f"mailto:{label}" else f"[{label}]({address})"
+        return f"[{_line_of(child)}]({address})"
     if child.name not in _STARS or child.attributes:
         raise MismatchError
     return _STARS[child.name] + _line_of(child) + _STARS[child.name]

@@ -41,7 +41,6 @@ from sites.spec.html import (
     art,
     band,
     button_class,
-    email_link,
     hours_apart,
     icon,
     intro,
@@ -63,7 +62,7 @@ def contact_lines(*further: Html, email: str | None, phone: str | None, address:
     lines = [
         tag("li", icon("pin"), tag("span", address)) if address else None,
         tag("li", icon("phone"), tag("a", phone, href=phone_url(phone))) if phone else None,
-        tag("li", icon("mail"), email_link(email)) if email else None,
+        tag("li", icon("mail"), tag("a", email, href=f"mailto:{email}")) if email else None,
         *further,
     ]
     return tag("address", tag("ul", *lines, class_="contact-lines")) if any(lines) else EMPTY
