@@ -324,8 +324,8 @@ def header_of(business: Business) -> JsonObject:
         page, _, part = business.contact_href.partition("#")
         others = [link for link in props["links"] if link["href"] != business.contact_href]
         has_page = page != INDEX and any(link["href"] == page for link in others)
-        known = [props["action"], *props["links"]] if business.action else props["links"]
-        own = [link["label"] for link in known if link["href"] == business.contact_href]
+        is_button = props.get("action", {}).get("href") == business.contact_href
+        own = [link["label"] for link in props["links"] if link["href"] == business.contact_href and not is_button]
         in_menu = {"label": own[0] if own else business.say("Contact"), "href": business.contact_href}
         props["links"] = others[:7] + ([in_menu] if part and not has_page else [])
     return props | {"links": _on_one_line(props)}
@@ -342,7 +342,7 @@ def _on_one_line(header: JsonObject) -> list[JsonObject]:
     button = header.get("action", {}).get("label", "")
 
     def width(shown: list[JsonObject]) -> int:
-        return sum(len(link["label"]) + _BETWEEN for link in shown if link["label"] != button)
+        return sum(len(link["label"]) + _BETWEEN for link in shown)
 
     room = _LINE - round(1.45 * len(header["brand"])) - len(button) - 2 * _BETWEEN
     while len(links) > 2 and width(links) > room:

@@ -312,7 +312,7 @@ def test_two_sections_of_one_kind_get_two_keys() -> None:
 def test_the_button_of_the_header_is_also_the_last_entry_of_the_menu_which_replaces_it_on_phones() -> None:
     header = home()["header"]["props"]
     assert header["action"]["href"] == "index.html#contact"
-    assert header["links"][-1] == header["action"] == {"label": "Get in touch", "href": "index.html#contact"}
+    assert header["links"][-1] == {"label": "Contact", "href": "index.html#contact"}
     assert len({link["href"] for link in header["links"]}) == len(header["links"])
 
 
@@ -572,7 +572,7 @@ def test_a_site_of_one_page_and_legal_ones_is_navigated_by_its_sections() -> Non
     sections = [*OUTLINE["sections"], {"kind": "RichText", "page": "Impressum", "text": "x"}]
     elements = home(*sections)
     shown = {key: [link["label"] for link in elements[key]["props"]["links"]] for key in ("header", "footer")}
-    assert shown["header"] == ["What we do", "Good to know", "Get in touch"]
+    assert shown["header"] == ["What we do", "Good to know", "Contact"]
     assert shown["footer"][-1] == "Impressum"
     assert "Home" not in shown["footer"]
 
