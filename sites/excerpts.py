@@ -323,7 +323,8 @@ class _PageReader(HTMLParser):
             on_phones = " / on phones: " if values.get("class") == _ON_PHONES else ""
             self.parts.append(" | " if name in _CELLS else on_phones)
         elif name == "form":
-            self.parts.append(f"\n(form sends to {values.get('action') or 'this page'})\n")
+            sends = "cannot send yet" if "inert" in values else f"sends to {values.get('action') or 'this page'}"
+            self.parts.append(f"\n(form {sends})\n")
         elif name == "option" and (value := values.get("value")):
             self.parts.append(f"\n- (value {value}) ")
         elif name == "img":

@@ -186,7 +186,14 @@ def _is_taken_away(parsed: ParsedPrompt, hit: Hit) -> bool:
     number = parsed.sentence_of(hit.first)
     orders = [at for at in parsed.orders if parsed.sentence_of(at) == number]
     removals = {each.first for each in parsed.hits.get("destructive", ())}
-    return bool(orders) and orders[0] < hit.first and removals.issuperset(orders)
+    if not orders or orders[-1] > hit.first or not removals.issuperset(orders):
+        return False
+    between = parsed.tokens[orders[-1] : hit.first]
+    return not any(token.kind is Kind.COMMA or token.word in _REPLACING for token in between)
+
+
+_REPLACING = frozenset({"instead", "favour", "favor", "via", "for", "through", "using", "by", "so", "because"})
+"""Words behind which a removal says what comes in its place, or how it is done."""
 
 
 def _light(parsed: ParsedPrompt, *, expressed: tuple[Hit, ...]) -> _Cause | None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
+from itertools import pairwise
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
@@ -344,8 +345,12 @@ def _is_ordered(parsed: ParsedPrompt, hit: Hit, *, is_harmless: bool) -> bool:
 
 
 _SAID_ANYWHERE = frozenset({"get", "rip", "start", "empty", "reset", "axe", "bin", "dump"})
-_PLACED = frozenset({"to", "into", "down", "below", "above", "under", "underneath", "beneath", "between", "beside"})
+_PLACED = frozenset({"into", "below", "above", "under", "underneath", "beneath", "between", "beside"})
 """Where something is dropped that stays."""
+_UNNAMED = frozenset(
+    {"section", "part", "block", "page", "picture", "image", "photo", "text", "line", "paragraph", "box"}
+)
+"""What a place tells apart: `drop the section below the prices` removes it."""
 _ENGLISH_DESTRUCTION = frozenset({"obliterate", "destroy", "eliminate", "discard", "axe", "rip"})
 
 
@@ -356,9 +361,9 @@ def _takes_only_dressing(parsed: ParsedPrompt, hit: Hit) -> bool:
     is_drop = parsed.tokens[hit.first].word == "drop"
     if follows and follows[0].word in ("shadow", "shadows", "cap", "caps", "in", "a", "by"):
         return is_drop
-    for token in follows:
+    for before, token in pairwise([parsed.tokens[hit.first], *follows]):
         if is_drop and token.word in _PLACED:
-            return True
+            return singular(before.word) not in _UNNAMED
         if token.kind in _PAUSES or token.word in ("and", "from", "in", "on", "so", "then"):
             return False
         if token.word in words["dressing"]:

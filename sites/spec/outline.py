@@ -414,13 +414,15 @@ def expand_outline(outline: object) -> Site:
 def left_out(outline: object, lang: str) -> tuple[str, ...]:
     """Return the names, in a language, of sections that a valid outline asks for without what they show.
 
-    A form needs an address, which may be what the outline asks for.
+    A form without an address shows what it asks, if it asks more than any other.
     """
     parsed = _parse(outline)
-    is_known = parsed.contact.email or (isinstance(outline, dict) and outline.get("ask"))
-    shown = [part for part in _with_content(parsed) if part.kind != "ContactForm" or is_known]
+    email = parsed.contact.email
+    shown = [part for part in _with_content(parsed) if part.kind != "ContactForm" or email or part.items]
     missing = [components()[part.kind] for part in parsed.sections if part not in shown]
-    return tuple(dict.fromkeys(say(component.nav_label or component.words[0], lang) for component in missing))
+    form = say("contact form", lang)
+    names = (form if each.name == "ContactForm" else say(each.nav_label or each.words[0], lang) for each in missing)
+    return tuple(dict.fromkeys(names))
 
 
 def further_languages(outline: object) -> tuple[str, ...]:

@@ -147,11 +147,8 @@ class ContactFormProps(SectionProps):
     """Whether the form's own words say `tú`, or in Italian `voi`, to a visitor, as the site does."""
 
 
-def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
-    target = ctx.url(props.action) if props.action else f"mailto:{props.email}" if props.email else None
-    if target is None and not props.questions:
-        return None
-    waits = None if target else paragraph(ctx.say("This form cannot send yet."))
+def _form(props: ContactFormProps, ctx: RenderContext, target: str | None) -> Html:
+    """Return the form; without an address to send to it shows what it asks, and nobody can fill it in."""
     say = partial(say_familiarly, several=props.familiar == "several") if props.familiar else say_formally
     address = _input(ctx, "email", "email", required=props.visitor_email == "required")
     topic = None
@@ -165,7 +162,7 @@ def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
         topic,
         *(_question(ctx, f"question-{at}", question) for at, question in enumerate(props.questions, 1)),
         _message(ctx, required=props.message == "required") if props.message != "none" else None,
-        tag("p", _submit(props, ctx.say("Send message")), class_="actions") if target else waits,
+        tag("p", _submit(props, ctx.say("Send message")), class_="actions") if target else None,
         paragraph(props.note, "small"),
         action=target,
         method="post",
@@ -298,8 +295,11 @@ def _encoding(target: str) -> str | None:
 def _contact_form(props: ContactFormProps, ctx: RenderContext) -> Html:
     details = contact_lines(*_lines_of(props.links, ctx), email=props.email, phone=props.phone, address=props.address)
     hours = hours_list(props.hours, ctx, props.timezone)
-    words = tag("div", intro(ctx, props), details, hours, class_="contact-words")
-    return band(ctx, props, words, _form(props, ctx), classes=f"{props.ground} contact")
+    target = ctx.url(props.action) if props.action else f"mailto:{props.email}" if props.email else None
+    form = _form(props, ctx, target) if target or props.questions else None
+    waits = paragraph(ctx.say("This form cannot send yet.")) if form and not target else None
+    words = tag("div", intro(ctx, props), details, hours, waits, class_="contact-words")
+    return band(ctx, props, words, form, classes=f"{props.ground} contact")
 
 
 class NewsletterProps(SectionProps):

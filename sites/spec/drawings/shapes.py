@@ -57,7 +57,7 @@ _SHAPE: Final = re.compile(
 def _element(line: str) -> Html:
     """Return the element of a shape, or refuse it with the rule that it breaks."""
     if (shape := _SHAPE.fullmatch(line)) is None:
-        raise _bad("a shape is TONE or TONE/PERCENT, then rect, circle, ellipse, path M... or line WIDTH M...")
+        raise _bad("a shape is TONE or TONE/PERCENT, then rect, circle, ellipse, path M... or line 0-999.9 M...")
     tone = _COLOURS[shape["tone"]]
     share = f".{int(shape['share']):02}" if shape["share"] else None
     if d := shape["drawn"]:

@@ -110,7 +110,9 @@ def lead(
     lang: str,
     otherwise: str | None,
 ) -> None:
-    """Let each link to `#name` lead to the section with that key, or else to the page, heading or kind of that name.
+    """Let each link to `#name` lead to the section with that key, or else to what has that name.
+
+    That is a page, then what the menu calls a section, then its heading, then its kind.
 
     Args:
         pages: the page specs by path, which are changed in place.

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 from routing.yaml_data import load_yaml
 from sites.errors import SpecError
+from sites.excerpts import read_page
 from sites.links import dead_links
 from sites.spec.catalog import components
 from sites.spec.drawings.requests import wanted
@@ -207,8 +208,9 @@ def test_the_drawing_of_the_opening_is_the_outline_s_choice_and_never_a_chart_by
 
 def test_what_lacks_an_address_is_left_out_and_named() -> None:
     form = with_sections({"kind": "Hero"}, {"kind": "ContactForm"}, {"kind": "MapLink"}, contact={"address": "Here"})
-    assert left_out(form, "de") == ("Kontakt",)
-    assert left_out(form | {"ask": "Where does it send to?"}, "de") == ()
+    assert left_out(form, "de") == ("Kontaktformular",)
+    asking = {"kind": "ContactForm", "items": [{"title": "Postcode"}]}
+    assert left_out(with_sections({"kind": "Hero"}, asking, contact={"phone": "01632 960 730"}), "de") == ()
     assert left_out(OUTLINE, "en") == ("Reviews",)
 
 
@@ -220,8 +222,10 @@ def test_a_form_without_an_address_shows_the_number_and_what_it_will_ask_when_th
     assert [each["label"] for each in site.pages[INDEX]["elements"]["contact"]["props"]["questions"]] == ["Postcode"]
     waiting = render(site)[INDEX]
     assert b"01632" in waiting[waiting.index(b'id="contact"') :]
-    form = waiting[waiting.index(b"<form") :]
-    assert [word in form for word in (b"inert", b"Postcode", b"send yet", b"<button")] == [True, True, True, False]
+    before, form = waiting.split(b"<form")
+    assert [word in form for word in (b"inert", b"Postcode", b"<button")] == [True, True, False]
+    assert b"This form cannot send yet." in before, "what is inert is read to nobody"
+    assert "(form cannot send yet)" in read_page(waiting.decode())
     email = {"op": "add", "path": "/pages/index.html/elements/contact/props/email", "value": "ring@okoro.example"}
     ready = render(apply_edit(site, [email]))[INDEX]
     assert [word in ready for word in (b"Postcode", b"<button", b"inert")] == [True, True, False]
