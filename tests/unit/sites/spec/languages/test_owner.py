@@ -16,6 +16,8 @@ from sites.spec.languages.owner import written_in
         ("Goedemiddag, gasten snappen de kamers niet, kunt u dat verbeteren?", "nl"),
         ("Proszę zmienić godziny na stronie, bo nie są aktualne", "pl"),
         ("Por favor, mude o horário da loja para as nove e também aos domingos", "pt"),
+        ("Dobrý den, potřebuju web pro svou firmu, dělám střechy", "cs"),
+        ("Undskyld, det bliver kl. 15. Og sæt det hellere længere nede", "da"),
         ("Do I need a new photo?", "en"),
         ("Kannst du Preise ändern?", "de"),
         ("Pon una foto nueva en portada", "es"),
