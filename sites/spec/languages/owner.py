@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 _COMMON: Final = {
-    "cs": "není jsou prosím nebo také že při máme ale které který jsme už dobrý chci chceme potřebuju potřebujeme přidejte",
+    "cs": "není jsou prosím nebo také že při máme ale které který jsme už dobrý chceme potřebuju potřebujeme přidejte",
     "da": "og ikke jeg det på også som skal vores må hvor venligst hej holder længst kl",
     "de": "der die das den dem des ein eine einen und oder ist sind nicht bitte wir ich sie uns auf für mit von auch "
     "noch bei zum zur im am als wie nur du dein mir mich kannst",
