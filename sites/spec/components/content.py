@@ -177,7 +177,8 @@ def _art_for(business: Business) -> str:
 def _hero(props: HeroProps, ctx: RenderContext) -> Html:
     props = props.with_call()
     style = f"hero-notes hero-strip tone-{props.strip}" if props.strip else "hero-notes"
-    told = (tag("li", tag("span", hours_apart(note))) for note in props.notes)
+    whole = ((note, hours_apart(note)) for note in props.notes)
+    told = (tag("li", note if apart == note else tag("span", apart)) for note, apart in whole)
     notes = tag("ul", *told, class_=style) if props.notes else None
     strip, notes = (notes, None) if props.strip else (None, notes)
     picture = _hero_picture(props, ctx)
