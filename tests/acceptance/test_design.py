@@ -531,6 +531,14 @@ def test_hours_in_a_fact_of_an_opening_are_as_far_from_its_other_words_as_words_
     assert wide == pytest.approx(narrow, abs=12)
 
 
+def test_the_dots_of_facts_are_seen_on_a_ground_of_the_accent(show: Callable[..., Page]) -> None:
+    """They were yellow on yellow (trial 22)."""
+    page = show(_with(Hero={"heading": "Bread", "notes": ["Rye", "Spelt"], "tone": "accent"}))
+    dot, ground = page.evaluate("""() => ['::before', null].map((part, at) => getComputedStyle(
+        document.querySelector(at ? '.hero' : '.hero-notes li'), part).backgroundColor)""")
+    assert dot != ground
+
+
 def test_a_name_of_one_word_stands_whole_beside_the_mark_and_the_button_of_a_phone_s_header(
     show: Callable[..., Page],
 ) -> None:

@@ -112,7 +112,7 @@ class HeaderProps(Props):
     links: Annotated[tuple[Link, ...], Field(max_length=8)] = ()
     action: Link | None = None
     layout: Literal["bar", "centered"] = "bar"
-    notice: Annotated[str, Field(min_length=1, max_length=240)] | None = None
+    notice: Annotated[str, Field(min_length=1, max_length=400)] | None = None
     """What stands above it in a slim strip, such as when the business is closed."""
     notice_hue: Hue | None = None
     """The colour of the strip; the site's accent by default."""
