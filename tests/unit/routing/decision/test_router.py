@@ -482,7 +482,6 @@ def test_site_complexity_is_a_signal_with_three_parts_beside_whether_a_spec_rend
         "Please add a date and the number of guests to the reservation form",
         "Please move the reservation part up so that it comes directly after the menu.",
         "Please take out the comparison table with the spreadsheet, our lawyer doesn't like it.",
-        "Por favor ponha os horários em cima da lista, em duas linhas",
     ],
 )
 def test_what_the_components_of_a_spec_do_is_tier_1_on_a_site_that_has_one(prompt: str) -> None:

@@ -158,6 +158,12 @@ def by_rules(prompt: str) -> tuple[int | None, str]:
     return decided["tier"], decided["reason"]
 
 
+def test_an_em_is_a_unit_behind_its_number_alone() -> None:
+    """In Portuguese it is a preposition (trial 22)."""
+    assert by_rules("Mude o horário: em agosto fechamos às 18")[0] == 1
+    assert by_rules("letters apart by 0.1 em")[0] == 2
+
+
 @pytest.mark.parametrize(
     "prompt",
     [
