@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.docker import box as box_module
 from sandbox.docker.box import DockerBox, DockerMaker
 from sandbox.docker.engine import Engine
 from sandbox.errors import BoxLostError
@@ -95,6 +96,14 @@ def test_only_what_the_kernel_killed_for_its_memory_is_called_so(open_box: Docke
 
     assert (result.ending, result.exit_code) == (Ending.EXITED, 137)
     assert not result.is_resource_limit
+
+
+def test_a_count_that_the_kernel_cut_off_is_read_again(open_box: DockerBox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next command would be called killed for the memory that the one before took."""
+    cut = iter([(137, b"")])
+    count = box_module.run_quickly
+    monkeypatch.setattr(box_module, "run_quickly", lambda *given: next(cut, None) or count(*given))
+    assert open_box.run(["bash", "-c", "kill -KILL $$"], clocks=CLOCKS).oom_kills == 0
 
 
 INOTIFY = "my $n = 0; $n++ while $n < 3000 && syscall(294, 0) >= 0; $| = 1; print qq($n\n); sleep $ARGV[0]"
